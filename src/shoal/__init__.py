@@ -1,0 +1,54 @@
+"""Shoal: graph neural networks on graphs too large for ordinary mini-batching.
+
+Public names are loaded on first use, so that `import shoal` and `shoal --help` stay fast.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from shoal.datasets import load as load
+    from shoal.errors import ShoalError as ShoalError
+    from shoal.graph import Graph as Graph
+    from shoal.kernels.adjacency import Adjacency as Adjacency
+    from shoal.kernels.spmm import spmm as spmm
+    from shoal.models.gnn import GNN as GNN
+    from shoal.sampling.base import Batch as Batch
+    from shoal.sampling.base import Sampler as Sampler
+    from shoal.sampling.full import FullSampler as FullSampler
+    from shoal.sampling.walk import RandomWalkSampler as RandomWalkSampler
+    from shoal.store import open_graph as open_graph
+    from shoal.store import save_graph as save_graph
+    from shoal.training.trainer import Trainer as Trainer
+
+_HOMES = {
+    "load": "shoal.datasets",
+    "ShoalError": "shoal.errors",
+    "Graph": "shoal.graph",
+    "Adjacency": "shoal.kernels.adjacency",
+    "spmm": "shoal.kernels.spmm",
+    "GNN": "shoal.models.gnn",
+    "Batch": "shoal.sampling.base",
+    "Sampler": "shoal.sampling.base",
+    "FullSampler": "shoal.sampling.full",
+    "RandomWalkSampler": "shoal.sampling.walk",
+    "open_graph": "shoal.store",
+    "save_graph": "shoal.store",
+    "Trainer": "shoal.training.trainer",
+}
+
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'shoal' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

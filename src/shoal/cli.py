@@ -1,0 +1,65 @@
+"""The `shoal` command: gathers the commands and turns errors into one sentence and exit code 2."""
+
+import sys
+from difflib import get_close_matches
+
+import click
+
+from shoal import __version__
+from shoal.commands.data import data
+from shoal.errors import ShoalError
+
+
+class SuggestingGroup(click.Group):
+    """A group that answers an unknown command with the nearest known one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            near = get_close_matches(args[0], self.list_commands(ctx), n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else "`shoal --help` lists the commands"
+            raise click.UsageError(f"no such command {args[0]!r}: {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=SuggestingGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(__version__, prog_name="shoal")
+def shoal() -> None:
+    """Train graph neural networks on graphs too large for ordinary mini-batching.
+
+    \b
+    Start here:
+      shoal demo                     a first run on embedded data
+      shoal data import SRC -o DIR   bring your own graph
+      shoal train DIR                train on it
+    """
+
+
+shoal.add_command(data)
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the command line; the process ends with 0, 2 for bad input, or 130 when interrupted."""
+    try:
+        code = shoal.main(args=args, prog_name="shoal", standalone_mode=False)
+    except click.exceptions.Exit as done:
+        sys.exit(done.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        fail("interrupted", 130)
+    except ShoalError as error:
+        fail(str(error), 2)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        fail(f"{where}{error.strerror or error}", 2)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def fail(sentence: str, code: int) -> None:
+    click.echo(f"shoal: {sentence}", err=True)
+    sys.exit(code)

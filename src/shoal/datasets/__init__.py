@@ -1,0 +1,1 @@
+"""Named graphs, generators, importers and downloads."""

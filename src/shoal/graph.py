@@ -1,0 +1,373 @@
+"""Graph: topology in CSR, features, labels and a split; how it is built and cut down for training."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from shoal.errors import ShoalError, unknown_name
+from shoal.kernels.csr import build_csr, induce_csr, is_symmetric
+from shoal.validation import MASKS as MASKS
+from shoal.validation import validate_graph, validate_split
+
+Features: TypeAlias = np.ndarray | sp.csr_array
+SETTINGS = ("inductive", "transductive")
+
+
+class Graph:
+    """A graph with optional features, labels and split. Row i lists the nodes that i *aggregates from*.
+
+    Args:
+        indptr, indices: CSR pattern with strictly increasing columns in each row. An arc u → v is the entry
+            u of row v. Undirected graphs hold both directions.
+        x: features, dense float32 `(num_nodes, num_features)` (in memory or memory-mapped) or SciPy CSR.
+        y: labels, int64 `(num_nodes,)` with -1 for unlabelled, or a 0/1 uint8 matrix `(num_nodes, num_classes)`.
+        train_mask, val_mask, test_mask: bool `(num_nodes,)`.
+        directed: whether the pattern may be asymmetric.
+        notices: what was mended while the graph was built, one sentence each.
+
+    Use the `from_*` constructors for anything that is not already such a pattern: they sort, merge
+    duplicates and validate. The constructor itself only stores what it is given.
+    """
+
+    def __init__(
+        self,
+        indptr: np.ndarray,
+        indices: np.ndarray,
+        *,
+        x: Features | None = None,
+        y: np.ndarray | None = None,
+        train_mask: np.ndarray | None = None,
+        val_mask: np.ndarray | None = None,
+        test_mask: np.ndarray | None = None,
+        directed: bool = False,
+        num_classes: int | None = None,
+        name: str = "graph",
+        notices: Iterable[str] = (),
+    ) -> None:
+        self.indptr = indptr
+        self.indices = indices
+        self.y = y
+        self.train_mask = train_mask
+        self.val_mask = val_mask
+        self.test_mask = test_mask
+        self.directed = directed
+        self.name = name
+        self.notices = tuple(notices)
+        self.parent: Graph | None = None
+        self.n_id: np.ndarray | None = None  # this graph's nodes in `parent`'s numbering
+        self._x = x
+        self._num_classes = num_classes
+        self._checksum: str | None = None
+
+    # -- sizes ---------------------------------------------------------------------------------------------
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def num_entries(self) -> int:
+        """Stored entries: arcs of a directed graph, two per edge of an undirected one."""
+        return len(self.indices)
+
+    @property
+    def num_edges(self) -> int:
+        """Arcs of a directed graph, edges of an undirected one (a self loop is one edge)."""
+        if self.directed:
+            return self.num_entries
+        loops = self.num_self_loops
+        return (self.num_entries - loops) // 2 + loops
+
+    @property
+    def num_self_loops(self) -> int:
+        rows = np.repeat(np.arange(self.num_nodes, dtype=self.indices.dtype), np.diff(self.indptr))
+        return int(np.count_nonzero(rows == self.indices))
+
+    @property
+    def num_features(self) -> int:
+        x = self.parent.x if self.parent is not None else self._x
+        return 0 if x is None else int(x.shape[1])
+
+    @property
+    def multi_label(self) -> bool:
+        return self.y is not None and self.y.ndim == 2
+
+    @property
+    def num_classes(self) -> int:
+        if self._num_classes is None:
+            self._num_classes = _count_classes(self.y)
+        return self._num_classes
+
+    @property
+    def degree(self) -> np.ndarray:
+        """Number of nodes that each node aggregates from."""
+        return np.diff(self.indptr)
+
+    @property
+    def has_split(self) -> bool:
+        return self.train_mask is not None
+
+    # -- features ------------------------------------------------------------------------------------------
+
+    @property
+    def x(self) -> Features | None:
+        """All features. A subgraph gathers its rows from its parent on first use."""
+        if self._x is None and self.parent is not None and self.parent.x is not None:
+            self._x = self.parent.x[self.n_id]
+        return self._x
+
+    def take_features(self, nodes: np.ndarray) -> Features:
+        """The feature rows of `nodes` (this graph's numbering); copies nothing else."""
+        if self._x is None and self.parent is not None:
+            assert self.n_id is not None
+            return self.parent.take_features(self.n_id[nodes])
+        if self._x is None:
+            raise ShoalError(f"graph {self.name!r} has no features: give x, or train on another graph")
+        return self._x[nodes]
+
+    def global_ids(self, nodes: np.ndarray) -> np.ndarray:
+        """`nodes` in the numbering of the graph this one was cut from."""
+        if self.parent is None or self.n_id is None:
+            return nodes
+        return self.parent.global_ids(self.n_id[nodes])
+
+    # -- constructors --------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_edge_index(
+        cls,
+        edge_index: Any,
+        num_nodes: int | None = None,
+        *,
+        directed: bool | None = None,
+        **fields: Any,
+    ) -> Graph:
+        """From `(2, num_edges)` sources and targets: target `edge_index[1]` aggregates from source `[0]`.
+
+        `directed=False` adds the reverse of every edge; `True` keeps the arcs as they are; `None` calls the
+        graph undirected exactly if every arc's reverse is there, as in PyG.
+        """
+        edge_index = np.asarray(edge_index)
+        if edge_index.ndim != 2 or edge_index.shape[0] != 2:
+            raise ShoalError(f"edge_index has shape {edge_index.shape}: expected (2, num_edges)")
+        if edge_index.size and edge_index.dtype.kind not in "iu":
+            raise ShoalError(f"edge_index holds {edge_index.dtype}: expected integers")
+        if num_nodes is None:
+            num_nodes = _guess_num_nodes(edge_index, fields)
+        return cls.from_edge_chunks([(edge_index[0], edge_index[1])], num_nodes, directed=directed, **fields)
+
+    @classmethod
+    def from_edge_chunks(
+        cls,
+        chunks: Sequence[tuple[np.ndarray, np.ndarray]],
+        num_nodes: int,
+        *,
+        directed: bool | None = None,
+        notices: Iterable[str] = (),
+        **fields: Any,
+    ) -> Graph:
+        """Like `from_edge_index`, from many (sources, targets) arrays, so that no joined copy is needed."""
+        for sources, targets in chunks:
+            for end in (sources, targets):
+                if len(end) and (int(end.min()) < 0 or int(end.max()) >= num_nodes):
+                    bad = int(end.min()) if int(end.min()) < 0 else int(end.max())
+                    raise ShoalError(
+                        f"edge end {bad} is out of range: the graph has {num_nodes:,} nodes, 0 to {num_nodes - 1:,}"
+                    )
+        indptr, indices, merged = build_csr(
+            ((targets, sources) for sources, targets in chunks),
+            num_nodes,
+            num_nodes,
+            symmetrize=directed is False,
+        )
+        said = list(notices)
+        if merged:
+            said.append(f"merged {merged:,} duplicate edges")
+        if directed is None:
+            directed = not is_symmetric(indptr, indices)
+        return cls(indptr, indices, directed=directed, notices=said, **_tidy(fields)).validate()
+
+    @classmethod
+    def from_scipy(cls, matrix: Any, *, directed: bool | None = None, **fields: Any) -> Graph:
+        """From a square SciPy sparse matrix: row i aggregates from the columns stored in row i."""
+        coo = sp.coo_array(matrix)
+        if coo.shape[0] != coo.shape[1]:
+            raise ShoalError(f"the adjacency is {coo.shape[0]} × {coo.shape[1]}: expected a square matrix")
+        return cls.from_edge_chunks([(coo.col, coo.row)], coo.shape[0], directed=directed, **fields)
+
+    @classmethod
+    def from_pyg(cls, data: Any, **fields: Any) -> Graph:
+        """From a PyG `Data` object (or anything with its attributes)."""
+        found = {key: getattr(data, key, None) for key in ("x", "y", *MASKS)}
+        found = {key: _to_numpy(value) for key, value in found.items() if value is not None}
+        return cls.from_edge_index(_to_numpy(data.edge_index), int(data.num_nodes), **{**found, **fields})
+
+    @classmethod
+    def from_networkx(cls, graph: Any, **fields: Any) -> Graph:
+        """From a NetworkX graph with any node ids; node attributes x, y and the masks are taken along.
+
+        Nodes are numbered in the graph's own order.
+        """
+        number = {node: i for i, node in enumerate(graph.nodes)}
+        ends = np.array([(number[u], number[v]) for u, v in graph.edges()], np.int64).reshape(-1, 2).T
+        found: dict[str, Any] = {}
+        for key in ("x", "y", *MASKS):
+            values = [attributes.get(key) for _, attributes in graph.nodes(data=True)]
+            if any(value is not None for value in values):
+                missing = next((node for node, value in zip(graph.nodes, values) if value is None), None)
+                if missing is not None:
+                    raise ShoalError(
+                        f"node {missing!r} has no attribute {key!r} but other nodes have: give it to every node"
+                    )
+                found[key] = np.asarray(values)
+        directed = fields.pop("directed", graph.is_directed())
+        return cls.from_edge_index(ends, len(number), directed=directed, **{**found, **fields})
+
+    # -- derived graphs ------------------------------------------------------------------------------------
+
+    def validate(self) -> Graph:
+        """Refuse a graph that cannot be trained on, naming the first thing wrong. Returns the graph."""
+        validate_graph(self)
+        return self
+
+    def with_split(self, train: float = 0.6, val: float = 0.2, seed: int = 0) -> Graph:
+        """This graph with a random split of its labelled nodes; what train and val leave is test."""
+        if self.y is None:
+            raise ShoalError(f"graph {self.name!r} has no labels: a split needs labelled nodes")
+        if not (train > 0 and val >= 0 and train + val <= 1):
+            raise ShoalError(
+                f"a split of {train} / {val} is impossible: fractions must be positive and sum to at most 1"
+            )
+        labelled = np.arange(self.num_nodes) if self.multi_label else np.flatnonzero(self.y >= 0)
+        order = np.random.default_rng(seed).permutation(labelled)
+        ends = np.cumsum([round(train * len(order)), round(val * len(order))])
+        masks = {}
+        for name, nodes in zip(MASKS, np.split(order, ends)):
+            mask = np.zeros(self.num_nodes, np.bool_)
+            mask[nodes] = True
+            masks[name] = mask
+        said = f"no split given: drew {train:.0%} / {val:.0%} / {1 - train - val:.0%} with seed {seed}"
+        graph = self._copy(notices=(*self.notices, said), **masks)
+        validate_split(graph)
+        return graph
+
+    def train_graph(self, setting: str = "inductive") -> Graph:
+        """The graph that training may see.
+
+        `inductive`: only training nodes and the edges between them. `transductive`: every node and edge;
+        labels outside the training set stay unused because losses are masked.
+        """
+        if setting not in SETTINGS:
+            raise unknown_name("setting", setting, SETTINGS)
+        if self.train_mask is None:
+            raise ShoalError(f"graph {self.name!r} has no split: call with_split() or give train_mask")
+        if setting == "transductive" or self.train_mask.all():
+            return self
+        return self.subgraph(np.flatnonzero(self.train_mask))
+
+    def subgraph(self, nodes: np.ndarray) -> Graph:
+        """The subgraph induced by increasing `nodes`, relabelled; its features stay with this graph."""
+        nodes = np.asarray(nodes, np.int64)
+        scratch = np.full(self.num_nodes, -1, np.int32)
+        indptr, indices, _ = induce_csr(self.indptr, self.indices, nodes, scratch)
+        fields: dict[str, Any] = {
+            key: None if (value := getattr(self, key)) is None else value[nodes] for key in ("y", *MASKS)
+        }
+        graph = Graph(
+            indptr, indices, directed=self.directed, num_classes=self.num_classes, name=self.name, **fields
+        )
+        graph.parent, graph.n_id = self, nodes
+        return graph
+
+    def _copy(self, **changes: Any) -> Graph:
+        fields = {
+            "x": self._x,
+            "y": self.y,
+            **{name: getattr(self, name) for name in MASKS},
+            "directed": self.directed,
+            "num_classes": self._num_classes,
+            "name": self.name,
+            "notices": self.notices,
+        }
+        graph = Graph(self.indptr, self.indices, **{**fields, **changes})
+        graph.parent, graph.n_id = self.parent, self.n_id
+        return graph
+
+    # -- identity ------------------------------------------------------------------------------------------
+
+    @property
+    def checksum(self) -> str:
+        """Identifies topology and split: what a sampler's output depends on. Caches are keyed by it."""
+        if self._checksum is None:
+            digest = hashlib.sha256()
+            for array in (self.indptr, self.indices, self.train_mask):
+                if array is not None:
+                    digest.update(f"{array.dtype}{array.shape}".encode())
+                    digest.update(np.ascontiguousarray(array).data)
+            self._checksum = digest.hexdigest()
+        return self._checksum
+
+    def __repr__(self) -> str:
+        kind = "directed" if self.directed else "undirected"
+        return (
+            f"Graph({self.name!r}, {self.num_nodes:,} nodes, {self.num_entries:,} entries, {kind}, "
+            f"{self.num_features:,} features, {self.num_classes} classes)"
+        )
+
+
+def _count_classes(y: np.ndarray | None) -> int:
+    if y is None:
+        return 0
+    return int(y.shape[1]) if y.ndim == 2 else max(int(y.max(initial=-1)) + 1, 0)
+
+
+def _guess_num_nodes(edge_index: np.ndarray, fields: dict[str, Any]) -> int:
+    for key in ("x", "y", *MASKS):
+        if fields.get(key) is not None:
+            return int(fields[key].shape[0])
+    return int(edge_index.max()) + 1 if edge_index.size else 0
+
+
+def _to_numpy(value: Any) -> Any:
+    """A torch tensor as NumPy; dense as it is, sparse as SciPy CSR."""
+    if hasattr(value, "is_sparse") and (value.is_sparse or str(value.layout) == "torch.sparse_csr"):
+        coo = value.to_sparse_coo().coalesce()
+        return sp.csr_array((coo.values().numpy(), coo.indices().numpy()), shape=tuple(coo.shape))
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else value
+
+
+def _tidy(fields: dict[str, Any]) -> dict[str, Any]:
+    """Features as float32, labels as int64 or uint8, masks as bool; anything odd is left for validate()."""
+    tidy = dict(fields)
+    x, y = tidy.get("x"), tidy.get("y")
+    if x is not None:
+        if sp.issparse(x):
+            x = sp.csr_array(x)
+            x.sum_duplicates()
+        else:
+            x = np.asarray(x)
+        tidy["x"] = x if x.dtype == np.float32 or x.dtype.kind not in "fiub" else x.astype(np.float32)
+    if y is not None:
+        y = np.asarray(y)
+        if y.ndim == 2 and y.shape[1] == 1:
+            y = y[:, 0]
+        if y.ndim == 2 and y.dtype.kind in "fiub" and ((y == 0) | (y == 1)).all():
+            y = y.astype(np.uint8)
+        elif (y.ndim == 1 and y.dtype.kind in "iub") or (
+            y.ndim == 1 and y.dtype.kind == "f" and (y == np.floor(y)).all()
+        ):
+            y = y.astype(np.int64)
+        tidy["y"] = y
+    for name in MASKS:
+        mask = tidy.get(name)
+        if mask is not None:
+            mask = np.asarray(mask)
+            if mask.dtype.kind in "iu" and ((mask == 0) | (mask == 1)).all():
+                mask = mask.astype(np.bool_)
+            tidy[name] = mask
+    return tidy

@@ -1,0 +1,1 @@
+"""Hot loops in Numba, each beside its plain reference."""

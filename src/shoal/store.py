@@ -1,0 +1,185 @@
+"""On-disk graphs: a folder of memory-mappable .npy files and a meta.json with sizes and checksums."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from shoal.errors import ShoalError
+from shoal.graph import MASKS, Graph
+
+FORMAT = "shoal-graph"
+VERSION = 1
+META = "meta.json"
+
+
+def save_graph(graph: Graph, folder: str | Path, *, overwrite: bool = False) -> Path:
+    """Write `graph` to `folder`, all or nothing: the files appear under their final name in one rename."""
+    folder = Path(folder)
+    if folder.exists() and not overwrite:
+        raise ShoalError(f"{folder} exists already: choose another name, or allow overwriting it")
+    if folder.exists() and not is_stored_graph(folder):
+        raise ShoalError(f"{folder} is not a stored graph: refusing to overwrite it")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
+    try:
+        files = {name: _write_array(scratch, name, array) for name, array in _arrays(graph).items()}
+        meta = {
+            "format": FORMAT,
+            "version": VERSION,
+            "name": graph.name,
+            "num_nodes": graph.num_nodes,
+            "num_entries": graph.num_entries,
+            "num_edges": graph.num_edges,
+            "num_features": graph.num_features,
+            "num_classes": graph.num_classes,
+            "multi_label": graph.multi_label,
+            "directed": graph.directed,
+            "notices": list(graph.notices),
+            "checksum": graph.checksum,
+            "arrays": files,
+        }
+        (scratch / META).write_text(json.dumps(meta, indent=2) + "\n")
+        if folder.exists():
+            old = scratch.with_suffix(".old")
+            os.rename(folder, old)
+            os.rename(scratch, folder)
+            shutil.rmtree(old)
+        else:
+            os.rename(scratch, folder)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    return folder
+
+
+def open_graph(folder: str | Path) -> Graph:
+    """Open a stored graph memory-mapped. Sizes are checked here, contents by `verify_graph`."""
+    folder = Path(folder)
+    meta = read_meta(folder)
+    arrays = {name: _map_array(folder, name, entry) for name, entry in meta["arrays"].items()}
+    x = arrays.get("x")
+    if "x_indptr" in arrays:
+        parts = (arrays["x_data"], arrays["x_indices"], arrays["x_indptr"])
+        x = sp.csr_array(parts, shape=(meta["num_nodes"], meta["num_features"]))
+    graph = Graph(
+        arrays["indptr"],
+        arrays["indices"],
+        x=x,
+        y=arrays.get("y"),
+        **{name: arrays.get(name) for name in MASKS},
+        directed=meta["directed"],
+        num_classes=meta["num_classes"],
+        name=meta["name"],
+        notices=meta["notices"],
+    )
+    graph._checksum = meta["checksum"]
+    return graph
+
+
+def verify_graph(folder: str | Path) -> list[str]:
+    """Read every byte of a stored graph; returns what is wrong with it, nothing if it is sound."""
+    folder = Path(folder)
+    problems = []
+    for name, entry in read_meta(folder)["arrays"].items():
+        path = folder / entry["file"]
+        try:
+            _map_array(folder, name, entry)
+        except ShoalError as error:
+            problems.append(str(error))
+            continue
+        if _hash_file(path) != entry["sha256"]:
+            problems.append(f"{path} has changed since it was written: its checksum does not match {META}")
+    if not problems:
+        try:
+            open_graph(folder).validate()
+        except ShoalError as error:
+            problems.append(f"{folder}: {error}")
+    return problems
+
+
+def is_stored_graph(folder: str | Path) -> bool:
+    return (Path(folder) / META).is_file()
+
+
+def read_meta(folder: Path) -> dict[str, Any]:
+    """The meta.json of a stored graph, checked for format and version."""
+    if not folder.is_dir():
+        raise ShoalError(f"{folder} does not exist: expected a folder written by `shoal data import`")
+    path = folder / META
+    if not path.is_file():
+        raise ShoalError(f"{folder} is not a stored graph: it has no {META}; `shoal data import` makes one")
+    try:
+        meta: dict[str, Any] = json.loads(path.read_text())
+        if meta.get("format") != FORMAT:
+            raise ValueError
+    except (ValueError, AttributeError):
+        raise ShoalError(f"{path} is damaged or not Shoal's: expected format {FORMAT!r}") from None
+    if meta.get("version") != VERSION:
+        raise ShoalError(
+            f"{path} has format version {meta.get('version')}: this Shoal reads version {VERSION}; import the graph again"
+        )
+    return meta
+
+
+def _arrays(graph: Graph) -> dict[str, np.ndarray]:
+    arrays: dict[str, np.ndarray] = {"indptr": graph.indptr, "indices": graph.indices}
+    x = graph.x
+    if isinstance(x, np.ndarray):
+        arrays["x"] = x
+    elif x is not None:
+        arrays |= {"x_data": x.data, "x_indices": x.indices, "x_indptr": x.indptr}
+    for name in ("y", *MASKS):
+        value = getattr(graph, name)
+        if value is not None:
+            arrays[name] = value
+    return arrays
+
+
+def _write_array(folder: Path, name: str, array: np.ndarray) -> dict[str, Any]:
+    path = folder / f"{name}.npy"
+    np.save(path, array, allow_pickle=False)
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+    return {
+        "file": path.name,
+        "dtype": str(array.dtype),
+        "shape": list(array.shape),
+        "bytes": path.stat().st_size,
+        "sha256": _hash_file(path),
+    }
+
+
+def _map_array(folder: Path, name: str, entry: dict[str, Any]) -> np.ndarray:
+    path = folder / entry["file"]
+    if not path.is_file():
+        raise ShoalError(f"{path} is missing: the stored graph is incomplete, import it again")
+    size = path.stat().st_size
+    if size != entry["bytes"]:
+        raise ShoalError(
+            f"{path} has {size:,} bytes, expected {entry['bytes']:,}: the file is truncated or was replaced, import the graph again"
+        )
+    try:
+        array: np.ndarray = np.load(
+            path, mmap_mode="r" if 0 not in entry["shape"] else None, allow_pickle=False
+        )
+    except ValueError:
+        raise ShoalError(f"{path} is not a readable .npy file: import the graph again") from None
+    if str(array.dtype) != entry["dtype"] or list(array.shape) != entry["shape"]:
+        raise ShoalError(
+            f"{path} holds {array.dtype} of shape {array.shape}, expected {entry['dtype']} of shape {tuple(entry['shape'])}"
+        )
+    return array
+
+
+def _hash_file(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,129 @@
+"""What a graph must satisfy before any work starts on it; each refusal names what was found and expected."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shoal.errors import ShoalError
+from shoal.kernels.csr import first_bad_row, is_symmetric
+
+if TYPE_CHECKING:
+    from shoal.graph import Features, Graph
+
+MASKS = ("train_mask", "val_mask", "test_mask")
+_ROWS_AT_ONCE = 1 << 16
+
+
+def validate_graph(graph: Graph) -> None:
+    """Check topology, features, labels and split; raises ShoalError at the first thing wrong."""
+    validate_topology(graph)
+    if graph.x is not None:
+        validate_features(graph, graph.x)
+    if graph.y is not None:
+        validate_labels(graph, graph.y)
+    validate_split(graph)
+
+
+def validate_topology(graph: Graph) -> None:
+    n = graph.num_nodes
+    if n < 1:
+        raise ShoalError("the graph has 0 nodes: expected at least one")
+    steps = np.diff(graph.indptr)
+    if graph.indptr[0] != 0 or int(graph.indptr[-1]) != len(graph.indices):
+        raise ShoalError(
+            f"indptr runs from {graph.indptr[0]} to {graph.indptr[-1]}: expected 0 to {len(graph.indices)}, the length of indices"
+        )
+    if (steps < 0).any():
+        raise ShoalError(
+            f"indptr decreases after row {int(np.argmax(steps < 0))}: expected a non-decreasing array"
+        )
+    if len(graph.indices):
+        low, high = int(graph.indices.min()), int(graph.indices.max())
+        if low < 0 or high >= n:
+            at = int(np.argmax((graph.indices < 0) | (graph.indices >= n)))
+            row = int(np.searchsorted(graph.indptr, at, "right")) - 1
+            raise ShoalError(
+                f"row {row} lists node {graph.indices[at]}: the graph has {n:,} nodes, 0 to {n - 1:,}"
+            )
+    row = first_bad_row(graph.indptr, graph.indices)
+    if row >= 0:
+        raise ShoalError(
+            f"the columns of row {row} are unsorted or repeated: build the graph with Graph.from_edge_index"
+        )
+    if not graph.directed and not is_symmetric(graph.indptr, graph.indices):
+        raise ShoalError(
+            "the graph is called undirected but some edges lack their reverse: give directed=True, or build it with directed=False"
+        )
+
+
+def validate_features(graph: Graph, x: Features) -> None:
+    if x.ndim != 2:
+        raise ShoalError(f"x has shape {x.shape}: expected (num_nodes, num_features)")
+    if x.shape[0] != graph.num_nodes:
+        raise ShoalError(
+            f"x has {x.shape[0]:,} rows but the graph has {graph.num_nodes:,} nodes: give one feature row per node"
+        )
+    if x.dtype.kind != "f":
+        raise ShoalError(f"x holds {x.dtype}: expected floating-point features")
+    if isinstance(x, np.ndarray):
+        for start in range(0, len(x), _ROWS_AT_ONCE):
+            finite = np.isfinite(x[start : start + _ROWS_AT_ONCE]).all(axis=1)
+            if not finite.all():
+                raise _not_finite(start + int(np.argmin(finite)))
+    elif not np.isfinite(x.data).all():
+        at = int(np.argmin(np.isfinite(x.data)))
+        raise _not_finite(int(np.searchsorted(x.indptr, at, "right")) - 1)
+
+
+def validate_labels(graph: Graph, y: np.ndarray) -> None:
+    if len(y) != graph.num_nodes:
+        raise ShoalError(
+            f"y has {len(y):,} rows but the graph has {graph.num_nodes:,} nodes: give one label per node"
+        )
+    if y.ndim == 2:
+        wrong = ((y != 0) & (y != 1)).any(axis=1)
+        if wrong.any():
+            raise ShoalError(
+                f"row {int(np.argmax(wrong))} of the label matrix holds a value other than 0 and 1"
+            )
+        return
+    if y.ndim != 1 or y.dtype.kind not in "iu":
+        raise ShoalError(
+            f"y is {y.dtype} of shape {y.shape}: expected integers (num_nodes,) or a 0/1 matrix (num_nodes, num_classes)"
+        )
+    outside = (y < -1) | (y >= graph.num_classes)
+    if outside.any():
+        node = int(np.argmax(outside))
+        raise ShoalError(
+            f"node {node} has label {y[node]}: expected 0 to {graph.num_classes - 1}, or -1 for unlabelled"
+        )
+
+
+def validate_split(graph: Graph) -> None:
+    masks = [(name, mask) for name in MASKS if (mask := getattr(graph, name)) is not None]
+    for name, mask in masks:
+        if mask.shape != (graph.num_nodes,) or mask.dtype != np.bool_:
+            raise ShoalError(
+                f"{name} is {mask.dtype} of shape {mask.shape}: expected bool of shape ({graph.num_nodes},)"
+            )
+    for i, (name, mask) in enumerate(masks):
+        for other, other_mask in masks[:i]:
+            both = mask & other_mask
+            if both.any():
+                raise ShoalError(
+                    f"node {int(np.argmax(both))} is in {other} and in {name}: the split must not overlap"
+                )
+        if graph.y is not None and graph.y.ndim == 1:
+            unlabelled = mask & (graph.y < 0)
+            if unlabelled.any():
+                raise ShoalError(
+                    f"node {int(np.argmax(unlabelled))} is in {name} but has no label: leave unlabelled nodes out of the split"
+                )
+    if masks and (graph.train_mask is None or not graph.train_mask.any()):
+        raise ShoalError("the training set is empty: train_mask must name at least one node")
+
+
+def _not_finite(row: int) -> ShoalError:
+    return ShoalError(f"row {row} of x holds NaN or infinity: every feature must be finite")
