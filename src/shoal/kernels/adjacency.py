@@ -1,0 +1,170 @@
+"""Adjacency: a weighted sparse operator with its transpose; the thing `spmm` multiplies by."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from shoal.errors import ShoalError
+from shoal.kernels.csr import build_csr, is_symmetric, mirror_permutation, transpose_csr
+
+
+class Adjacency:
+    """The operator `diag(row_scale) · (A ∘ values) · diag(column_scale)`, A a CSR pattern.
+
+    Mean and symmetric normalisation are scales, so that no weight per entry is stored for them:
+    `D⁻¹A` is a row scale, `D^-½ A D^-½` both. The transpose swaps the scales; it is made on first use and kept.
+    For a symmetric pattern it shares `indptr` and `indices`, and without `values` nothing is copied at all.
+
+    Shapes: indptr (num_rows + 1,) int64; indices (nnz,) int32 or int64; values (nnz,); row_scale (num_rows,);
+    column_scale (num_columns,). Values and scales default to one.
+    """
+
+    def __init__(
+        self,
+        indptr: Tensor,
+        indices: Tensor,
+        num_columns: int,
+        *,
+        values: Tensor | None = None,
+        row_scale: Tensor | None = None,
+        column_scale: Tensor | None = None,
+        symmetric: bool = False,
+    ) -> None:
+        self.indptr = indptr
+        self.indices = indices
+        self.num_columns = num_columns
+        self.values = values
+        self.row_scale = row_scale
+        self.column_scale = column_scale
+        self.symmetric = symmetric  # of the pattern; the weights need not be
+        self._transpose: Adjacency | None = None
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.num_rows, self.num_columns
+
+    @property
+    def num_entries(self) -> int:
+        return len(self.indices)
+
+    @property
+    def device(self) -> torch.device:
+        return self.indices.device
+
+    @classmethod
+    def from_scipy(cls, matrix: Any) -> Adjacency:
+        """From any SciPy sparse matrix; row i of the product sums over the entries of row i."""
+        csr = sp.csr_array(matrix)
+        csr.sum_duplicates()
+        indptr, indices = csr.indptr.astype(np.int64), csr.indices
+        symmetric = csr.shape[0] == csr.shape[1] and is_symmetric(indptr, indices)
+        values = torch.from_numpy(np.ascontiguousarray(csr.data))
+        if not values.is_floating_point():
+            values = values.to(torch.get_default_dtype())
+        return cls(
+            torch.from_numpy(indptr),
+            torch.from_numpy(indices),
+            csr.shape[1],
+            values=values,
+            symmetric=symmetric,
+        )
+
+    @classmethod
+    def from_edge_index(cls, edge_index: Tensor, num_nodes: int) -> Adjacency:
+        """From PyG's (2, num_edges): row `edge_index[1]` sums over `edge_index[0]`. Duplicates are merged."""
+        source, target = edge_index.cpu().numpy()
+        indptr, indices, _ = build_csr([(target, source)], num_nodes, num_nodes)
+        symmetric = is_symmetric(indptr, indices)
+        return cls(torch.from_numpy(indptr), torch.from_numpy(indices), num_nodes, symmetric=symmetric)
+
+    def transpose(self) -> Adjacency:
+        """The transposed operator, made once."""
+        if self._transpose is None:
+            self._transpose = self._make_transpose()
+            self._transpose._transpose = self
+        return self._transpose
+
+    def _make_transpose(self) -> Adjacency:
+        indptr, indices, values = self.indptr, self.indices, self.values
+        if not self.symmetric:
+            made = transpose_csr(_numpy(indptr), _numpy(indices), self.num_columns)
+            indptr, indices, permutation = (torch.from_numpy(part).to(self.device) for part in made)
+            values = None if values is None else values[permutation.long()]
+        elif values is not None:
+            mirror = mirror_permutation(_numpy(indptr), _numpy(indices))
+            if mirror is None:
+                raise ShoalError("the adjacency is marked symmetric but its pattern is not")
+            values = values[torch.from_numpy(mirror).to(self.device).long()]
+        return Adjacency(
+            indptr,
+            indices,
+            self.num_rows,
+            values=values,
+            row_scale=self.column_scale,
+            column_scale=self.row_scale,
+            symmetric=self.symmetric,
+        )
+
+    def slice_rows(self, start: int, end: int) -> Adjacency:
+        """Rows start…end-1 as an operator of their own, sharing this one's memory."""
+        first, last = int(self.indptr[start]), int(self.indptr[end])
+        return Adjacency(
+            self.indptr[start : end + 1] - first,
+            self.indices[first:last],
+            self.num_columns,
+            values=None if self.values is None else self.values[first:last],
+            row_scale=None if self.row_scale is None else self.row_scale[start:end],
+            column_scale=self.column_scale,
+        )
+
+    def entry_weights(self, dtype: torch.dtype | None = None) -> Tensor:
+        """The weight of every entry, (nnz,): values times both scales."""
+        rows = torch.repeat_interleave(torch.arange(self.num_rows, device=self.device), self.indptr.diff())
+        weights = torch.ones(self.num_entries, dtype=dtype, device=self.device)
+        if self.values is not None:
+            weights = weights * self.values.to(weights.dtype)
+        if self.row_scale is not None:
+            weights = weights * self.row_scale.to(weights.dtype)[rows]
+        if self.column_scale is not None:
+            weights = weights * self.column_scale.to(weights.dtype)[self.indices.long()]
+        return weights
+
+    def to_torch(self, dtype: torch.dtype | None = None) -> Tensor:
+        """As a torch sparse CSR tensor."""
+        weights = self.entry_weights(dtype)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
+            return torch.sparse_csr_tensor(
+                self.indptr, self.indices.long(), weights, size=self.shape, check_invariants=False
+            )
+
+    def to(self, device: torch.device | str) -> Adjacency:
+        """A copy on another device."""
+        moved = {
+            name: None if (part := getattr(self, name)) is None else part.to(device)
+            for name in ("values", "row_scale", "column_scale")
+        }
+        return Adjacency(
+            self.indptr.to(device),
+            self.indices.to(device),
+            self.num_columns,
+            symmetric=self.symmetric,
+            **moved,
+        )
+
+    def __repr__(self) -> str:
+        return f"Adjacency({self.num_rows:,} × {self.num_columns:,}, {self.num_entries:,} entries)"
+
+
+def _numpy(tensor: Tensor) -> np.ndarray:
+    return tensor.cpu().numpy()
