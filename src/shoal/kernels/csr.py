@@ -106,6 +106,44 @@ def induce_csr(
     return sub_indptr, sub_indices[:size].copy(), edge_id[:size].copy()
 
 
+def add_diagonal(indptr: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The pattern with entry (i, i) in every row i, once.
+
+    Returns (indptr, indices, origin): `origin[k]` is where entry k stood before, -1 for an entry put in.
+    """
+    n = len(indptr) - 1
+    full_indptr = np.empty(n + 1, np.int64)
+    full_indices = np.empty(len(indices) + n, indices.dtype)
+    origin = np.empty(len(indices) + n, np.int64)
+    size = _insert_diagonal(indptr, indices, full_indptr, full_indices, origin)
+    return full_indptr, full_indices[:size], origin[:size]
+
+
+@kernel
+def _insert_diagonal(indptr, indices, full_indptr, full_indices, origin):
+    size = 0
+    full_indptr[0] = 0
+    for r in range(len(indptr) - 1):
+        placed = False
+        for k in range(indptr[r], indptr[r + 1]):
+            c = indices[k]
+            if not placed and c >= r:
+                placed = True
+                if c > r:
+                    full_indices[size] = r
+                    origin[size] = -1
+                    size += 1
+            full_indices[size] = c
+            origin[size] = k
+            size += 1
+        if not placed:
+            full_indices[size] = r
+            origin[size] = -1
+            size += 1
+        full_indptr[r + 1] = size
+    return size
+
+
 @kernel
 def _count(rows, counts):
     for i in range(len(rows)):

@@ -22,7 +22,7 @@ def spmm(adj: Adjacency, h: Tensor) -> Tensor:
     """
     if h.dim() != 2 or h.shape[0] != adj.num_columns:
         raise ShoalError(f"h has shape {tuple(h.shape)}: expected ({adj.num_columns}, f) for {adj!r}")
-    product: Tensor = _Spmm.apply(h, adj)  # type: ignore[no-untyped-call]
+    product: Tensor = _Spmm.apply(h, adj)
     return product
 
 
@@ -40,7 +40,7 @@ class _Spmm(torch.autograd.Function):
         return multiply(adj, h)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return multiply(ctx.adj.transpose(), grad), None
 

@@ -1,0 +1,140 @@
+"""GNN: a stack of convolution and dense layers with a classifier on top."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from shoal.errors import ShoalError, unknown_name
+from shoal.kernels.adjacency import Adjacency
+from shoal.models.convs import CONVS, Conv, Input, make_weight, multiply_weight
+from shoal.sampling.base import Batch, check_positive
+
+MODELS = (*CONVS, "mlp")
+NORMS = ("layer", "batch", "none")
+
+
+class Dense(nn.Module):
+    """A layer without aggregation, order 0 in a pattern: `H W + b`."""
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.weight = make_weight(in_features, out_features)
+        self.bias = nn.Parameter(torch.zeros(out_features))
+
+    def forward(self, h: Input) -> Tensor:
+        return multiply_weight(h, self.weight) + self.bias
+
+
+class Layer(nn.Module):
+    """One layer of the stack: convolution or dense, then ReLU, normalisation and dropout."""
+
+    def __init__(self, linear: Conv | Dense, width: int, norm: str, dropout: float) -> None:
+        super().__init__()
+        self.linear = linear
+        self.norm: nn.Module = {"layer": nn.LayerNorm, "batch": nn.BatchNorm1d, "none": nn.Identity}[norm](
+            width
+        )
+        self.dropout = dropout
+
+    @property
+    def kind(self) -> str | None:
+        """The aggregation the layer wants, None for a dense one."""
+        return self.linear.kind if isinstance(self.linear, Conv) else None
+
+    def finish(self, out: Tensor) -> Tensor:
+        """What follows the linear part, row by row."""
+        return functional.dropout(self.norm(functional.relu(out)), self.dropout, self.training)
+
+
+class GNN(nn.Module):
+    """A graph neural network for node classification.
+
+    Args:
+        model: `"sage"`, `"gcn"`, or `"mlp"`: the same stack without any edge, the baseline to beat.
+        in_features, hidden, num_classes: widths of input, every layer, output.
+        num_layers: convolutions stacked.
+        orders: a pattern such as `"1-0-1-0"` instead of num_layers; 0 is a dense layer without aggregation.
+        norm: `"layer"`, `"batch"` or `"none"`, after each activation.
+        dropout: rate, after each layer.
+        l2_normalize: scale every embedding to length one before the classifier.
+
+    A model is called with a Batch and answers one row of logits for each of the batch's output nodes.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        in_features: int,
+        hidden: int,
+        num_classes: int,
+        *,
+        num_layers: int = 2,
+        orders: str | None = None,
+        norm: str = "layer",
+        dropout: float = 0.1,
+        l2_normalize: bool = False,
+    ) -> None:
+        super().__init__()
+        check_positive(in_features=in_features, hidden=hidden, num_classes=num_classes, num_layers=num_layers)
+        if model not in MODELS:
+            raise unknown_name("model", model, MODELS)
+        if norm not in NORMS:
+            raise unknown_name("norm", norm, NORMS)
+        if not 0 <= dropout < 1:
+            raise ShoalError(f"dropout is {dropout}: expected a rate from 0 up to, not including, 1")
+        self.model = model
+        self.hidden = hidden
+        self.l2_normalize = l2_normalize
+        self.layers = nn.ModuleList()
+        width = in_features
+        for order in parse_orders(orders, num_layers):
+            dense = order == 0 or model == "mlp"
+            linear = Dense(width, hidden) if dense else CONVS[model](width, hidden)
+            self.layers.append(Layer(linear, hidden, norm, dropout))
+            width = hidden
+        self.classifier = nn.Linear(width, num_classes)
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.classify(self.embed(batch))
+
+    def embed(self, batch: Batch) -> Tensor:
+        """The last layer's output for the batch's output nodes, (num_outputs, hidden)."""
+        h: Input = batch.x
+        depth = 0
+        for layer in self.layers:
+            assert isinstance(layer, Layer)
+            if layer.kind is None:
+                h = layer.finish(layer.linear(h))
+                continue
+            adj = batch.block(depth).adjacency(layer.kind)
+            h = layer.finish(layer.linear(adj, h, take_rows(h, 0, adj.num_rows)))
+            depth += 1
+        assert isinstance(h, Tensor)
+        return h
+
+    def classify(self, embedding: Tensor) -> Tensor:
+        """Logits from embeddings."""
+        if self.l2_normalize:
+            embedding = functional.normalize(embedding, dim=1)
+        logits: Tensor = self.classifier(embedding)
+        return logits
+
+
+def parse_orders(orders: str | None, num_layers: int) -> list[int]:
+    """The order of every layer: `"1-0-1-0"` → [1, 0, 1, 0]; without a pattern, num_layers ones."""
+    if orders is None:
+        return [1] * num_layers
+    parts = str(orders).split("-")
+    if not all(part in ("0", "1") for part in parts):
+        raise ShoalError(f"layer pattern {orders!r}: expected orders 0 or 1 joined by '-', such as 1-0-1-0")
+    return [int(part) for part in parts]
+
+
+def take_rows(h: Input, start: int, end: int) -> Input:
+    """Rows start…end-1 of dense or sparse features, without a copy; all of them are h itself."""
+    count = h.num_rows if isinstance(h, Adjacency) else h.shape[0]
+    if (start, end) == (0, count):
+        return h
+    return h.slice_rows(start, end) if isinstance(h, Adjacency) else h[start:end]

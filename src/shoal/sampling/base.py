@@ -1,0 +1,265 @@
+"""Batch: what one optimizer step works on. Sampler: what draws Batches."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.errors import ShoalError, unknown_name
+from shoal.graph import Graph
+from shoal.kernels.adjacency import Adjacency
+from shoal.kernels.csr import add_diagonal, induce_csr
+
+KINDS = ("sum", "mean", "gcn")
+_BATCHES_TO_ESTIMATE_SIZE = 8
+
+
+def as_tensor(array: np.ndarray) -> Tensor:
+    """`array` as a tensor that shares its memory; memory-mapped graphs are read-only and stay so."""
+    return torch.from_numpy(array)
+
+
+with warnings.catch_warnings():  # torch warns once in a process that a read-only array must not be written
+    warnings.simplefilter("ignore")
+    _read_only = np.zeros(1)
+    _read_only.flags.writeable = False
+    as_tensor(_read_only)
+
+
+class Block:
+    """The pattern one layer aggregates over. Row i reads from the columns listed; the first `num_rows`
+    columns are the rows themselves, so a square block is a subgraph and a wide one a neighbourhood or a
+    part with its halo.
+
+    Args:
+        edge_norm: factor on every entry's weight that makes the aggregation unbiased, or None.
+        degree: every column's degree in the graph the batch was drawn from. Normalised aggregation uses it
+            when given, and the degree within the block otherwise.
+    """
+
+    def __init__(
+        self,
+        indptr: Tensor,
+        indices: Tensor,
+        num_columns: int,
+        *,
+        symmetric: bool = False,
+        edge_norm: Tensor | None = None,
+        degree: Tensor | None = None,
+    ) -> None:
+        self.indptr = indptr
+        self.indices = indices
+        self.num_columns = num_columns
+        self.symmetric = symmetric
+        self.edge_norm = edge_norm
+        self.degree = degree
+        self._adjacencies: dict[str, Adjacency] = {}
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        return len(self.indices)
+
+    def adjacency(self, kind: str) -> Adjacency:
+        """The operator of a kind of aggregation: `sum` A, `mean` D⁻¹A, `gcn` D̃^-½(A + I)D̃^-½; made once."""
+        if kind not in self._adjacencies:
+            if kind not in KINDS:
+                raise unknown_name("aggregation", kind, KINDS)
+            self._adjacencies[kind] = self._normalize_symmetric() if kind == "gcn" else self._scale_rows(kind)
+        return self._adjacencies[kind]
+
+    def _scale_rows(self, kind: str) -> Adjacency:
+        scale = None
+        if kind == "mean":
+            degree = self.indptr.diff() if self.degree is None else self.degree[: self.num_rows]
+            scale = 1.0 / degree.clamp(min=1).float()
+        return Adjacency(
+            self.indptr,
+            self.indices,
+            self.num_columns,
+            values=self.edge_norm,
+            row_scale=scale,
+            symmetric=self.symmetric,
+        )
+
+    def _normalize_symmetric(self) -> Adjacency:
+        indptr, indices, origin = (
+            torch.from_numpy(part) for part in add_diagonal(self.indptr.numpy(), self.indices.numpy())
+        )
+        values = None
+        if self.edge_norm is not None:
+            values = torch.where(origin >= 0, self.edge_norm[origin.clamp(min=0)], torch.ones(()))
+        if self.degree is not None:
+            degree = self.degree + 1
+        elif self.num_rows == self.num_columns:
+            degree = indptr.diff()
+        else:
+            raise ShoalError("a block with more columns than rows needs `degree` for GCN normalisation")
+        scale = degree.float().rsqrt()
+        return Adjacency(
+            indptr,
+            indices,
+            self.num_columns,
+            values=values,
+            row_scale=scale[: self.num_rows],
+            column_scale=scale,
+            symmetric=self.symmetric,
+        )
+
+
+class Batch:
+    """Nodes, the blocks they aggregate over, and (gathered on first use) their features and labels.
+
+    Attributes:
+        n_id: the nodes' ids in the graph the user loaded, (num_nodes,) int64.
+        blocks: one Block for every layer, or one for all of them.
+        x, y: features and labels of the batch's nodes; sparse features are an `Adjacency` (rows × columns).
+        train_mask: which of the nodes the loss counts.
+        node_norm: factor on every node's loss, or None.
+        index: the batch's number.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        nodes: np.ndarray,
+        blocks: tuple[Block, ...],
+        *,
+        index: int = 0,
+        node_norm: Tensor | None = None,
+    ) -> None:
+        self.graph = graph
+        self.nodes = nodes
+        self.blocks = blocks
+        self.index = index
+        self.node_norm = node_norm
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def num_edges(self) -> int:
+        return sum(block.num_edges for block in self.blocks)
+
+    @property
+    def num_outputs(self) -> int:
+        """Rows the model answers for: the first ones of `nodes`."""
+        return self.blocks[-1].num_rows
+
+    def block(self, layer: int) -> Block:
+        return self.blocks[0] if len(self.blocks) == 1 else self.blocks[layer]
+
+    @cached_property
+    def n_id(self) -> Tensor:
+        return as_tensor(np.ascontiguousarray(self.graph.global_ids(self.nodes), np.int64))
+
+    @cached_property
+    def x(self) -> Tensor | Adjacency:
+        whole = self.num_nodes == self.graph.num_nodes
+        x = self.graph.x if whole else self.graph.take_features(self.nodes)
+        if x is None:
+            raise ShoalError(f"graph {self.graph.name!r} has no features: a model needs x")
+        if isinstance(x, np.ndarray):
+            return as_tensor(x)
+        return Adjacency(
+            as_tensor(x.indptr.astype(np.int64, copy=False)),
+            as_tensor(x.indices),
+            int(x.shape[1]),
+            values=as_tensor(x.data),
+        )
+
+    @cached_property
+    def y(self) -> Tensor:
+        if self.graph.y is None:
+            raise ShoalError(f"graph {self.graph.name!r} has no labels: training needs y")
+        return as_tensor(self.graph.y[self.nodes[: self.num_outputs]])
+
+    @cached_property
+    def train_mask(self) -> Tensor:
+        if self.graph.train_mask is None:
+            return torch.ones(self.num_outputs, dtype=torch.bool)
+        return as_tensor(self.graph.train_mask[self.nodes[: self.num_outputs]])
+
+    @cached_property
+    def edge_index(self) -> Tensor:
+        """(2, num_edges) sources and targets in the batch's numbering, for PyG models."""
+        block = self.blocks[0]
+        targets = torch.repeat_interleave(torch.arange(block.num_rows), block.indptr.diff())
+        return torch.stack([block.indices.long(), targets])
+
+    @property
+    def edge_norm(self) -> Tensor | None:
+        return self.blocks[0].edge_norm
+
+    def __repr__(self) -> str:
+        return f"Batch({self.index}, {self.num_nodes:,} nodes, {self.num_edges:,} entries)"
+
+
+class Sampler(ABC):
+    """Draws Batches from the part of `graph` that training may see.
+
+    `sample(k)` is batch number k, a pure function of (graph, settings, seed, k), whoever calls it and in
+    whatever order. Subclasses say which nodes batch k has; the induced subgraph is taken here.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, graph: Graph, *, setting: str = "transductive", seed: int = 0) -> None:
+        self.graph = graph.train_graph(setting) if graph.has_split else graph
+        self.setting = setting
+        self.seed = seed
+        self._local = threading.local()
+
+    @abstractmethod
+    def draw_nodes(self, k: int) -> np.ndarray:
+        """The increasing node numbers (in `self.graph`) of batch k. Safe to call from any thread."""
+
+    def sample(self, k: int) -> Batch:
+        """Batch number k."""
+        nodes = self.draw_nodes(k)
+        graph = self.graph
+        indptr, indices, _ = induce_csr(graph.indptr, graph.indices, nodes, self._scratch())
+        block = Block(as_tensor(indptr), as_tensor(indices), len(nodes), symmetric=not graph.directed)
+        return Batch(graph, nodes, (block,), index=k)
+
+    @cached_property
+    def batch_size(self) -> float:
+        """Expected number of nodes in a batch, estimated from the first few."""
+        return float(np.mean([len(self.draw_nodes(k)) for k in range(_BATCHES_TO_ESTIMATE_SIZE)]))
+
+    @property
+    def num_batches(self) -> int:
+        """Batches in an epoch: the training graph's nodes over the expected nodes of a batch (JPDC'21 §3.2)."""
+        return max(1, round(self.graph.num_nodes / self.batch_size))
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """The batches of epoch `number`, counted from 0."""
+        count = self.num_batches
+        for k in range(number * count, (number + 1) * count):
+            yield self.sample(k)
+
+    def _scratch(self) -> np.ndarray:
+        """One -1 per node, kept for each thread."""
+        if not hasattr(self._local, "scratch"):
+            self._local.scratch = np.full(self.graph.num_nodes, -1, np.int32)
+        scratch: np.ndarray = self._local.scratch
+        return scratch
+
+
+def check_positive(**settings: Any) -> None:
+    """Refuse settings that are not positive whole numbers."""
+    for name, value in settings.items():
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+            raise ShoalError(f"{name} is {value!r}: expected a whole number of at least 1")

@@ -1,0 +1,35 @@
+"""FullSampler: every batch is the whole training graph."""
+
+from functools import cached_property
+
+import numpy as np
+
+from shoal.graph import Graph
+from shoal.sampling.base import Batch, Block, Sampler, as_tensor
+
+
+class FullSampler(Sampler):
+    """Full-batch training as a sampler: one batch an epoch, the same one every time."""
+
+    name = "full"
+
+    def __init__(self, graph: Graph, *, setting: str = "transductive", seed: int = 0) -> None:
+        super().__init__(graph, setting=setting, seed=seed)
+
+    def draw_nodes(self, k: int) -> np.ndarray:
+        return np.arange(self.graph.num_nodes)
+
+    @cached_property
+    def _whole(self) -> Batch:
+        graph = self.graph
+        block = Block(
+            as_tensor(graph.indptr), as_tensor(graph.indices), graph.num_nodes, symmetric=not graph.directed
+        )
+        return Batch(graph, self.draw_nodes(0), (block,))
+
+    def sample(self, k: int) -> Batch:
+        return self._whole
+
+    @property
+    def num_batches(self) -> int:
+        return 1

@@ -1,0 +1,23 @@
+"""Samplers by name, as the command line and recipes know them."""
+
+import inspect
+from typing import Any
+
+from shoal.errors import unknown_name
+from shoal.graph import Graph
+from shoal.sampling.base import Sampler
+from shoal.sampling.full import FullSampler
+from shoal.sampling.walk import RandomWalkSampler
+
+SAMPLERS: dict[str, type[Sampler]] = {cls.name: cls for cls in (RandomWalkSampler, FullSampler)}
+
+
+def make_sampler(name: str, graph: Graph, **options: Any) -> Sampler:
+    """The sampler called `name` on `graph`; an option it does not have is refused with the nearest one."""
+    if name not in SAMPLERS:
+        raise unknown_name("sampler", name, SAMPLERS)
+    known = list(inspect.signature(SAMPLERS[name]).parameters)[1:]
+    for option in options:
+        if option not in known:
+            raise unknown_name(f"option of sampler {name!r}", option, known)
+    return SAMPLERS[name](graph, **options)

@@ -1,0 +1,1 @@
+"""Training, evaluation on the full graph, metrics and checkpoints."""

@@ -1,0 +1,78 @@
+"""Checkpoints: weights, optimizer state and counters in one safetensors file, written in one rename."""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from shoal.errors import ShoalError
+
+FORMAT = "shoal-checkpoint-1"
+
+
+def save_checkpoint(
+    path: Path,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | None = None,
+    progress: dict[str, Any] | None = None,
+) -> None:
+    """Write a checkpoint; a killed writer leaves the previous one under `path`."""
+    tensors = {f"model.{name}": value.contiguous() for name, value in model.state_dict().items()}
+    if optimizer is not None:
+        for index, state in optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(value) for name, value in state.items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+    os.close(handle)
+    try:
+        save_file(tensors, scratch, metadata={"format": FORMAT, "progress": json.dumps(progress or {})})
+        with open(scratch, "rb") as file:
+            os.fsync(file.fileno())
+        os.chmod(scratch, 0o644)
+        os.replace(scratch, path)
+    except BaseException:
+        Path(scratch).unlink(missing_ok=True)
+        raise
+
+
+def load_checkpoint(
+    path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None
+) -> dict[str, Any]:
+    """Read a checkpoint into `model` and `optimizer`; returns the progress stored with it."""
+    tensors, progress = _read(path)
+    weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
+    expected = {name: tuple(t.shape) for name, t in model.state_dict().items()}
+    found = {name: tuple(t.shape) for name, t in weights.items()}
+    if found != expected:
+        odd = sorted(set(found.items()) ^ set(expected.items()))[0][0]
+        raise ShoalError(
+            f"{path} does not fit this model: {odd} is {found.get(odd, 'missing')}, expected {expected.get(odd, 'none')}"
+        )
+    model.load_state_dict(weights)
+    if optimizer is not None:
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in tensors.items():
+            if name.startswith("optimizer."):
+                _, index, key = name.split(".", 2)
+                state.setdefault(int(index), {})[key] = tensor
+        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    return progress
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    if not path.is_file():
+        raise ShoalError(f"{path} does not exist: expected a checkpoint written by `shoal train`")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise ShoalError(f"{path} is not a Shoal checkpoint: expected format {FORMAT!r}")
+            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(metadata["progress"])  # noqa: SIM118
+    except (SafetensorError, json.JSONDecodeError):
+        raise ShoalError(f"{path} is damaged: it is not a readable safetensors file") from None

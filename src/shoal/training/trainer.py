@@ -1,0 +1,176 @@
+"""Trainer: one loop for every way of training."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shoal.errors import ShoalError, unknown_name
+from shoal.graph import Graph
+from shoal.models.gnn import GNN
+from shoal.sampling.base import Sampler
+from shoal.sampling.full import FullSampler
+from shoal.training.checkpoint import load_checkpoint, save_checkpoint
+from shoal.training.inference import classify_nodes, embed_nodes
+from shoal.training.loss import compute_loss
+from shoal.training.metrics import count_outcomes, score_outcomes
+
+SPLITS = ("train", "val", "test")
+Record = dict[str, Any]
+
+
+class Trainer:
+    """Trains `model` on batches that `sampler` draws, evaluates on the full graph.
+
+    Args:
+        sampler: full-batch training if None.
+        lr, weight_decay: Adam's.
+        clip: largest gradient norm, None for no limit.
+        patience: stop after this many evaluations without a better validation score, None for never.
+        eval_every: epochs between evaluations.
+        checkpoints: folder for `last.safetensors` (every epoch) and `best.safetensors`, None for none.
+    """
+
+    def __init__(
+        self,
+        model: GNN,
+        graph: Graph,
+        sampler: Sampler | None = None,
+        *,
+        lr: float = 0.01,
+        weight_decay: float = 0.0,
+        clip: float | None = None,
+        patience: int | None = None,
+        eval_every: int = 1,
+        checkpoints: Path | None = None,
+    ) -> None:
+        if graph.y is None or graph.train_mask is None:
+            missing = "labels" if graph.y is None else "split"
+            raise ShoalError(f"graph {graph.name!r} has no {missing}: training needs y and train_mask")
+        if graph.num_features == 0:
+            raise ShoalError(f"graph {graph.name!r} has no features: training needs x")
+        self.model = model
+        self.graph = graph
+        self.sampler = sampler if sampler is not None else FullSampler(graph)
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay)
+        self.clip = clip
+        self.patience = patience
+        self.eval_every = eval_every
+        self.checkpoints = checkpoints
+        self.metric = "f1_micro" if graph.multi_label else "accuracy"
+        self.epoch = 0
+        self.best_epoch = 0
+        self.best_score = float("-inf")
+        self._best_weights: dict[str, Tensor] | None = None
+
+    def fit(self, epochs: int, on_epoch: Callable[[Record], None] | None = None) -> list[Record]:
+        """Train until epoch `epochs` (a resumed trainer goes on from where it was) or until patience ends.
+
+        `on_epoch` receives every epoch's record: epoch, loss, seconds, nodes_per_second and, where the epoch
+        was evaluated, val_<metric>. At the end the weights of the best evaluation are put back.
+        """
+        records = []
+        while self.epoch < epochs and not self._out_of_patience():
+            record = self._train_epoch()
+            if self.graph.val_mask is not None and (
+                self.epoch % self.eval_every == 0 or self.epoch == epochs
+            ):
+                self._evaluate_epoch(record)
+            if self.checkpoints is not None:
+                self.save(self.checkpoints / "last.safetensors")
+            records.append(record)
+            if on_epoch is not None:
+                on_epoch(record)
+        self._restore_best()
+        return records
+
+    def evaluate(self, split: str = "test") -> dict[str, float]:
+        """Scores on a split's nodes, computed on the full graph: `f1_micro`, `f1_macro`, `accuracy`."""
+        if split not in SPLITS:
+            raise unknown_name("split", split, SPLITS)
+        mask = getattr(self.graph, f"{split}_mask")
+        if mask is None or not mask.any():
+            raise ShoalError(f"graph {self.graph.name!r} has no {split} nodes to evaluate on")
+        assert self.graph.y is not None
+        logits = classify_nodes(self.model, self.embed()[torch.from_numpy(mask)])
+        outcomes = count_outcomes(logits, torch.from_numpy(self.graph.y[mask]))
+        return score_outcomes(outcomes, multi_label=self.graph.multi_label)
+
+    def embed(self, progress: Callable[[int, int], None] | None = None) -> Tensor:
+        """Every node's embedding, (num_nodes, hidden), layer by layer in bounded memory."""
+        return embed_nodes(self.model, self.graph, progress=progress)
+
+    def predict(self, progress: Callable[[int, int], None] | None = None) -> Tensor:
+        """Every node's predicted class, or 0/1 matrix for multi-label graphs."""
+        logits = classify_nodes(self.model, self.embed(progress))
+        return (logits > 0).to(torch.uint8) if self.graph.multi_label else logits.argmax(1)
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint from which `resume` goes on exactly."""
+        progress = {"epoch": self.epoch, "best_epoch": self.best_epoch, "best_score": self.best_score}
+        save_checkpoint(path, self.model, self.optimizer, progress)
+
+    def resume(self, folder: Path) -> None:
+        """Go on from the last checkpoint in `folder`."""
+        best = folder / "best.safetensors"
+        if best.is_file():
+            load_checkpoint(best, self.model)
+            self._keep_best_weights()
+        progress = load_checkpoint(folder / "last.safetensors", self.model, self.optimizer)
+        self.epoch, self.best_epoch = progress["epoch"], progress["best_epoch"]
+        self.best_score = progress["best_score"]
+
+    def _train_epoch(self) -> Record:
+        self.model.train()
+        started, nodes, losses = time.perf_counter(), 0, []
+        for batch in self.sampler.epoch(self.epoch):
+            loss = compute_loss(self.model(batch), batch)
+            self.optimizer.zero_grad()
+            loss.backward()
+            if self.clip is not None:
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+            self.optimizer.step()
+            losses.append(float(loss.detach()))
+            nodes += batch.num_nodes
+        seconds = time.perf_counter() - started
+        self.epoch += 1
+        mean = sum(losses) / len(losses)
+        if not torch.isfinite(torch.tensor(mean)):
+            raise ShoalError(
+                f"the loss became {mean} in epoch {self.epoch}: lower the learning rate, or clip gradients"
+            )
+        return {
+            "epoch": self.epoch,
+            "loss": mean,
+            "batches": len(losses),
+            "seconds": seconds,
+            "nodes_per_second": nodes / seconds,
+        }
+
+    def _evaluate_epoch(self, record: Record) -> None:
+        started = time.perf_counter()
+        scores = self.evaluate("val")
+        record |= {f"val_{name}": value for name, value in scores.items()}
+        record["eval_seconds"] = time.perf_counter() - started
+        if scores[self.metric] > self.best_score:
+            self.best_score, self.best_epoch = scores[self.metric], self.epoch
+            self._keep_best_weights()
+            if self.checkpoints is not None:
+                save_checkpoint(self.checkpoints / "best.safetensors", self.model)
+
+    def _out_of_patience(self) -> bool:
+        if self.patience is None or self.best_epoch == 0:
+            return False
+        return self.epoch - self.best_epoch >= self.patience * self.eval_every
+
+    def _keep_best_weights(self) -> None:
+        self._best_weights = {name: value.clone() for name, value in self.model.state_dict().items()}
+
+    def _restore_best(self) -> None:
+        if self._best_weights is not None:
+            self.model.load_state_dict(self._best_weights)
