@@ -7,6 +7,10 @@ import click
 
 from shoal import __version__
 from shoal.commands.data import data
+from shoal.commands.demo import demo
+from shoal.commands.doctor import doctor
+from shoal.commands.embed import embed, predict
+from shoal.commands.train import train
 from shoal.errors import ShoalError
 
 
@@ -38,7 +42,8 @@ def shoal() -> None:
     """
 
 
-shoal.add_command(data)
+for command in (train, embed, predict, data, doctor, demo):
+    shoal.add_command(command)
 
 
 def main(args: list[str] | None = None) -> None:

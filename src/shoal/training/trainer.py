@@ -86,7 +86,7 @@ class Trainer:
             records.append(record)
             if on_epoch is not None:
                 on_epoch(record)
-        self._restore_best()
+        self.restore_best()
         return records
 
     def evaluate(self, split: str = "test") -> dict[str, float]:
@@ -124,6 +124,11 @@ class Trainer:
         progress = load_checkpoint(folder / "last.safetensors", self.model, self.optimizer)
         self.epoch, self.best_epoch = progress["epoch"], progress["best_epoch"]
         self.best_score = progress["best_score"]
+
+    def restore_best(self) -> None:
+        """Put back the weights of the best evaluation; fit does so at its end."""
+        if self._best_weights is not None:
+            self.model.load_state_dict(self._best_weights)
 
     def _train_epoch(self) -> Record:
         self.model.train()
@@ -170,7 +175,3 @@ class Trainer:
 
     def _keep_best_weights(self) -> None:
         self._best_weights = {name: value.clone() for name, value in self.model.state_dict().items()}
-
-    def _restore_best(self) -> None:
-        if self._best_weights is not None:
-            self.model.load_state_dict(self._best_weights)
