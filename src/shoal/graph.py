@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from shoal.errors import ShoalError, unknown_name
 from shoal.kernels.csr import build_csr, induce_csr, is_symmetric
+from shoal.split import draw_split
 from shoal.validation import MASKS as MASKS
 from shoal.validation import validate_graph, validate_split
 
@@ -239,19 +240,11 @@ class Graph:
         """This graph with a random split of its labelled nodes; what train and val leave is test."""
         if self.y is None:
             raise ShoalError(f"graph {self.name!r} has no labels: a split needs labelled nodes")
-        if not (train > 0 and val >= 0 and train + val <= 1):
-            raise ShoalError(
-                f"a split of {train} / {val} is impossible: fractions must be positive and sum to at most 1"
-            )
         labelled = np.arange(self.num_nodes) if self.multi_label else np.flatnonzero(self.y >= 0)
-        order = np.random.default_rng(seed).permutation(labelled)
-        ends = np.cumsum([round(train * len(order)), round(val * len(order))])
-        masks = {}
-        for name, nodes in zip(MASKS, np.split(order, ends)):
-            mask = np.zeros(self.num_nodes, np.bool_)
-            mask[nodes] = True
-            masks[name] = mask
-        said = f"no split given: drew {train:.0%} / {val:.0%} / {1 - train - val:.0%} with seed {seed}"
+        masks = draw_split(labelled, self.num_nodes, train, val, seed)
+        said = (
+            f"no split given: drew {train:.0%} / {val:.0%} / {max(1 - train - val, 0):.0%} with seed {seed}"
+        )
         graph = self._copy(notices=(*self.notices, said), **masks)
         validate_split(graph)
         return graph

@@ -1,0 +1,1 @@
+"""Samplers: how batches are drawn from a graph."""
