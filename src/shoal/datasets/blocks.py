@@ -3,13 +3,12 @@
 import numpy as np
 from numba import prange
 
-from shoal.datasets.attributes import EDGES, MEANS, draw_classes, draw_normal
+from shoal.datasets.attributes import EDGES, MEANS, NUMBERING, draw_classes, draw_normal
 from shoal.datasets.settings import MAX_EDGES, MAX_NODES, check_number, check_seed, check_whole
 from shoal.errors import ShoalError
 from shoal.graph import Graph
-from shoal.kernels.csr import index_dtype
 from shoal.kernels.jit import parallel_kernel
-from shoal.sampling.rng import below, key, random_u64, uniform
+from shoal.sampling.rng import below, key, permute, random_u64, uniform
 from shoal.split import draw_split
 
 _EDGES_AT_ONCE = 1 << 22
@@ -77,7 +76,8 @@ def _draw_features(
 
 def _draw_chunks(y, num_classes, num_edges, homophily, skew, seed):
     """The edges in chunks of int32 (sources, targets), self loops left out."""
-    members = np.argsort(y, kind="stable").astype(index_dtype(len(y)))
+    order = permute(len(y), seed, NUMBERING)  # so that a node's number says nothing about its degree
+    members = order[np.argsort(y[order], kind="stable")]
     offsets = np.searchsorted(y, np.arange(num_classes + 1), sorter=members)
     for start in range(0, num_edges, _EDGES_AT_ONCE):
         size = min(_EDGES_AT_ONCE, num_edges - start)
