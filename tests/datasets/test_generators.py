@@ -214,6 +214,15 @@ def test_nonsense_settings_are_refused_with_what_was_got_and_expected(name, sett
         GENERATORS[name](**settings)
 
 
+@pytest.fixture
+def one_torch_thread():
+    """Small matrices on a busy machine: two thread pools waiting for each other cost more than they gain."""
+    many = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(many)
+
+
 def score(graph, *, edges):
     """Test accuracy of a small dense network on x, or on x and its mean over one and two hops."""
     torch.manual_seed(0)
@@ -233,12 +242,14 @@ def score(graph, *, edges):
     return (network(x[test]).argmax(dim=1) == y[test]).float().mean().item()
 
 
+@pytest.mark.usefixtures("one_torch_thread")
 def test_blocks_edges_raise_accuracy_from_half_to_over_85_percent():
     graph = make_blocks()
     assert 0.4 < score(graph, edges=False) < 0.6
     assert score(graph, edges=True) > 0.85
 
 
+@pytest.mark.usefixtures("one_torch_thread")
 def test_digits_edges_remove_a_third_of_the_errors():
     graph = GENERATORS["digits"]()
     without, using = (1 - score(graph, edges=edges) for edges in (False, True))
