@@ -10,7 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from shoal.errors import ShoalError, unknown_name
-from shoal.kernels.csr import build_csr, induce_csr, is_symmetric
+from shoal.kernels.csr import build_csr, count_diagonal, induce_csr, is_symmetric
+from shoal.split import draw_split
 from shoal.validation import MASKS as MASKS
 from shoal.validation import validate_graph, validate_split
 
@@ -85,13 +86,13 @@ class Graph:
 
     @property
     def num_self_loops(self) -> int:
-        rows = np.repeat(np.arange(self.num_nodes, dtype=self.indices.dtype), np.diff(self.indptr))
-        return int(np.count_nonzero(rows == self.indices))
+        return count_diagonal(self.indptr, self.indices)
 
     @property
     def num_features(self) -> int:
-        x = self.parent.x if self.parent is not None else self._x
-        return 0 if x is None else int(x.shape[1])
+        if self._x is None:
+            return 0 if self.parent is None else self.parent.num_features
+        return int(self._x.shape[1])
 
     @property
     def multi_label(self) -> bool:
@@ -117,9 +118,13 @@ class Graph:
     @property
     def x(self) -> Features | None:
         """All features. A subgraph gathers its rows from its parent on first use."""
-        if self._x is None and self.parent is not None and self.parent.x is not None:
-            self._x = self.parent.x[self.n_id]
+        if self._x is None and self.n_id is not None and self._has_features:
+            self._x = self.take_features(np.arange(self.num_nodes))
         return self._x
+
+    @property
+    def _has_features(self) -> bool:
+        return self._x is not None or (self.parent is not None and self.parent._has_features)
 
     def take_features(self, nodes: np.ndarray) -> Features:
         """The feature rows of `nodes` (this graph's numbering); copies nothing else."""
@@ -155,8 +160,6 @@ class Graph:
         edge_index = np.asarray(edge_index)
         if edge_index.ndim != 2 or edge_index.shape[0] != 2:
             raise ShoalError(f"edge_index has shape {edge_index.shape}: expected (2, num_edges)")
-        if edge_index.size and edge_index.dtype.kind not in "iu":
-            raise ShoalError(f"edge_index holds {edge_index.dtype}: expected integers")
         if num_nodes is None:
             num_nodes = _guess_num_nodes(edge_index, fields)
         return cls.from_edge_chunks([(edge_index[0], edge_index[1])], num_nodes, directed=directed, **fields)
@@ -172,13 +175,16 @@ class Graph:
         **fields: Any,
     ) -> Graph:
         """Like `from_edge_index`, from many (sources, targets) arrays, so that no joined copy is needed."""
+        if num_nodes < 1:
+            raise ShoalError(f"the graph has {num_nodes} nodes: expected at least one")
+        chunks = [
+            (_tidy_ends(sources, num_nodes), _tidy_ends(targets, num_nodes)) for sources, targets in chunks
+        ]
         for sources, targets in chunks:
-            for end in (sources, targets):
-                if len(end) and (int(end.min()) < 0 or int(end.max()) >= num_nodes):
-                    bad = int(end.min()) if int(end.min()) < 0 else int(end.max())
-                    raise ShoalError(
-                        f"edge end {bad} is out of range: the graph has {num_nodes:,} nodes, 0 to {num_nodes - 1:,}"
-                    )
+            if len(sources) != len(targets):
+                raise ShoalError(
+                    f"{len(sources):,} sources were given for {len(targets):,} targets: expected as many"
+                )
         indptr, indices, merged = build_csr(
             ((targets, sources) for sources, targets in chunks),
             num_nodes,
@@ -239,19 +245,11 @@ class Graph:
         """This graph with a random split of its labelled nodes; what train and val leave is test."""
         if self.y is None:
             raise ShoalError(f"graph {self.name!r} has no labels: a split needs labelled nodes")
-        if not (train > 0 and val >= 0 and train + val <= 1):
-            raise ShoalError(
-                f"a split of {train} / {val} is impossible: fractions must be positive and sum to at most 1"
-            )
         labelled = np.arange(self.num_nodes) if self.multi_label else np.flatnonzero(self.y >= 0)
-        order = np.random.default_rng(seed).permutation(labelled)
-        ends = np.cumsum([round(train * len(order)), round(val * len(order))])
-        masks = {}
-        for name, nodes in zip(MASKS, np.split(order, ends)):
-            mask = np.zeros(self.num_nodes, np.bool_)
-            mask[nodes] = True
-            masks[name] = mask
-        said = f"no split given: drew {train:.0%} / {val:.0%} / {1 - train - val:.0%} with seed {seed}"
+        masks = draw_split(labelled, self.num_nodes, train, val, seed)
+        said = (
+            f"no split given: drew {train:.0%} / {val:.0%} / {max(1 - train - val, 0):.0%} with seed {seed}"
+        )
         graph = self._copy(notices=(*self.notices, said), **masks)
         validate_split(graph)
         return graph
@@ -272,7 +270,7 @@ class Graph:
 
     def subgraph(self, nodes: np.ndarray) -> Graph:
         """The subgraph induced by increasing `nodes`, relabelled; its features stay with this graph."""
-        nodes = np.asarray(nodes, np.int64)
+        nodes = _check_nodes(np.asarray(nodes), self.num_nodes)
         scratch = np.full(self.num_nodes, -1, np.int32)
         indptr, indices, _ = induce_csr(self.indptr, self.indices, nodes, scratch)
         fields: dict[str, Any] = {
@@ -329,8 +327,45 @@ def _count_classes(y: np.ndarray | None) -> int:
 def _guess_num_nodes(edge_index: np.ndarray, fields: dict[str, Any]) -> int:
     for key in ("x", "y", *MASKS):
         if fields.get(key) is not None:
-            return int(fields[key].shape[0])
+            value = fields[key]
+            return int(value.shape[0]) if hasattr(value, "shape") else len(value)
     return int(edge_index.max()) + 1 if edge_index.size else 0
+
+
+def _tidy_ends(ends: Any, num_nodes: int) -> np.ndarray:
+    """Sources or targets of edges as an integer array, checked against the number of nodes."""
+    ends = np.asarray(ends)
+    if not ends.size:
+        return np.empty(0, np.int32)
+    if ends.ndim != 1 or ends.dtype.kind not in "iu":
+        raise ShoalError(
+            f"edge ends are {ends.dtype} of shape {ends.shape}: expected integers of one dimension"
+        )
+    low, high = int(ends.min()), int(ends.max())
+    if low < 0 or high >= num_nodes:
+        raise ShoalError(
+            f"edge end {low if low < 0 else high} is out of range: the graph has {num_nodes:,} nodes, 0 to {num_nodes - 1:,}"
+        )
+    return ends
+
+
+def _check_nodes(nodes: np.ndarray, num_nodes: int) -> np.ndarray:
+    """`nodes` as int64, refused unless they are increasing node numbers."""
+    if nodes.ndim != 1 or (nodes.size and nodes.dtype.kind not in "iu"):
+        raise ShoalError(
+            f"nodes are {nodes.dtype} of shape {nodes.shape}: expected node numbers of one dimension (np.flatnonzero turns a mask into them)"
+        )
+    nodes = nodes.astype(np.int64, copy=False)
+    if len(nodes) and (int(nodes.min()) < 0 or int(nodes.max()) >= num_nodes):
+        raise ShoalError(
+            f"nodes run from {nodes.min()} to {nodes.max()}: the graph has {num_nodes:,} nodes, 0 to {num_nodes - 1:,}"
+        )
+    if (nodes[1:] <= nodes[:-1]).any():
+        at = int(np.argmax(nodes[1:] <= nodes[:-1]))
+        raise ShoalError(
+            f"node {nodes[at + 1]} follows node {nodes[at]}: expected increasing numbers without repeats (np.unique makes them so)"
+        )
+    return nodes
 
 
 def _to_numpy(value: Any) -> Any:
@@ -351,7 +386,10 @@ def _tidy(fields: dict[str, Any]) -> dict[str, Any]:
             x.sum_duplicates()
         else:
             x = np.asarray(x)
-        tidy["x"] = x if x.dtype == np.float32 or x.dtype.kind not in "fiub" else x.astype(np.float32)
+        if x.dtype != np.float32 and x.dtype.kind in "fiub":
+            with np.errstate(over="ignore"):  # validate() names the row that became infinite
+                x = x.astype(np.float32)
+        tidy["x"] = x
     if y is not None:
         y = np.asarray(y)
         if y.ndim == 2 and y.shape[1] == 1:

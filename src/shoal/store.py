@@ -19,6 +19,7 @@ from shoal.graph import MASKS, Graph
 FORMAT = "shoal-graph"
 VERSION = 1
 META = "meta.json"
+_REQUIRED = ("name", "num_nodes", "num_features", "num_classes", "directed", "notices", "checksum", "arrays")
 
 
 def save_graph(graph: Graph, folder: str | Path, *, overwrite: bool = False) -> Path:
@@ -30,8 +31,10 @@ def save_graph(graph: Graph, folder: str | Path, *, overwrite: bool = False) -> 
         raise ShoalError(f"{folder} is not a stored graph: refusing to overwrite it")
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
+    fresh = scratch / "new"
     try:
-        files = {name: _write_array(scratch, name, array) for name, array in _arrays(graph).items()}
+        fresh.mkdir()  # with the usual permissions; a temporary folder is its owner's alone
+        files = {name: _write_array(fresh, name, array) for name, array in _arrays(graph).items()}
         meta = {
             "format": FORMAT,
             "version": VERSION,
@@ -47,18 +50,37 @@ def save_graph(graph: Graph, folder: str | Path, *, overwrite: bool = False) -> 
             "checksum": graph.checksum,
             "arrays": files,
         }
-        (scratch / META).write_text(json.dumps(meta, indent=2) + "\n")
-        if folder.exists():
-            old = scratch.with_suffix(".old")
-            os.rename(folder, old)
-            os.rename(scratch, folder)
-            shutil.rmtree(old)
-        else:
-            os.rename(scratch, folder)
-    except BaseException:
+        (fresh / META).write_text(json.dumps(meta, indent=2) + "\n")
+        _flush(fresh / META)
+        _flush(fresh)
+        _put_in_place(fresh, folder, old=scratch.with_suffix(".old"))
+    finally:
         shutil.rmtree(scratch, ignore_errors=True)
-        raise
     return folder
+
+
+def _put_in_place(fresh: Path, folder: Path, old: Path) -> None:
+    """Rename `fresh` to `folder`; a graph already there makes way, and comes back if that fails."""
+    if not folder.exists():
+        os.rename(fresh, folder)
+    else:
+        os.rename(folder, old)
+        try:
+            os.rename(fresh, folder)
+        except BaseException:
+            os.rename(old, folder)
+            raise
+        shutil.rmtree(old)
+    _flush(folder.parent)
+
+
+def _flush(path: Path) -> None:
+    """Have the disk hold what was written to a file or folder."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def open_graph(folder: str | Path) -> Graph:
@@ -127,6 +149,10 @@ def read_meta(folder: Path) -> dict[str, Any]:
         raise ShoalError(
             f"{path} has format version {meta.get('version')}: this Shoal reads version {VERSION}; import the graph again"
         )
+    missing = [key for key in _REQUIRED if key not in meta]
+    missing += [f"arrays/{name}" for name in ("indptr", "indices") if name not in meta.get("arrays", {})]
+    if missing:
+        raise ShoalError(f"{path} is damaged: it lacks {', '.join(missing)}; import the graph again")
     return meta
 
 
@@ -147,8 +173,7 @@ def _arrays(graph: Graph) -> dict[str, np.ndarray]:
 def _write_array(folder: Path, name: str, array: np.ndarray) -> dict[str, Any]:
     path = folder / f"{name}.npy"
     np.save(path, array, allow_pickle=False)
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
+    _flush(path)
     return {
         "file": path.name,
         "dtype": str(array.dtype),

@@ -84,6 +84,11 @@ def is_symmetric(indptr: np.ndarray, indices: np.ndarray) -> bool:
     return bool(_all_mirrored(indptr, indices, indptr[:-1].copy()))
 
 
+def count_diagonal(indptr: np.ndarray, indices: np.ndarray) -> int:
+    """The number of entries (i, i)."""
+    return int(_count_diagonal(indptr, indices))
+
+
 def first_bad_row(indptr: np.ndarray, indices: np.ndarray) -> int:
     """The first row whose columns are not strictly increasing, or -1."""
     return int(_first_unsorted(indptr, indices))
@@ -237,6 +242,15 @@ def _all_mirrored(indptr, indices, cursor):
                 return False
             cursor[c] = p + 1
     return True
+
+
+@kernel
+def _count_diagonal(indptr, indices):
+    loops = 0
+    for r in range(len(indptr) - 1):
+        for k in range(indptr[r], indptr[r + 1]):
+            loops += indices[k] == r
+    return loops
 
 
 @kernel
