@@ -9,15 +9,15 @@ import click
 )
 def demo(epochs: int) -> None:
     """Train on embedded data and set the score beside a model that sees no edges."""
-    from rich.console import Console
     from rich.table import Table
 
+    from shoal.commands.screen import open_console
     from shoal.config import ModelConfig, RunConfig, SamplerConfig, TrainingConfig
     from shoal.threads import set_threads
     from shoal.training.progress import TrainingProgress
     from shoal.training.run import load_with_split, make_trainer
 
-    console = Console()
+    console = open_console()
     set_threads()
     console.print("Compiling kernels on the first run takes a few seconds; they are cached for the next.")
     table = Table(title="Test accuracy", title_justify="left")

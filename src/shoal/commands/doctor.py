@@ -23,10 +23,10 @@ def doctor() -> None:
     """
     import platform
 
-    from rich.console import Console
     from rich.table import Table
 
     from shoal import __version__
+    from shoal.commands.screen import open_console
     from shoal.threads import available_cores, set_threads
 
     threads = set_threads()
@@ -40,7 +40,7 @@ def doctor() -> None:
         )
     table.add_row("threads", f"{threads} of {available_cores()} cores (SHOAL_THREADS changes it)")
     table.add_row("kernels", _check_kernels())
-    Console().print(table)
+    open_console().print(table)
 
 
 def _version(module: str) -> str | None:

@@ -43,9 +43,9 @@ def predict(folder: Path, out: Path) -> None:
 
 
 def _write(folder: Path, out: Path, column: str) -> None:
-    from rich.console import Console
     from rich.progress import Progress
 
+    from shoal.commands.screen import open_console
     from shoal.training.output import check_output, write_nodes
     from shoal.training.run import Run
 
@@ -53,7 +53,7 @@ def _write(folder: Path, out: Path, column: str) -> None:
     run = Run.open(folder)
     _check_trained(run)
     run.trainer.restore_best()
-    console = Console()
+    console = open_console()
     with Progress(console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("computing", total=None)
 

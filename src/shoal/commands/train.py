@@ -117,11 +117,10 @@ def _continue_run(folder: Path, epochs: int | None) -> None:
 
 
 def _train(run) -> None:  # type: ignore[no-untyped-def]
-    from rich.console import Console
-
+    from shoal.commands.screen import open_console
     from shoal.training.progress import TrainingProgress
 
-    console = Console()
+    console = open_console()
     graph, trainer, config = run.graph, run.trainer, run.config
     console.print(
         f"{graph.name}: {graph.num_nodes:,} nodes, {graph.num_entries:,} entries, "
