@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -10,6 +11,7 @@ from shoal.errors import ShoalError, unknown_name
 from shoal.kernels.adjacency import Adjacency
 from shoal.models.convs import CONVS, Conv, Input, make_weight, multiply_weight
 from shoal.sampling.base import Batch, check_positive
+from shoal.sampling.rng import key
 
 MODELS = (*CONVS, "mlp")
 NORMS = ("layer", "batch", "none")
@@ -43,9 +45,14 @@ class Layer(nn.Module):
         """The aggregation the layer wants, None for a dense one."""
         return self.linear.kind if isinstance(self.linear, Conv) else None
 
-    def finish(self, out: Tensor) -> Tensor:
-        """What follows the linear part, row by row."""
-        return functional.dropout(self.norm(functional.relu(out)), self.dropout, self.training)
+    def finish(self, out: Tensor, dropout_key: int | None = None) -> Tensor:
+        """What follows the linear part, row by row. Without a key nothing is dropped."""
+        out = self.norm(functional.relu(out))
+        if dropout_key is None or self.dropout == 0:
+            return out
+        kept = torch.empty_like(out, requires_grad=False)
+        kept.bernoulli_(1 - self.dropout, generator=torch.Generator().manual_seed(dropout_key))
+        return out * kept.div_(1 - self.dropout)
 
 
 class GNN(nn.Module):
@@ -59,8 +66,10 @@ class GNN(nn.Module):
         norm: `"layer"`, `"batch"` or `"none"`, after each activation.
         dropout: rate, after each layer.
         l2_normalize: scale every embedding to length one before the classifier.
+        seed: decides, with the step and the layer, what dropout drops.
 
-    A model is called with a Batch and answers one row of logits for each of the batch's output nodes.
+    A model is called with a Batch and the number of the optimizer step, and answers one row of logits for
+    each of the batch's output nodes. What it computes is a pure function of weights, batch, seed and step.
     """
 
     def __init__(
@@ -75,6 +84,7 @@ class GNN(nn.Module):
         norm: str = "layer",
         dropout: float = 0.1,
         l2_normalize: bool = False,
+        seed: int = 0,
     ) -> None:
         super().__init__()
         check_positive(in_features=in_features, hidden=hidden, num_classes=num_classes, num_layers=num_layers)
@@ -87,6 +97,7 @@ class GNN(nn.Module):
         self.model = model
         self.hidden = hidden
         self.l2_normalize = l2_normalize
+        self.seed = seed
         self.layers = nn.ModuleList()
         width = in_features
         for order in parse_orders(orders, num_layers):
@@ -96,21 +107,22 @@ class GNN(nn.Module):
             width = hidden
         self.classifier = nn.Linear(width, num_classes)
 
-    def forward(self, batch: Batch) -> Tensor:
-        return self.classify(self.embed(batch))
+    def forward(self, batch: Batch, step: int = 0) -> Tensor:
+        return self.classify(self.embed(batch, step))
 
-    def embed(self, batch: Batch) -> Tensor:
+    def embed(self, batch: Batch, step: int = 0) -> Tensor:
         """The last layer's output for the batch's output nodes, (num_outputs, hidden)."""
         h: Input = batch.x
         depth = 0
-        for layer in self.layers:
+        for number, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
             if layer.kind is None:
-                h = layer.finish(layer.linear(h))
-                continue
-            adj = batch.block(depth).adjacency(layer.kind)
-            h = layer.finish(layer.linear(adj, h, take_rows(h, 0, adj.num_rows)))
-            depth += 1
+                out = layer.linear(h)
+            else:
+                adj = batch.block(depth).adjacency(layer.kind)
+                out = layer.linear(adj, h, take_rows(h, 0, adj.num_rows))
+                depth += 1
+            h = layer.finish(out, mix_key(self.seed, step, number) if self.training else None)
         assert isinstance(h, Tensor)
         return h
 
@@ -120,6 +132,11 @@ class GNN(nn.Module):
             embedding = functional.normalize(embedding, dim=1)
         logits: Tensor = self.classifier(embedding)
         return logits
+
+
+def mix_key(seed: int, step: int, layer: int) -> int:
+    """One 63-bit number for (seed, step, layer)."""
+    return int(key(np.uint64(key(seed, step)), layer)) >> 1
 
 
 def parse_orders(orders: str | None, num_layers: int) -> list[int]:

@@ -133,8 +133,9 @@ class Trainer:
     def _train_epoch(self) -> Record:
         self.model.train()
         started, nodes, losses = time.perf_counter(), 0, []
-        for batch in self.sampler.epoch(self.epoch):
-            loss = compute_loss(self.model(batch), batch)
+        first_step = self.epoch * self.sampler.num_batches
+        for step, batch in enumerate(self.sampler.epoch(self.epoch), first_step):
+            loss = compute_loss(self.model(batch, step), batch)
             self.optimizer.zero_grad()
             loss.backward()
             if self.clip is not None:
