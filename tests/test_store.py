@@ -2,10 +2,7 @@
 
 import json
 import os
-import signal
 import stat
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -15,16 +12,6 @@ import scipy.sparse as sp
 from shoal.errors import ShoalError
 from shoal.graph import MASKS, Graph
 from shoal.store import META, open_graph, save_graph, verify_graph
-
-WRITER = """
-import sys
-import numpy as np
-from shoal import Graph, save_graph
-indices = np.array([], np.int32)
-graph = Graph(np.zeros(400_001, np.int64), indices, x=np.zeros((400_000, 64), np.float32), name="large")
-while True:
-    save_graph(graph, sys.argv[1], overwrite=len(sys.argv) > 2)
-"""
 
 
 def make_graph(*, sparse=False, multi_label=False, directed=False, name="small"):
@@ -104,36 +91,6 @@ def test_graph_of_ten_million_entries_opens_within_50_milliseconds(tmp_path):
         seconds.append(time.perf_counter() - start)
     assert graph.num_entries == 10_000_000
     assert min(seconds) < 0.05
-
-
-def kill_while_writing(folder, *arguments):
-    """Start a writer and kill it once it has begun the features of a graph that is not in place yet."""
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(folder), *arguments], stderr=subprocess.PIPE)
-    try:
-        end = time.monotonic() + 60
-        while not (found := list(folder.parent.glob(".*.partial/new/x.npy"))) or not found[0].stat().st_size:
-            assert writer.poll() is None, writer.stderr.read().decode()
-            assert time.monotonic() < end
-            time.sleep(0.001)
-    finally:
-        os.kill(writer.pid, signal.SIGKILL)
-        _, said = writer.communicate()
-    assert writer.returncode == -signal.SIGKILL, said
-
-
-def test_killed_writer_leaves_nothing_under_the_final_name(tmp_path):
-    kill_while_writing(tmp_path / "graph")
-    assert not (tmp_path / "graph").exists()
-    assert hidden(tmp_path)  # it was in the middle of writing
-    save_graph(make_graph(), tmp_path / "graph")
-    assert verify_graph(tmp_path / "graph") == []
-
-
-def test_killed_overwriter_leaves_the_old_graph(stored):
-    kill_while_writing(stored, "overwrite")
-    assert hidden(stored.parent)
-    assert open_graph(stored).name == "small"
-    assert verify_graph(stored) == []
 
 
 def test_failed_write_leaves_nothing_behind(tmp_path):
