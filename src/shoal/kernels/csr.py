@@ -81,7 +81,7 @@ def mirror_permutation(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray | 
 
 def is_symmetric(indptr: np.ndarray, indices: np.ndarray) -> bool:
     """Whether every entry (i, j) has its mirror image (j, i). Needs sorted rows."""
-    return bool(_all_mirrored(indptr, indices, indptr[:-1].copy()))
+    return bool(_match_mirrors(indptr, indices, indptr[:-1].copy(), np.empty(0, np.int32)))
 
 
 def count_diagonal(indptr: np.ndarray, indices: np.ndarray) -> int:
@@ -221,25 +221,15 @@ def _fill_transpose(indptr, indices, cursor, indices_t, permutation):
 
 @kernel
 def _match_mirrors(indptr, indices, cursor, permutation):
+    """Whether all entries have a mirror image; its position is noted unless `permutation` is empty."""
     for r in range(len(indptr) - 1):
         for k in range(indptr[r], indptr[r + 1]):
             c = indices[k]
             p = cursor[c]
             if p >= indptr[c + 1] or indices[p] != r:
                 return False
-            permutation[k] = p
-            cursor[c] = p + 1
-    return True
-
-
-@kernel
-def _all_mirrored(indptr, indices, cursor):
-    for r in range(len(indptr) - 1):
-        for k in range(indptr[r], indptr[r + 1]):
-            c = indices[k]
-            p = cursor[c]
-            if p >= indptr[c + 1] or indices[p] != r:
-                return False
+            if len(permutation):
+                permutation[k] = p
             cursor[c] = p + 1
     return True
 
