@@ -150,7 +150,7 @@ def get(name: str, folder: Path | None, overwrite: bool, keep: bool, retries: in
     """
     from shoal.commands.screen import ScreenWatcher
     from shoal.datasets.fetch import fetch_dataset
-    from shoal.datasets.places import graph_folder
+    from shoal.datasets.places import graph_folder, is_stored
     from shoal.datasets.registry import BUILT_IN, find_dataset
 
     if name in BUILT_IN:
@@ -158,7 +158,7 @@ def get(name: str, folder: Path | None, overwrite: bool, keep: bool, retries: in
         return
     dataset = find_dataset(name)
     home = graph_folder(name)
-    if folder is None and (home / "meta.json").is_file() and not overwrite:
+    if folder is None and is_stored(home) and not overwrite:
         click.echo(f"{name} is here already, in {home}; next: shoal train {name}")
         return
     _check_target(folder or home, overwrite)
@@ -191,12 +191,12 @@ def verify(folder: Path) -> None:
 
 def _check_target(folder: Path, overwrite: bool) -> None:
     """Refuse a bad place to write before any work is done for it."""
+    from shoal.datasets.places import is_stored
     from shoal.errors import ShoalError
-    from shoal.store import is_stored_graph
 
     if folder.exists() and not overwrite:
         raise ShoalError(f"{folder} exists already: choose another name, or add --overwrite")
-    if folder.exists() and not is_stored_graph(folder):
+    if folder.exists() and not is_stored(folder):
         raise ShoalError(f"{folder} is not a stored graph: refusing to overwrite it")
 
 

@@ -21,8 +21,8 @@ NUMBERS = ("nodes", "edges", "features", "classes")
 def list_table() -> Table:
     """Every known name with its sizes, licence and whereabouts."""
     table = plain_table("name", *NUMBERS, "licence", "where", "what", right=NUMBERS)
-    for name, title in BUILT_IN.items():
-        table.add_row(name, "", "", "", "", "", "embedded", title)
+    for name, built_in in BUILT_IN.items():
+        table.add_row(name, "", "", "", "", built_in.licence, "embedded", built_in.title)
     here = set(local_names())
     for name, dataset in registered().items():
         sizes = [_count(getattr(dataset, f"num_{number}")) for number in NUMBERS]

@@ -24,6 +24,7 @@ Progress: TypeAlias = Callable[
 ]  # bytes so far, bytes in all (None: the server does not say)
 
 CHUNK = 1 << 18
+WORTHWHILE = 1 << 18  # bytes an attempt must gain to count as getting on
 LONGEST_PAUSE = 30.0
 RETRYABLE = {408, 425, 429, 500, 502, 503, 504}
 
@@ -59,7 +60,7 @@ def download_file(
 
     Args:
         size: bytes the file must have, if known.
-        retries: attempts in a row that may fail without getting further than ever before.
+        retries: attempts in a row that may fail without getting well beyond the furthest one.
         timeout: seconds that connecting, or one read, may take.
         pause: seconds before the first retry; doubles up to 30.
     """
@@ -123,7 +124,7 @@ def _fetch_with_retries(url: str, file: IO[bytes], record: _Record, size: int | 
             if isinstance(error, OSError) and is_full_disk(error):
                 raise
             here = os.fstat(file.fileno()).st_size
-            failures = 0 if here > furthest else failures + 1
+            failures = 0 if here >= furthest + WORTHWHILE else failures + 1
             furthest = max(furthest, here)
             if failures > retries:
                 raise ShoalError(
@@ -184,7 +185,7 @@ def _fetch_once(
 def _copy(response: Any, file: IO[bytes], done: int, total: int | None, progress: Progress | None) -> None:
     if progress:
         progress(done, total)
-    while chunk := response.read(CHUNK):
+    while chunk := response.read1(CHUNK):  # what has arrived, so that an interruption loses nothing
         file.write(chunk)
         file.flush()
         done += len(chunk)

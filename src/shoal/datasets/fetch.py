@@ -50,8 +50,6 @@ def fetch_dataset(
     The publisher's files are removed once the graph is stored, unless `keep`. An interrupted call leaves them, and
     the next one goes on from there.
     """
-    from shoal.store import save_graph
-
     watcher = watcher or Silence()
     target = Path(folder) if folder is not None else graph_folder(dataset.name)
     if dataset.by_hand:
@@ -69,6 +67,8 @@ def fetch_dataset(
         graph = _import(dataset, _choose_source(source, dataset.folder), watcher)
         _check_sizes(dataset, graph)
         watcher.on_step(f"storing {target}")
+        from shoal.store import save_graph  # after the download: an interrupted one needs no NumPy
+
         with explain_full_disk(target):
             save_graph(graph, target, overwrite=overwrite)
     finally:

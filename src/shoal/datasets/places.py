@@ -37,7 +37,7 @@ def find_graph(name: str) -> Path | None:
     if shared := _shared_folder():
         candidates = [shared / name, shared / f"{name}.npz", *candidates]
     for path in candidates:
-        if (path / META).is_file() or (path.suffix == ".npz" and path.is_file()):
+        if is_stored(path) or (path.suffix == ".npz" and path.is_file()):
             return path
     return None
 
@@ -53,6 +53,11 @@ def local_names() -> list[str]:
                 if not name.startswith(".") and find_graph(name) is not None:
                     names.add(name)
     return sorted(names)
+
+
+def is_stored(folder: Path) -> bool:
+    """Whether `folder` is a stored graph; `shoal.store.is_stored_graph` without its imports."""
+    return (folder / META).is_file()
 
 
 def is_plain_name(name: str) -> bool:

@@ -10,11 +10,21 @@ from typing import Any
 
 from shoal.errors import unknown_name
 
-# Names that need no file: `digits` ships with the package, the others are drawn from a seed.
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """A graph that needs no file: it ships with the package, or is drawn from a seed."""
+
+    title: str
+    licence: str = ""
+
+
 BUILT_IN = {
-    "digits": "handwritten digits, joined to their nearest neighbours (ships with Shoal)",
-    "blocks": "stochastic block model with features and labels, any size (drawn from a seed)",
-    "kronecker": "power-law R-MAT graph, any scale (drawn from a seed)",
+    "digits": BuiltIn(
+        "handwritten digits, joined to their nearest neighbours (ships with Shoal)", "CC-BY-4.0"
+    ),
+    "blocks": BuiltIn("stochastic block model with features and labels, any size (drawn from a seed)"),
+    "kronecker": BuiltIn("power-law R-MAT graph, any scale (drawn from a seed)"),
 }
 
 
