@@ -19,7 +19,7 @@ class NodeIds:
     def __init__(self, values: pa.Array) -> None:
         self.values = values
         self._table: np.ndarray | None = None
-        self.batch_rows = max(1 << 20, len(values))
+        self.batch_rows = len(values)
         if self.are_integers and len(values):
             ids = values.to_numpy()
             low, high = int(ids.min()), int(ids.max())
@@ -27,7 +27,7 @@ class NodeIds:
                 self._low = low
                 self._table = np.full(high - low + 1, -1, np.int32)
                 self._table[ids - low] = np.arange(len(values), dtype=np.int32)
-                self.batch_rows = 1
+                self.batch_rows = 0
 
     def __len__(self) -> int:
         return len(self.values)

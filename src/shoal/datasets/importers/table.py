@@ -15,7 +15,6 @@ from shoal.datasets.importers.node_table import read_nodes
 from shoal.datasets.importers.tabular import (
     CSV_ENDINGS,
     PARQUET_ENDINGS,
-    ROWS_AT_ONCE,
     TableFile,
     first_null,
     plain,
@@ -74,7 +73,7 @@ def read_table(
         ids = _collect_ids(edges, ends)
     chunks = []
     done = 0
-    for batch in _gather(edges.batches(ends, ids.batch_rows), ids.batch_rows):
+    for batch in _gather(edges.batches(ends), ids.batch_rows):
         chunks.append(
             (
                 _number(edges, ends[0], batch, ids, done, node_path),
@@ -154,14 +153,16 @@ def _id_column(path: Path, name: str, column: pa.Array, done: int, kind: pa.Data
     return column.cast(kind)
 
 
-def _gather(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch | pa.Table]:
-    """Batches joined until each has at least `rows` rows (or is as large as they come)."""
+def _gather(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Batches joined until each has at least `rows` rows; the last one has what is left."""
     waiting: list[pa.RecordBatch] = []
+    size = 0
     for batch in batches:
         waiting.append(batch)
-        if sum(len(part) for part in waiting) >= min(rows, ROWS_AT_ONCE) or rows == 1:
+        size += len(batch)
+        if size >= rows:
             yield _join(waiting)
-            waiting = []
+            waiting, size = [], 0
     if waiting:
         yield _join(waiting)
 
