@@ -194,7 +194,8 @@ class Graph:
         )
         said = list(notices)
         if merged:
-            said.append(f"merged {merged:,} duplicate edges")
+            both = " (an edge and its reverse are one)" if directed is False else ""
+            said.append(f"merged {merged:,} duplicate edges{both}")
         if directed is None:
             directed = not is_symmetric(indptr, indices)
         return cls(indptr, indices, directed=directed, notices=said, **tidy_fields(fields)).validate()
