@@ -94,7 +94,8 @@ def test_undirected_graph_holds_every_edge_both_ways_and_counts_it_once(case):
     assert graph.num_edges == len(distinct)
     assert graph.num_self_loops == sum(len(pair) == 1 for pair in distinct)
     merged = len(sources) - len(distinct)
-    assert graph.notices == ((f"merged {merged} duplicate edges",) if merged else ())
+    said = f"merged {merged} duplicate edges (an edge and its reverse are one)"
+    assert graph.notices == ((said,) if merged else ())
 
 
 @many

@@ -62,8 +62,7 @@ def _load_path(path: Path, settings: dict[str, Any], name: str | None = None) ->
         return open_graph(path)
     from shoal.datasets.importers import import_graph
 
-    graph: Graph = import_graph(path, **({"name": name} if name else {}), **settings)
-    return graph
+    return import_graph(path, **{"name": name, **settings})
 
 
 def _generate(name: str, settings: dict[str, Any]) -> Graph:
