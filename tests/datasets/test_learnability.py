@@ -29,7 +29,7 @@ def score(graph, *, edges):
         torch.nn.Linear(x.shape[1], 64), torch.nn.ReLU(), torch.nn.Linear(64, graph.num_classes)
     )
     optimizer = torch.optim.Adam(network.parameters(), lr=0.02, weight_decay=1e-3)
-    for _ in range(80):
+    for _ in range(50):
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(network(x[train]), y[train]).backward()
         optimizer.step()

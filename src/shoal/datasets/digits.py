@@ -19,7 +19,9 @@ def digits(neighbors: int = 10, train: float = 0.2, seed: int = 0) -> Graph:
     Args:
         neighbors: each image is joined to this many others, the nearest by Euclidean distance of pixels
             (ties by number). The edge holds both ways, so most nodes have a few more.
-        train: share of training nodes; a fifth is for validation, the rest for testing.
+        train: share of training nodes; a fifth is for validation, the rest for testing. With the
+            default the edges more than halve the error of a network that sees pixels alone (4.6 to 2.0 %);
+            with most labels given both are near 98 % and there is little to tell apart.
     """
     with (files("shoal.datasets") / "digits.npz").open("rb") as file, np.load(file) as stored:
         pixels, labels = stored["pixels"], stored["labels"]
