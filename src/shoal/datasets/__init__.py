@@ -62,8 +62,8 @@ def _load_path(path: Path, settings: dict[str, Any], name: str | None = None) ->
         return open_graph(path)
     from shoal.datasets.importers import import_graph
 
-    graph: Graph = import_graph(path, **({"name": name} if name else {}), **settings)
-    return graph
+    given: dict[str, Any] = {"name": name, **settings}
+    return import_graph(path, **given)
 
 
 def _generate(name: str, settings: dict[str, Any]) -> Graph:
