@@ -160,7 +160,9 @@ def test_get_refuses_a_graph_of_another_size(shoal: Callable[..., Run], tmp_path
     assert not (tmp_path / "out").exists()
 
 
-def test_second_fetch_of_the_same_graph_waits_for_the_first(shoal: Callable[..., Run], tmp_path: Path) -> None:
+def test_second_fetch_of_the_same_graph_waits_for_the_first(
+    shoal: Callable[..., Run], tmp_path: Path
+) -> None:
     folder = tmp_path / "home/downloads/soc-Slashdot0902"
     folder.mkdir(parents=True)
     handle = os.open(folder, os.O_RDONLY)
