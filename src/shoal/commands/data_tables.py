@@ -69,7 +69,6 @@ def graph_table(graph: Graph) -> Table:
     loops = seen.num_self_loops
     edges = graph.num_entries if graph.directed else (graph.num_entries - loops) // 2 + loops
     total = sum(seen.bytes.values())
-    known = registered().get(graph.name)
     return _two_columns(
         {
             "name": graph.name,
@@ -82,7 +81,6 @@ def graph_table(graph: Graph) -> Table:
             "labels": seen.labels,
             "split": " / ".join(f"{name} {size:,}" for name, size in seen.split.items()) or "none",
             "memory": f"{format_bytes(total)} ({', '.join(f'{part} {format_bytes(size)}' for part, size in seen.bytes.items() if size)})",
-            "licence": known.licence if known else None,
         }
     )  # fmt: skip
 

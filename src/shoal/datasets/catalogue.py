@@ -175,7 +175,7 @@ DATASETS = (
     _matrix("SNAP", "com-Amazon", "products bought together", 334_863, 925_872, directed=False),
     _matrix("SNAP", "com-Youtube", "users joined by friendship", 1_134_890, 2_987_624, directed=False),
     # Called `flickr` in the collection; that name is taken by GraphSAINT's graph above.
-    _matrix("Gleich", "flickr", "users and their contacts", 820_878, 9_837_214, directed=True, name="flickr-gleich"),
+    _matrix("Gleich", "flickr", "users and their contacts", 820_878, 9_837_214, directed=True, name="flickr-contacts"),
     _matrix("SNAP", "roadNet-CA", "roads of California", 1_971_281, 2_766_607, directed=False),
     _matrix("SNAP", "soc-Slashdot0902", "users and their friends and foes", 82_168, 948_464, directed=True),
 )  # fmt: skip

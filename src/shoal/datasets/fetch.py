@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shoal.datasets.archive import ArchiveError, is_archive, unpack_archive
 from shoal.datasets.download import download_file
 from shoal.datasets.places import download_folder, graph_folder, resolve_address
-from shoal.datasets.registry import Dataset
+from shoal.datasets.registry import Dataset, RemoteFile
 from shoal.errors import ShoalError, explain_full_disk
 
 if TYPE_CHECKING:
@@ -59,26 +63,46 @@ def fetch_dataset(
     if target.exists() and not overwrite:
         raise ShoalError(f"{target} exists already: choose another name, or allow overwriting it")
     downloads = download_folder(dataset.name)
-    unpacked = downloads / "unpacked"
-    shutil.rmtree(unpacked, ignore_errors=True)
-    paths = [_download(file, downloads, watcher, download_settings) for file in dataset.files]
-    try:
-        source = _unpack(paths, unpacked, watcher)
-        graph = _import(dataset, _choose_source(source, dataset.folder), watcher)
-        _check_sizes(dataset, graph)
-        watcher.on_step(f"storing {target}")
-        from shoal.store import save_graph  # after the download: an interrupted one needs no NumPy
-
-        with explain_full_disk(target):
-            save_graph(graph, target, overwrite=overwrite)
-    finally:
-        shutil.rmtree(unpacked, ignore_errors=True)
-    if not keep:
-        shutil.rmtree(downloads, ignore_errors=True)
+    with _alone_in(downloads):
+        paths = [_download(file, downloads, watcher, download_settings) for file in dataset.files]
+        unpacked = downloads / "unpacked"
+        shutil.rmtree(unpacked, ignore_errors=True)  # of a call that was killed
+        try:
+            source = _choose_source(_unpack(paths, unpacked, watcher), dataset.folder)
+            graph = _import(dataset, source, watcher)
+            _check_sizes(dataset, graph)
+            watcher.on_step(f"storing {target}")
+            _store(graph, target, overwrite)
+        finally:
+            shutil.rmtree(unpacked, ignore_errors=True)
+        if not keep:
+            shutil.rmtree(downloads, ignore_errors=True)
     return target
 
 
-def _download(file: Any, folder: Path, watcher: Watcher, settings: dict[str, Any]) -> Path:
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Keep a second fetch of the same dataset out of `folder` while the block runs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ShoalError(f"{folder} is in use by another process: wait for it to end") from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def _store(graph: Graph, target: Path, overwrite: bool) -> None:
+    from shoal.store import save_graph
+
+    with explain_full_disk(target):
+        save_graph(graph, target, overwrite=overwrite)
+
+
+def _download(file: RemoteFile, folder: Path, watcher: Watcher, settings: dict[str, Any]) -> Path:
     path = folder / file.name
     if path.is_file() and file.size in (None, path.stat().st_size):
         return path  # fetched whole by an earlier call
@@ -119,7 +143,7 @@ def _choose_source(folder: Path, inner: str) -> Path:
 def _import(dataset: Dataset, source: Path, watcher: Watcher) -> Graph:
     from shoal.datasets.importers import import_graph
 
-    graph: Graph = import_graph(
+    return import_graph(
         source,
         format=dataset.format,
         directed=dataset.directed,
@@ -127,7 +151,6 @@ def _import(dataset: Dataset, source: Path, watcher: Watcher) -> Graph:
         progress=watcher.on_step,
         **dataset.options,
     )
-    return graph
 
 
 def _check_sizes(dataset: Dataset, graph: Graph) -> None:

@@ -98,5 +98,5 @@ def find_dataset(name: str) -> Dataset:
     """The registered dataset called `name`; an unknown one is refused with the nearest known."""
     datasets = registered()
     if name not in datasets:
-        raise unknown_name("dataset", name, datasets)
+        raise unknown_name("dataset", name, (*datasets, *BUILT_IN))
     return datasets[name]
