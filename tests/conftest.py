@@ -1,4 +1,4 @@
-"""What several tests share: the command line with a home of its own."""
+"""What several tests share: the command line with a home of its own, the folder of real graphs."""
 
 from __future__ import annotations
 
@@ -42,3 +42,13 @@ def shoal(
         return Run(int(done.value.code or 0), captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real graphs: $SHOAL_DATA, else ../shared/data beside the repository; skips without it."""
+    root = Path(__file__).resolve().parents[1]
+    folder = Path(os.environ.get("SHOAL_DATA", root / "../shared/data")).resolve()
+    if not folder.is_dir():
+        pytest.skip(f"no real graphs in {folder}")
+    return folder

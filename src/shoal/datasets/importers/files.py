@@ -73,10 +73,12 @@ def read_npy(path: Path, expected: str) -> np.ndarray:
 
 def read_npz(path: Path, expected: str, *, required: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
     """Every array of a .npz file; never a pickled one."""
-    with reading(path, expected), np.load(path, allow_pickle=False) as archive:
+    with reading(path, expected), open(path, "rb") as file:
+        archive = np.load(file, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise ValueError("one array, not an archive")
-        arrays = {key: archive[key] for key in archive.files}
+        with archive:
+            arrays = {key: archive[key] for key in archive.files}
     missing = [key for key in required if key not in arrays]
     if missing:
         found = ", ".join(sorted(arrays)) or "nothing"

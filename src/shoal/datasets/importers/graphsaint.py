@@ -72,8 +72,8 @@ def read_graphsaint(
 
 def _read_adjacency(path: Path) -> sp.csr_array:
     expected = "a square sparse matrix written by scipy.sparse.save_npz"
-    with reading(path, expected):
-        matrix = sp.csr_array(sp.load_npz(path))
+    with reading(path, expected), open(path, "rb") as file:
+        matrix = sp.csr_array(sp.load_npz(file))
         matrix.check_format(full_check=True)
     if matrix.shape[0] != matrix.shape[1]:
         raise ShoalError(f"{path} is {matrix.shape[0]:,} × {matrix.shape[1]:,}: expected {expected}")

@@ -16,7 +16,12 @@ BLOCK_BYTES = 1 << 24
 
 
 def stream_numbers(
-    path: Path, dtype: type[np.generic], expected: str, *, num_columns: int | None = None
+    path: Path,
+    dtype: type[np.generic],
+    expected: str,
+    *,
+    num_columns: int | None = None,
+    skip_empty: bool = True,
 ) -> Iterator[np.ndarray]:
     """Blocks of rows `(rows, columns)` of `dtype`. An empty cell is NaN, or refused where `dtype` is an integer."""
     with reading(path, expected):
@@ -25,7 +30,7 @@ def stream_numbers(
         if num_columns is not None and width != num_columns:
             raise ShoalError(f"{path} has {width} columns: expected {expected}")
         try:
-            for columns in stream_columns(path, dtype, range(width), delimiter=","):
+            for columns in stream_columns(path, dtype, range(width), delimiter=",", skip_empty=skip_empty):
                 block = np.empty((len(columns[0]), width), dtype)
                 for i, column in enumerate(columns):
                     block[:, i] = column
@@ -35,14 +40,27 @@ def stream_numbers(
 
 
 def read_numbers(
-    path: Path, dtype: type[np.generic], expected: str, *, num_columns: int | None = None
+    path: Path,
+    dtype: type[np.generic],
+    expected: str,
+    *,
+    num_columns: int | None = None,
+    skip_empty: bool = True,
 ) -> np.ndarray:
     """All the rows of `stream_numbers` in one array."""
-    return np.concatenate(list(stream_numbers(path, dtype, expected, num_columns=num_columns)))
+    return np.concatenate(
+        list(stream_numbers(path, dtype, expected, num_columns=num_columns, skip_empty=skip_empty))
+    )
 
 
 def stream_columns(
-    path: Path, dtype: type[np.generic], wanted: range, *, delimiter: str, skip_lines: int = 0
+    path: Path,
+    dtype: type[np.generic],
+    wanted: range,
+    *,
+    delimiter: str,
+    skip_lines: int = 0,
+    skip_empty: bool = True,
 ) -> Iterator[list[np.ndarray]]:
     """The `wanted` columns of a regular file, block by block; raises ArrowInvalid if the file is not regular."""
     names = [f"f{i}" for i in wanted]
@@ -50,9 +68,11 @@ def stream_columns(
     reader = csv.open_csv(
         pa.input_stream(str(path), compression="gzip" if path.suffix == ".gz" else None),
         csv.ReadOptions(block_size=BLOCK_BYTES, skip_rows=skip_lines, autogenerate_column_names=True),
-        csv.ParseOptions(delimiter=delimiter, quote_char=False),
+        csv.ParseOptions(delimiter=delimiter, quote_char=False, ignore_empty_lines=skip_empty),
         csv.ConvertOptions(
-            column_types=dict.fromkeys(names, kind), include_columns=names, null_values=["", "nan", "NaN"]
+            column_types=dict.fromkeys(names, kind),
+            include_columns=names,
+            null_values=["", '""', "nan", "NaN"],
         ),
     )
     for batch in reader:

@@ -74,7 +74,9 @@ def _read_text(
     path = raw / "node-label.csv.gz"
     if path.is_file():
         progress("reading raw/node-label.csv.gz")
-        fields["y"] = _read_labels(path, read_numbers(path, np.float64, "a label number a line"))
+        fields["y"] = _read_labels(
+            path, read_numbers(path, np.float64, "a label number a line", skip_empty=False)
+        )
     return chunks, n, fields
 
 
