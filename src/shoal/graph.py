@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -171,7 +171,10 @@ class Graph:
         notices: Iterable[str] = (),
         **fields: Any,
     ) -> Graph:
-        """Like `from_edge_index`, from many (sources, targets) arrays, so that no joined copy is needed."""
+        """Like `from_edge_index`, from many (sources, targets) arrays, so that no joined copy is needed.
+
+        A list is emptied on the way: each chunk is freed once its edges are in place.
+        """
         for sources, targets in chunks:
             for end in (sources, targets):
                 if len(end) and (int(end.min()) < 0 or int(end.max()) >= num_nodes):
@@ -179,8 +182,9 @@ class Graph:
                     raise ShoalError(
                         f"edge end {bad} is out of range: the graph has {num_nodes:,} nodes, 0 to {num_nodes - 1:,}"
                     )
+            del sources, targets, end
         indptr, indices, merged = build_csr(
-            ((targets, sources) for sources, targets in chunks),
+            _hand_over(chunks),
             num_nodes,
             num_nodes,
             symmetrize=directed is False,
@@ -204,7 +208,16 @@ class Graph:
     @classmethod
     def from_pyg(cls, data: Any, **fields: Any) -> Graph:
         """From a PyG `Data` object (or anything with its attributes)."""
+        if getattr(data, "edge_index", None) is None:
+            raise ShoalError(
+                f"the {type(data).__name__} object has no edge_index: expected (2, num_edges) integers"
+            )
         found = {key: getattr(data, key, None) for key in ("x", "y", *MASKS)}
+        for key in MASKS:
+            if found[key] is not None and found[key].ndim == 2:
+                raise ShoalError(
+                    f"{key} has {found[key].shape[1]} columns, one per split: choose one, e.g. data.{key} = data.{key}[:, 0]"
+                )
         found = {key: _to_numpy(value) for key, value in found.items() if value is not None}
         return cls.from_edge_index(_to_numpy(data.edge_index), int(data.num_nodes), **{**found, **fields})
 
@@ -225,7 +238,12 @@ class Graph:
                     raise ShoalError(
                         f"node {missing!r} has no attribute {key!r} but other nodes have: give it to every node"
                     )
-                found[key] = np.asarray(values)
+                try:
+                    found[key] = np.asarray(values)
+                except ValueError:
+                    raise ShoalError(
+                        f"attribute {key!r} of the nodes differs in length from node to node: expected the same for all"
+                    ) from None
         directed = fields.pop("directed", graph.is_directed())
         return cls.from_edge_index(ends, len(number), directed=directed, **{**found, **fields})
 
@@ -319,6 +337,16 @@ class Graph:
             f"Graph({self.name!r}, {self.num_nodes:,} nodes, {self.num_entries:,} entries, {kind}, "
             f"{self.num_features:,} features, {self.num_classes} classes)"
         )
+
+
+def _hand_over(chunks: Sequence[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The (rows, columns) of edge chunks; a list keeps no reference to what was taken from it."""
+    if not isinstance(chunks, list):
+        yield from ((targets, sources) for sources, targets in chunks)
+        return
+    while chunks:
+        sources, targets = chunks.pop()
+        yield targets, sources
 
 
 def _count_classes(y: np.ndarray | None) -> int:
