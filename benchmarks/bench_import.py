@@ -5,7 +5,7 @@
 
 For integer and string ids, with and without a node table, each in a process of its own: writes the tables
 to a scratch folder, imports them, stores the graph and opens it. Peak memory is what the process grew by
-since its modules were loaded. Fails if a promise is broken: 30 s, 3 × the stored size, 50 ms to open.
+since its modules and kernels were loaded; cpu s is the processor time, which a busy machine does not stretch. Fails if a promise is broken: 30 s, 3 × the stored size, 50 ms to open.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ def measure(folder: Path) -> dict[str, float]:
     import_graph(folder / "tiny")  # loads the compiled kernels
     baseline = _memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-    start = time.perf_counter()
+    start, work = time.perf_counter(), time.process_time()
     graph = import_graph(folder / "tables", directed=False)
     imported = time.perf_counter()
     save_graph(graph, folder / "stored")
-    stored = time.perf_counter()
+    stored, worked = time.perf_counter(), time.process_time()
     growth = _memory("VmHWM") - baseline
     size = sum(file.stat().st_size for file in (folder / "stored").iterdir())
     opening = time.perf_counter()
@@ -76,6 +76,7 @@ def measure(folder: Path) -> dict[str, float]:
         "import_seconds": imported - start,
         "store_seconds": stored - imported,
         "seconds": stored - start,
+        "cpu_seconds": worked - work,
         "peak_growth_mb": growth / 1e6,
         "stored_mb": size / 1e6,
         "ratio": growth / size,
@@ -104,7 +105,7 @@ def main() -> None:
         return
     broken = []
     print(
-        f"{'case':<24}{'ratio':>7}{'peak MB':>9}{'stored MB':>10}{'import s':>9}{'store s':>8}{'total s':>8}{'open ms':>8}"
+        f"{'case':<24}{'ratio':>7}{'peak MB':>9}{'stored MB':>10}{'import s':>9}{'store s':>8}{'total s':>8}{'cpu s':>7}{'open ms':>8}"
     )
     for strings in (False, True):
         for nodes in (True, False):
@@ -118,7 +119,7 @@ def main() -> None:
                 )
             print(
                 f"{case:<24}{result['ratio']:>7.2f}{result['peak_growth_mb']:>9.0f}{result['stored_mb']:>10.0f}"
-                f"{result['import_seconds']:>9.1f}{result['store_seconds']:>8.1f}{result['seconds']:>8.1f}{result['open_ms']:>8.1f}",
+                f"{result['import_seconds']:>9.1f}{result['store_seconds']:>8.1f}{result['seconds']:>8.1f}{result['cpu_seconds']:>7.1f}{result['open_ms']:>8.1f}",
                 flush=True,
             )
             if result["seconds"] > SECONDS or result["ratio"] > RATIO or result["open_ms"] > OPEN_MS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -175,19 +175,23 @@ class Graph:
         notices: Iterable[str] = (),
         **fields: Any,
     ) -> Graph:
-        """Like `from_edge_index`, from many (sources, targets) arrays, so that no joined copy is needed."""
+        """Like `from_edge_index`, from many (sources, targets) arrays, so that no joined copy is needed.
+
+        A list is emptied on the way: each chunk is freed once its edges are in place.
+        """
         if num_nodes < 1:
             raise ShoalError(f"the graph has {num_nodes} nodes: expected at least one")
-        chunks = [
-            (tidy_ends(sources, num_nodes), tidy_ends(targets, num_nodes)) for sources, targets in chunks
-        ]
-        for sources, targets in chunks:
+        tidy = [(tidy_ends(sources, num_nodes), tidy_ends(targets, num_nodes)) for sources, targets in chunks]
+        for sources, targets in tidy:
             if len(sources) != len(targets):
                 raise ShoalError(
                     f"{len(sources):,} sources were given for {len(targets):,} targets: expected as many"
                 )
+            del sources, targets
+        if isinstance(chunks, list):
+            chunks.clear()
         indptr, indices, merged = build_csr(
-            ((targets, sources) for sources, targets in chunks),
+            _hand_over(tidy),
             num_nodes,
             num_nodes,
             symmetrize=directed is False,
@@ -211,7 +215,17 @@ class Graph:
     @classmethod
     def from_pyg(cls, data: Any, **fields: Any) -> Graph:
         """From a PyG `Data` object (or anything with its attributes)."""
+        if getattr(data, "edge_index", None) is None:
+            raise ShoalError(
+                f"the {type(data).__name__} object has no edge_index: expected (2, num_edges) integers"
+            )
         found = {key: getattr(data, key, None) for key in ("x", "y", *MASKS)}
+        for key in MASKS:
+            mask = found[key]
+            if mask is not None and mask.ndim == 2:
+                raise ShoalError(
+                    f"{key} has {mask.shape[1]} columns, one per split: choose one, e.g. data.{key} = data.{key}[:, 0]"
+                )
         found = {key: to_numpy(value) for key, value in found.items() if value is not None}
         return cls.from_edge_index(to_numpy(data.edge_index), int(data.num_nodes), **{**found, **fields})
 
@@ -232,7 +246,12 @@ class Graph:
                     raise ShoalError(
                         f"node {missing!r} has no attribute {key!r} but other nodes have: give it to every node"
                     )
-                found[key] = np.asarray(values)
+                try:
+                    found[key] = np.asarray(values)
+                except ValueError:
+                    raise ShoalError(
+                        f"attribute {key!r} of the nodes differs in length from node to node: expected the same for all"
+                    ) from None
         directed = fields.pop("directed", graph.is_directed())
         return cls.from_edge_index(ends, len(number), directed=directed, **{**found, **fields})
 
@@ -318,6 +337,13 @@ class Graph:
             f"Graph({self.name!r}, {self.num_nodes:,} nodes, {self.num_entries:,} entries, {kind}, "
             f"{self.num_features:,} features, {self.num_classes} classes)"
         )
+
+
+def _hand_over(chunks: list[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The (rows, columns) of edge chunks; the list keeps no reference to what was taken from it."""
+    while chunks:
+        sources, targets = chunks.pop()
+        yield targets, sources
 
 
 def _count_classes(y: np.ndarray | None) -> int:

@@ -4,6 +4,7 @@ import io
 import pickle
 import struct
 from collections import defaultdict
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ OLD_NAMES = {
 class Python2Pickler(pickle._Pickler):
     """Writes what Python 2 wrote: bytes as `str` opcodes, the module names of that time."""
 
-    dispatch = dict(pickle._Pickler.dispatch)
+    dispatch: ClassVar = dict(pickle._Pickler.dispatch)
 
     def save_bytes(self, value):
         self.write(b"T" + struct.pack("<i", len(value)) + value)
@@ -114,7 +115,17 @@ def test_hostile_pickle_is_refused_and_not_run(tmp_path, protocol):
     assert not mark.exists()
 
 
-@pytest.mark.parametrize("name", ["builtins eval", "builtins getattr", "numpy load", "numpy.core.multiarray fromstring", "scipy.sparse csc_matrix", "builtins list.append"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "builtins eval",
+        "builtins getattr",
+        "numpy load",
+        "numpy.core.multiarray fromstring",
+        "scipy.sparse csc_matrix",
+        "builtins list.append",
+    ],
+)
 def test_no_other_global_is_allowed(tmp_path, name):
     write_planetoid(tmp_path)
     module, function = name.split()
@@ -125,7 +136,12 @@ def test_no_other_global_is_allowed(tmp_path, name):
 
 def test_allowed_names_cannot_be_changed_from_a_pickle(tmp_path):
     write_planetoid(tmp_path)
-    for target in (b"cnumpy\nndarray\n", b"cnumpy.core.multiarray\n_reconstruct\n", b"cnumpy\ndtype\n", b"c__builtin__\nlist\n"):
+    for target in (
+        b"cnumpy\nndarray\n",
+        b"cnumpy.core.multiarray\n_reconstruct\n",
+        b"cnumpy\ndtype\n",
+        b"c__builtin__\nlist\n",
+    ):
         (tmp_path / "ind.toy.x").write_bytes(target + b"(N}S'resolve'\nI1\nstb.")
         with pytest.raises(ShoalError, match=r"ind\.toy\.x"):
             import_graph(tmp_path)

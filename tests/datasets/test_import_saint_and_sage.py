@@ -53,7 +53,7 @@ def test_saint_bad_files_are_named(tmp_path):
     with pytest.raises(ShoalError, match=r"class_map\.json gives a class to node '9'"):
         import_graph(folder)
     write_saint(folder, {"0": [1, 0], "1": [1]})
-    with pytest.raises(ShoalError, match="node '1'.*list of 2 classes"):
+    with pytest.raises(ShoalError, match=r"node '1'.*list of 2 classes"):
         import_graph(folder)
     write_saint(folder, {str(i): 0 for i in range(4)})
     (folder / "role.json").write_text('{"tr": [0], "va": [7], "te": []}')

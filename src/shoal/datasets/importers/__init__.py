@@ -62,6 +62,7 @@ FORMATS: dict[str, Format] = {
 
 def import_graph(
     source: str | Path,
+    /,
     *,
     format: str | None = None,
     directed: bool | None = None,
