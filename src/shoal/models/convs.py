@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
+from shoal.kernels.plan import LayerPlan, plan_layer
 from shoal.kernels.spmm import spmm
 
 Input = Tensor | Adjacency
@@ -41,19 +42,20 @@ class Conv(nn.Module):
 
     def forward(self, adj: Adjacency, h: Input, h_self: Input) -> Tensor:
         """Shapes: adj (n, m), h (m, in_features), h_self (n, in_features): the rows' own features."""
-        if isinstance(h, Adjacency) or self.projects_first(adj, needs_gradient=h.requires_grad):
+        if isinstance(h, Adjacency) or self.plan(adj, h).transform_first:
             return self.combine(adj, self.project(h), h_self, projected=True)
         return self.combine(adj, h, h_self, projected=False)
 
-    def projects_first(self, adj: Adjacency, *, needs_gradient: bool) -> bool:
-        """Whether `A (H W)` is less work than `(A H) W`, the backward pass counted.
-
-        The dense products cost the same either way unless H needs no gradient: then `(A H) W` has no
-        sparse product to run backwards.
-        """
-        f_in, f_out = self.weight.shape
-        passes_aggregating_first = 2 if needs_gradient else 1
-        return 2 * f_out < passes_aggregating_first * f_in
+    def plan(self, adj: Adjacency, h: Tensor) -> LayerPlan:
+        """Whether `A (H W)` or `(A H) W` is less work here, forward and backward."""
+        return plan_layer(
+            adj.num_rows,
+            adj.num_columns,
+            adj.num_entries,
+            *self.weight.shape,
+            needs_input_grad=h.requires_grad,
+            training=torch.is_grad_enabled(),
+        )
 
     def project(self, h: Input) -> Tensor:
         return multiply_weight(h, self.weight)
