@@ -48,11 +48,13 @@ class Conv(nn.Module):
 
     def plan(self, adj: Adjacency, h: Tensor) -> LayerPlan:
         """Whether `A (H W)` or `(A H) W` is less work here, forward and backward."""
+        f_in, f_out = self.weight.shape
         return plan_layer(
             adj.num_rows,
             adj.num_columns,
             adj.num_entries,
-            *self.weight.shape,
+            f_in,
+            f_out,
             needs_input_grad=h.requires_grad,
             training=torch.is_grad_enabled(),
         )
