@@ -214,9 +214,10 @@ class Graph:
             )
         found = {key: getattr(data, key, None) for key in ("x", "y", *MASKS)}
         for key in MASKS:
-            if found[key] is not None and found[key].ndim == 2:
+            mask = found[key]
+            if mask is not None and mask.ndim == 2:
                 raise ShoalError(
-                    f"{key} has {found[key].shape[1]} columns, one per split: choose one, e.g. data.{key} = data.{key}[:, 0]"
+                    f"{key} has {mask.shape[1]} columns, one per split: choose one, e.g. data.{key} = data.{key}[:, 0]"
                 )
         found = {key: _to_numpy(value) for key, value in found.items() if value is not None}
         return cls.from_edge_index(_to_numpy(data.edge_index), int(data.num_nodes), **{**found, **fields})
