@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from shoal.errors import ShoalError, unknown_name
-from shoal.kernels.csr import build_csr, induce_csr, is_symmetric
+from shoal.kernels.csr import build_csr, count_loops, induce_csr, is_symmetric
 from shoal.validation import MASKS as MASKS
 from shoal.validation import validate_graph, validate_split
 
@@ -85,8 +85,7 @@ class Graph:
 
     @property
     def num_self_loops(self) -> int:
-        rows = np.repeat(np.arange(self.num_nodes, dtype=self.indices.dtype), np.diff(self.indptr))
-        return int(np.count_nonzero(rows == self.indices))
+        return count_loops(self.indptr, self.indices)
 
     @property
     def num_features(self) -> int:

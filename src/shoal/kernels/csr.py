@@ -51,7 +51,7 @@ def build_csr(
     _sort_rows(indptr, indices)
     kept, loops = _merge_duplicates(indptr, indices)
     if kept < len(indices):
-        indices = indices[:kept].copy()
+        indices.resize(kept, refcheck=False)  # shrinks in place: no second copy of the edges
     distinct = (kept - loops) // 2 + loops if symmetrize else kept
     return indptr, indices, given - distinct
 
@@ -82,6 +82,11 @@ def mirror_permutation(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray | 
 def is_symmetric(indptr: np.ndarray, indices: np.ndarray) -> bool:
     """Whether every entry (i, j) has its mirror image (j, i). Needs sorted rows."""
     return bool(_all_mirrored(indptr, indices, indptr[:-1].copy()))
+
+
+def count_loops(indptr: np.ndarray, indices: np.ndarray) -> int:
+    """The number of entries (i, i)."""
+    return int(_count_diagonal(indptr, indices))
 
 
 def first_bad_row(indptr: np.ndarray, indices: np.ndarray) -> int:
@@ -199,6 +204,15 @@ def _all_mirrored(indptr, indices, cursor):
                 return False
             cursor[c] = p + 1
     return True
+
+
+@kernel
+def _count_diagonal(indptr, indices):
+    loops = 0
+    for r in range(len(indptr) - 1):
+        for k in range(indptr[r], indptr[r + 1]):
+            loops += indices[k] == r
+    return loops
 
 
 @kernel

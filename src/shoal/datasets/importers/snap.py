@@ -49,6 +49,7 @@ def read_snap(
         for pair in edges:
             sources, targets = ids.number([pa.array(end) for end in pair])
             chunks.append((sources, targets))
+    pa.default_memory_pool().release_unused()
     values = ids.values.to_numpy()
     if int(values[-1]) - int(values[0]) + 1 != len(ids):
         notices.append(
