@@ -62,7 +62,7 @@ def test_pyg_oddities_are_refused(fields, message):
 
 
 def test_pyg_sparse_features_stay_sparse():
-    graph = Graph.from_pyg(make_data(x=torch.eye(3).to_sparse_csr()))
+    graph = Graph.from_pyg(make_data(x=torch.eye(3).to_sparse()))
     assert sp.issparse(graph.x)
     assert graph.x.toarray().tolist() == np.eye(3).tolist()
 

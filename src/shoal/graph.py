@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from shoal.conversion import check_nodes, guess_num_nodes, tidy_ends, tidy_fields, to_numpy
 from shoal.errors import ShoalError, unknown_name
 from shoal.kernels.csr import build_csr, count_diagonal, induce_csr, is_symmetric
+from shoal.names import Names
 from shoal.split import draw_split
 from shoal.validation import MASKS as MASKS
 from shoal.validation import validate_graph, validate_split
@@ -30,6 +31,8 @@ class Graph:
         y: labels, int64 `(num_nodes,)` with -1 for unlabelled, or a 0/1 uint8 matrix `(num_nodes, num_classes)`.
         train_mask, val_mask, test_mask: bool `(num_nodes,)`.
         directed: whether the pattern may be asymmetric.
+        node_ids: what the nodes were called where the graph came from, integers or Names; None if 0, 1, 2, ….
+        class_names: what the classes were called.
         notices: what was mended while the graph was built, one sentence each.
 
     Use the `from_*` constructors for anything that is not already such a pattern: they sort, merge
@@ -49,6 +52,8 @@ class Graph:
         directed: bool = False,
         num_classes: int | None = None,
         name: str = "graph",
+        node_ids: np.ndarray | Names | None = None,
+        class_names: Sequence[str] | None = None,
         notices: Iterable[str] = (),
     ) -> None:
         self.indptr = indptr
@@ -59,6 +64,8 @@ class Graph:
         self.test_mask = test_mask
         self.directed = directed
         self.name = name
+        self.node_ids = node_ids
+        self.class_names = None if class_names is None else tuple(class_names)
         self.notices = tuple(notices)
         self.parent: Graph | None = None
         self.n_id: np.ndarray | None = None  # this graph's nodes in `parent`'s numbering
@@ -311,6 +318,8 @@ class Graph:
             "directed": self.directed,
             "num_classes": self._num_classes,
             "name": self.name,
+            "node_ids": self.node_ids,
+            "class_names": self.class_names,
             "notices": self.notices,
         }
         graph = Graph(self.indptr, self.indices, **{**fields, **changes})

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 from shoal.errors import ShoalError
 from shoal.graph import MASKS, Graph
+from shoal.names import Names
 
 FORMAT = "shoal-graph"
 VERSION = 1
@@ -46,6 +47,7 @@ def save_graph(graph: Graph, folder: str | Path, *, overwrite: bool = False) -> 
             "num_classes": graph.num_classes,
             "multi_label": graph.multi_label,
             "directed": graph.directed,
+            "class_names": graph.class_names,
             "notices": list(graph.notices),
             "checksum": graph.checksum,
             "arrays": files,
@@ -92,6 +94,9 @@ def open_graph(folder: str | Path) -> Graph:
     if "x_indptr" in arrays:
         parts = (arrays["x_data"], arrays["x_indices"], arrays["x_indptr"])
         x = sp.csr_array(parts, shape=(meta["num_nodes"], meta["num_features"]))
+    node_ids: np.ndarray | Names | None = arrays.get("node_ids")
+    if "node_id_offsets" in arrays:
+        node_ids = Names(arrays["node_id_offsets"], arrays["node_id_text"])
     graph = Graph(
         arrays["indptr"],
         arrays["indices"],
@@ -101,6 +106,8 @@ def open_graph(folder: str | Path) -> Graph:
         directed=meta["directed"],
         num_classes=meta["num_classes"],
         name=meta["name"],
+        node_ids=node_ids,
+        class_names=meta["class_names"],
         notices=meta["notices"],
     )
     graph._checksum = meta["checksum"]
@@ -167,6 +174,10 @@ def _arrays(graph: Graph) -> dict[str, np.ndarray]:
         value = getattr(graph, name)
         if value is not None:
             arrays[name] = value
+    if isinstance(graph.node_ids, Names):
+        arrays |= {"node_id_offsets": graph.node_ids.offsets, "node_id_text": graph.node_ids.text}
+    elif graph.node_ids is not None:
+        arrays["node_ids"] = graph.node_ids
     return arrays
 
 

@@ -24,6 +24,14 @@ def validate_graph(graph: Graph) -> None:
     if graph.y is not None:
         validate_labels(graph, graph.y)
     validate_split(graph)
+    if graph.node_ids is not None and len(graph.node_ids) != graph.num_nodes:
+        raise ShoalError(
+            f"{len(graph.node_ids):,} node ids were given for {graph.num_nodes:,} nodes: expected one per node"
+        )
+    if graph.class_names is not None and len(graph.class_names) != graph.num_classes:
+        raise ShoalError(
+            f"{len(graph.class_names)} class names were given for {graph.num_classes} classes: expected one per class"
+        )
 
 
 def validate_topology(graph: Graph) -> None:

@@ -176,8 +176,8 @@ def test_bad_options_and_parquet_are_refused(tmp_path):
         import_graph(folder, source="von")
     with pytest.raises(ShoalError, match=r"nodes\.csv has no column 'f9'"):
         import_graph(folder, features="f1,f9")
-    with pytest.raises(ShoalError, match="column 'label' holds 'cat' in row 1: expected a number"):
-        import_graph(folder, features="label", labels="f1")
+    with pytest.raises(ShoalError, match="column 'id' holds 'z' in row 1: expected a number"):
+        import_graph(folder, features="id")
     with pytest.raises(ShoalError, match=r"gone\.csv does not exist"):
         import_graph(folder / "edges.csv", nodes="gone.csv")
     path = tmp_path / "e.parquet"

@@ -61,7 +61,7 @@ def _write(folder: Path, out: Path, column: str) -> None:
             bar.update(task, completed=done, total=total)
 
         values = run.trainer.embed(show) if column == "embedding" else run.trainer.predict(show)
-    write_nodes(out, column, values.numpy())
+    write_nodes(out, column, values.numpy(), run.graph)
     console.print(f"{out}: {len(values):,} nodes, {column} {tuple(values.shape)}")
 
 

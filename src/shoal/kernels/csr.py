@@ -55,7 +55,7 @@ def build_csr(
     _sort_rows(indptr, indices)
     kept, loops = _merge_duplicates(indptr, indices)
     if kept < len(indices):
-        indices = indices[:kept].copy()
+        indices.resize(kept, refcheck=False)  # shrinks in place: no second copy of the edges
     distinct = (kept - loops) // 2 + loops if symmetrize else kept
     return indptr, indices, given - distinct
 

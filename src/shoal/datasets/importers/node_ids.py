@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from shoal.names import Names
 
 
 class NodeIds:
@@ -32,6 +34,13 @@ class NodeIds:
     def __len__(self) -> int:
         return len(self.values)
 
+    def as_names(self) -> np.ndarray | Names | None:
+        """The ids as a Graph keeps them: None where they are the numbers themselves."""
+        if not self.are_integers:
+            return Names.from_arrow(self.values)
+        ids: np.ndarray = self.values.to_numpy()
+        return None if np.array_equal(ids, np.arange(len(ids))) else ids
+
     @property
     def are_integers(self) -> bool:
         return bool(pa.types.is_integer(self.values.type))
@@ -47,19 +56,24 @@ class NodeIds:
         repeated[first] = False
         return int(np.argmax(repeated))
 
-    def number(self, ids: pa.Array) -> np.ndarray:
-        """The numbers of `ids` as int32, -1 for an unknown one. There must be no nulls."""
+    def number(self, columns: Sequence[pa.Array]) -> list[np.ndarray]:
+        """The numbers of the ids in each column as int32, -1 for an unknown one. There must be no nulls."""
         if self._table is not None:
-            places = ids.to_numpy() - self._low
-            inside = (places >= 0) & (places < len(self._table))
-            if inside.all():
-                return self._table[places]
-            return np.where(inside, self._table[np.where(inside, places, 0)], np.int32(-1))
-        found = pc.index_in(ids, self.values)
-        return np.array(pc.fill_null(found, -1).to_numpy(zero_copy_only=False), np.int32)
+            return [self._look_up(column.to_numpy(), self._table) for column in columns]
+        found = pc.index_in(pa.chunked_array(columns), self.values)  # one hash table for all columns
+        numbers = pc.fill_null(found, -1).to_numpy().astype(np.int32, copy=False)
+        ends = np.cumsum([len(column) for column in columns])
+        return [np.array(part) for part in np.split(numbers, ends[:-1])]
+
+    def _look_up(self, ids: np.ndarray, table: np.ndarray) -> np.ndarray:
+        places = ids - self._low
+        inside = (places >= 0) & (places < len(table))
+        if inside.all():
+            return table[places]
+        return np.where(inside, table[np.where(inside, places, 0)], np.int32(-1))
 
 
-def collect_ids(batches: Iterable[pa.Array], kind: pa.DataType) -> pa.Array:
+def collect_ids(batches: Iterable[pa.ChunkedArray], kind: pa.DataType) -> pa.Array:
     """The distinct values of all batches, sorted. Merges when as many are waiting as are known."""
     known = pa.array([], kind)
     waiting: list[pa.Array] = []
@@ -72,6 +86,7 @@ def collect_ids(batches: Iterable[pa.Array], kind: pa.DataType) -> pa.Array:
             known = _merge([known, *waiting])
             waiting, size = [], 0
     known = _merge([known, *waiting])
+    del waiting
     return known.take(pc.array_sort_indices(known))
 
 

@@ -64,7 +64,8 @@ def read_nodes(
     if chosen:
         fields["x"] = x if x is not None else _stack(blocks)
     if label_columns:
-        fields["y"] = read_labels(path, {name: columns[name] for name in label_columns}, notices)
+        chosen_labels = {name: columns[name] for name in label_columns}
+        fields["y"], fields["class_names"] = read_labels(path, chosen_labels, notices)
     if split_column is not None:
         fields |= read_split(path, columns[split_column])
     return _read_ids(path, id_column, columns[id_column]), fields

@@ -44,12 +44,12 @@ def read_snap(
         except pa.ArrowInvalid:  # comments between the edges, uneven spacing, or an error to name
             ids, read = _collect(_stream_lines(path)), False
         progress(f"reading the edges of {path.name}")
-        chunks = [
-            (ids.number(pa.array(sources)), ids.number(pa.array(targets)))
-            for sources, targets in (
-                _stream_fast(path, regular, len(comments)) if read else _stream_lines(path)
-            )
-        ]
+        edges = _stream_fast(path, regular, len(comments)) if read else _stream_lines(path)
+        chunks = []
+        for pair in edges:
+            sources, targets = ids.number([pa.array(end) for end in pair])
+            chunks.append((sources, targets))
+    pa.default_memory_pool().release_unused()
     values = ids.values.to_numpy()
     if int(values[-1]) - int(values[0]) + 1 != len(ids):
         notices.append(
@@ -66,6 +66,7 @@ def read_snap(
         len(ids),
         directed=directed,
         name=name or path.name.removesuffix(".gz").removesuffix(".txt"),
+        node_ids=ids.as_names(),
         notices=notices,
     )
     if unsaid and graph.directed:
@@ -88,7 +89,8 @@ def _read_header(path: Path) -> tuple[list[str], str]:
 
 
 def _collect(edges: Iterator[tuple[np.ndarray, np.ndarray]]) -> NodeIds:
-    return NodeIds(collect_ids((pa.array(end) for pair in edges for end in pair), pa.int64()))
+    pairs = (pa.chunked_array([pa.array(end) for end in pair]) for pair in edges)
+    return NodeIds(collect_ids(pairs, pa.int64()))
 
 
 def _stream_fast(path: Path, delimiter: str, skip_lines: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -74,19 +74,21 @@ def read_table(
     chunks = []
     done = 0
     for batch in _gather(edges.batches(ends), ids.batch_rows):
-        chunks.append(
-            (
-                _number(edges, ends[0], batch, ids, done, node_path),
-                _number(edges, ends[1], batch, ids, done, node_path),
-            )
-        )
+        sources, targets = _number(edges, ends, batch, ids, done, node_path)
+        chunks.append((sources, targets))
         done += len(batch)
         progress(f"read {done:,} edges")
         del batch
     pa.default_memory_pool().release_unused()
     default = path.resolve().name if path.is_dir() else path.name.split(".")[0]
     return Graph.from_edge_chunks(
-        chunks, len(ids), directed=directed, name=name or default, notices=notices, **fields
+        chunks,
+        len(ids),
+        directed=directed,
+        name=name or default,
+        node_ids=ids.as_names(),
+        notices=notices,
+        **fields,
     )
 
 
@@ -120,14 +122,14 @@ def _collect_ids(edges: TableFile, ends: list[str]) -> NodeIds:
     as_text = any(not pa.types.is_integer(kind) for kind in kinds)
     kind = pa.large_string() if as_text else pa.int64()
 
-    def columns() -> Iterator[pa.Array]:
+    def columns() -> Iterator[pa.ChunkedArray]:
         done = 0
         for batch in edges.batches(ends):
-            for end in ends:
-                yield _id_column(edges.path, end, batch.column(end), done, kind)
+            yield pa.chunked_array([_id_column(edges, end, batch, done, kind) for end in ends])
             done += len(batch)
 
     values = collect_ids(columns(), kind)
+    pa.default_memory_pool().release_unused()
     if edges.is_csv and len(values):
         numbers = to_integers(values)
         if numbers is not None:
@@ -135,13 +137,13 @@ def _collect_ids(edges: TableFile, ends: list[str]) -> NodeIds:
     return NodeIds(values)
 
 
-def _id_column(path: Path, name: str, column: pa.Array, done: int, kind: pa.DataType) -> pa.Array:
+def _id_column(edges: TableFile, name: str, batch: pa.RecordBatch, done: int, kind: pa.DataType) -> pa.Array:
     """One column of ids as `kind`, int64 or large strings; refuses an empty one."""
+    path, column = edges.path, plain(batch.column(name))
     if column.null_count:
         raise ShoalError(
             f"{path}: column {name!r} is empty in row {done + first_null(column) + 1}: expected a node id"
         )
-    column = plain(column)
     if column.type == kind:
         return column
     if (
@@ -172,29 +174,28 @@ def _join(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _number(
-    edges: TableFile, end: str, batch: pa.RecordBatch, ids: NodeIds, done: int, node_path: Path | None
-) -> np.ndarray:
-    text = _id_column(
-        edges.path,
-        end,
-        batch.column(end),
-        done,
-        pa.large_string() if edges.is_csv or not ids.are_integers else pa.int64(),
-    )
-    column = text
-    if ids.are_integers and edges.is_csv:
-        try:
-            column = text.cast(pa.int64())
-        except pa.ArrowInvalid:
-            column = pa.array([_as_integer(value) for value in text.to_pylist()], pa.int64())
-    numbers = ids.number(column)
-    if len(numbers) and int(numbers.min()) < 0:
-        row = int(np.argmax(numbers < 0))
-        where = node_path or edges.path
-        raise ShoalError(
-            f"{edges.path}: row {done + row + 1} names node {text[row].as_py()!r} in column {end!r}, which {where} lacks: expected ids of the node table"
-        )
+    edges: TableFile, ends: list[str], batch: pa.RecordBatch, ids: NodeIds, done: int, node_path: Path | None
+) -> list[np.ndarray]:
+    as_text = edges.is_csv or not ids.are_integers
+    given = [
+        _id_column(edges, end, batch, done, pa.large_string() if as_text else pa.int64()) for end in ends
+    ]
+    columns = [_parse_integers(column) for column in given] if as_text and ids.are_integers else given
+    numbers = ids.number(columns)
+    for end, column, found in zip(ends, given, numbers):
+        if len(found) and int(found.min()) < 0:
+            row = int(np.argmax(found < 0))
+            raise ShoalError(
+                f"{edges.path}: row {done + row + 1} names node {column[row].as_py()!r} in column {end!r}, which {node_path or edges.path} lacks: expected ids of the node table"
+            )
     return numbers
+
+
+def _parse_integers(text: pa.Array) -> pa.Array:
+    try:
+        return text.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return pa.array([_as_integer(value) for value in text.to_pylist()], pa.int64())
 
 
 def _as_integer(text: str) -> int:

@@ -22,10 +22,15 @@ MASK_OF = {
 _MOST_NAMES_SAID = 50
 
 
-def read_labels(path: Path, columns: dict[str, pa.Array], notices: list[str]) -> np.ndarray:
-    """One column: class numbers, names, or names joined by `|` (several classes). Several columns: 0/1 each."""
+def read_labels(
+    path: Path, columns: dict[str, pa.Array], notices: list[str]
+) -> tuple[np.ndarray, list[str] | None]:
+    """Labels and, where they were given, the names of the classes.
+
+    One column: class numbers, names, or names joined by `|` (several classes). Several columns: 0/1 each.
+    """
     if len(columns) > 1:
-        return _read_matrix(path, columns)
+        return _read_matrix(path, columns), list(columns)
     ((name, column),) = columns.items()
     if pa.types.is_large_string(column.type):
         column = pc.replace_with_mask(column, pc.equal(column, ""), pa.scalar(None, column.type))
@@ -43,16 +48,16 @@ def read_labels(path: Path, columns: dict[str, pa.Array], notices: list[str]) ->
         raise ShoalError(
             f"{path}: column {name!r} holds {values[row]:g} in row {row + 1}: expected a class number from 0, or nothing for an unlabelled node"
         )
-    return values.astype(np.int64)
+    return values.astype(np.int64), None
 
 
-def _read_names(column: pa.Array, notices: list[str]) -> np.ndarray:
+def _read_names(column: pa.Array, notices: list[str]) -> tuple[np.ndarray, list[str]]:
     """Names to class numbers in sorted order; a missing one is -1, or a row of zeros with several classes."""
     if not pc.any(pc.match_substring(column, SEPARATOR)).as_py():
         names = sorted(pc.unique(column.drop_null()).to_pylist())
         found = pc.index_in(column, pa.array(names, column.type), skip_nulls=True)
         _say_classes(names, notices)
-        return np.array(pc.fill_null(found, -1).to_numpy(zero_copy_only=False), np.int64)
+        return np.array(pc.fill_null(found, -1).to_numpy(zero_copy_only=False), np.int64), names
     lists = pc.split_pattern(column, SEPARATOR)
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     flat = pc.ascii_trim_whitespace(lists.flatten())
@@ -62,7 +67,7 @@ def _read_names(column: pa.Array, notices: list[str]) -> np.ndarray:
     y = np.zeros((len(column), len(names)), np.uint8)
     y[rows[found >= 0], found[found >= 0]] = 1
     _say_classes(names, notices)
-    return y
+    return y, names
 
 
 def _say_classes(names: list[str], notices: list[str]) -> None:

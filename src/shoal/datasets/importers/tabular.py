@@ -66,7 +66,7 @@ class TableFile:
     def _csv_batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         stream = pa.input_stream(str(self.path), compression="gzip" if self.path.suffix == ".gz" else None)
         try:
-            yield from arrow_csv.open_csv(
+            for batch in arrow_csv.open_csv(
                 stream,
                 arrow_csv.ReadOptions(block_size=BLOCK_BYTES, column_names=self.names, skip_rows=self.header),
                 arrow_csv.ParseOptions(delimiter=self.delimiter),
@@ -76,7 +76,9 @@ class TableFile:
                     null_values=[""],
                     strings_can_be_null=True,
                 ),
-            )
+            ):
+                trimmed = [pc.ascii_trim_whitespace(column) for column in batch.columns]
+                yield pa.RecordBatch.from_arrays(trimmed, names=columns)
         except pa.ArrowInvalid as error:
             if "Empty CSV" in str(error):  # a header and no rows
                 return
@@ -102,7 +104,7 @@ class TableFile:
 
 
 def plain(column: pa.Array) -> pa.Array:
-    """A column without dictionary encoding, its strings as large strings without surrounding blanks."""
+    """A column without dictionary encoding, its strings as large strings."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if (
@@ -110,7 +112,7 @@ def plain(column: pa.Array) -> pa.Array:
         or pa.types.is_large_string(column.type)
         or pa.types.is_string_view(column.type)
     ):
-        return pc.ascii_trim_whitespace(column.cast(pa.large_string()))
+        return column.cast(pa.large_string())
     return column
 
 
