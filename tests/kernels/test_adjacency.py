@@ -5,8 +5,8 @@ import pytest
 import scipy.sparse as sp
 import torch
 from hypothesis import given, settings
-from tests.kernels.random_graphs import adjacencies
 
+from random_adjacencies import adjacencies
 from shoal.errors import ShoalError
 from shoal.kernels import csr
 from shoal.kernels.adjacency import Adjacency

@@ -7,9 +7,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernels.random_graphs import adjacencies
 from torch.autograd import gradcheck
 
+from random_adjacencies import adjacencies
 from shoal.errors import ShoalError
 from shoal.kernels.adam import FusedAdam
 from shoal.kernels.fused import (

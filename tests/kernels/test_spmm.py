@@ -6,9 +6,9 @@ import scipy.sparse as sp
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernels.random_graphs import adjacencies
 from torch.autograd import gradcheck
 
+from random_adjacencies import adjacencies
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.spmm import multiply, spmm, spmm_reference

@@ -2,42 +2,38 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from shoal.errors import ShoalError, unknown_name
-from shoal.kernels.adjacency import Adjacency
-from shoal.models.convs import CONVS, Conv, Input, make_weight, multiply_weight
+from shoal.kernels.fused import bias_relu_dropout, mix_key
+from shoal.models.convs import CONVS, Conv, Input, multiply_weight
 from shoal.sampling.base import Batch, check_positive
-from shoal.sampling.rng import key
 
 MODELS = (*CONVS, "mlp")
 NORMS = ("layer", "batch", "none")
 
 
 class Dense(nn.Module):
-    """A layer without aggregation, order 0 in a pattern: `H W + b`."""
+    """A layer without aggregation, order 0 in a pattern: `H W`."""
 
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__()
-        self.weight = make_weight(in_features, out_features)
-        self.bias = nn.Parameter(torch.zeros(out_features))
+        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(in_features, out_features)))
 
     def forward(self, h: Input) -> Tensor:
-        return multiply_weight(h, self.weight) + self.bias
+        return multiply_weight(h, self.weight)
 
 
 class Layer(nn.Module):
-    """One layer of the stack: convolution or dense, then ReLU, normalisation and dropout."""
+    """One layer of the stack: convolution or dense, then normalisation or a bias, ReLU and dropout."""
 
     def __init__(self, linear: Conv | Dense, width: int, norm: str, dropout: float) -> None:
         super().__init__()
         self.linear = linear
-        self.norm: nn.Module = {"layer": nn.LayerNorm, "batch": nn.BatchNorm1d, "none": nn.Identity}[norm](
-            width
-        )
+        self.norm = {"layer": nn.LayerNorm, "batch": nn.BatchNorm1d}[norm](width) if norm != "none" else None
+        self.bias = nn.Parameter(torch.zeros(width)) if norm == "none" else None  # a norm has its own shift
         self.dropout = dropout
 
     @property
@@ -45,14 +41,15 @@ class Layer(nn.Module):
         """The aggregation the layer wants, None for a dense one."""
         return self.linear.kind if isinstance(self.linear, Conv) else None
 
-    def finish(self, out: Tensor, dropout_key: int | None = None) -> Tensor:
-        """What follows the linear part, row by row. Without a key nothing is dropped."""
-        out = self.norm(functional.relu(out))
-        if dropout_key is None or self.dropout == 0:
-            return out
-        kept = torch.empty_like(out, requires_grad=False)
-        kept.bernoulli_(1 - self.dropout, generator=torch.Generator().manual_seed(dropout_key))
-        return out * kept.div_(1 - self.dropout)
+    def finish(self, out: Tensor, n_id: Tensor | None = None, key: int | None = None) -> Tensor:
+        """What follows the linear part, row by row. Without a key nothing is dropped.
+
+        What is dropped depends on the key, the global node id and the column only. Overwrites `out`.
+        """
+        if self.norm is not None:
+            out = self.norm(out)
+        rate = self.dropout if key is not None else 0.0
+        return bias_relu_dropout(out, self.bias, rate, key or 0, n_id, inplace=True)
 
 
 class GNN(nn.Module):
@@ -63,7 +60,7 @@ class GNN(nn.Module):
         in_features, hidden, num_classes: widths of input, every layer, output.
         num_layers: convolutions stacked.
         orders: a pattern such as `"1-0-1-0"` instead of num_layers; 0 is a dense layer without aggregation.
-        norm: `"layer"`, `"batch"` or `"none"`, after each activation.
+        norm: `"layer"`, `"batch"` or `"none"`, before each activation.
         dropout: rate, after each layer.
         l2_normalize: scale every embedding to length one before the classifier.
         seed: decides, with the step and the layer, what dropout drops.
@@ -120,9 +117,11 @@ class GNN(nn.Module):
                 out = layer.linear(h)
             else:
                 adj = batch.block(depth).adjacency(layer.kind)
-                out = layer.linear(adj, h, take_rows(h, 0, adj.num_rows))
+                known = batch.aggregate_input(layer.kind) if number == 0 else None
+                out = layer.linear(adj, h, known)
                 depth += 1
-            h = layer.finish(out, mix_key(self.seed, step, number) if self.training else None)
+            key = mix_key(self.seed, step, number) if self.training else None
+            h = layer.finish(out, batch.n_id[: out.shape[0]], key)
         assert isinstance(h, Tensor)
         return h
 
@@ -134,11 +133,6 @@ class GNN(nn.Module):
         return logits
 
 
-def mix_key(seed: int, step: int, layer: int) -> int:
-    """One 63-bit number for (seed, step, layer)."""
-    return int(key(np.uint64(key(seed, step)), layer)) >> 1
-
-
 def parse_orders(orders: str | None, num_layers: int) -> list[int]:
     """The order of every layer: `"1-0-1-0"` → [1, 0, 1, 0]; without a pattern, num_layers ones."""
     if orders is None:
@@ -147,11 +141,3 @@ def parse_orders(orders: str | None, num_layers: int) -> list[int]:
     if not all(part in ("0", "1") for part in parts):
         raise ShoalError(f"layer pattern {orders!r}: expected orders 0 or 1 joined by '-', such as 1-0-1-0")
     return [int(part) for part in parts]
-
-
-def take_rows(h: Input, start: int, end: int) -> Input:
-    """Rows start…end-1 of dense or sparse features, without a copy; all of them are h itself."""
-    count = h.num_rows if isinstance(h, Adjacency) else h.shape[0]
-    if (start, end) == (0, count):
-        return h
-    return h.slice_rows(start, end) if isinstance(h, Adjacency) else h[start:end]

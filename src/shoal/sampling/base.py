@@ -17,6 +17,7 @@ from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.csr import add_diagonal, induce_csr
+from shoal.kernels.spmm import multiply
 
 KINDS = ("sum", "mean", "gcn")
 _BATCHES_TO_ESTIMATE_SIZE = 8
@@ -128,6 +129,7 @@ class Batch:
         train_mask: which of the nodes the loss counts.
         node_norm: factor on every node's loss, or None.
         index: the batch's number.
+        fixed: whether the batch serves many steps, so that what depends on x alone is worth keeping.
     """
 
     def __init__(
@@ -138,12 +140,15 @@ class Batch:
         *,
         index: int = 0,
         node_norm: Tensor | None = None,
+        fixed: bool = False,
     ) -> None:
         self.graph = graph
         self.nodes = nodes
         self.blocks = blocks
         self.index = index
         self.node_norm = node_norm
+        self.fixed = fixed
+        self._aggregated: dict[str, Tensor] = {}
 
     @property
     def num_nodes(self) -> int:
@@ -179,6 +184,14 @@ class Batch:
             int(x.shape[1]),
             values=as_tensor(x.data),
         )
+
+    def aggregate_input(self, kind: str) -> Tensor | None:
+        """`A x` of the first layer if the batch is fixed and x dense: then it is computed only once."""
+        if not self.fixed or not isinstance(self.x, Tensor):
+            return None
+        if kind not in self._aggregated:
+            self._aggregated[kind] = multiply(self.block(0).adjacency(kind), self.x)
+        return self._aggregated[kind]
 
     @cached_property
     def y(self) -> Tensor:

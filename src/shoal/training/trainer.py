@@ -12,6 +12,7 @@ from torch import Tensor
 
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
+from shoal.kernels.adam import FusedAdam
 from shoal.models.gnn import GNN
 from shoal.sampling.base import Sampler
 from shoal.sampling.full import FullSampler
@@ -57,7 +58,7 @@ class Trainer:
         self.model = model
         self.graph = graph
         self.sampler = sampler if sampler is not None else FullSampler(graph)
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay)
+        self.optimizer = FusedAdam(model.parameters(), lr=lr, weight_decay=weight_decay)
         self.clip = clip
         self.patience = patience
         self.eval_every = eval_every
