@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from shoal.models.gnn import GNN as GNN
     from shoal.sampling.base import Batch as Batch
     from shoal.sampling.base import Sampler as Sampler
+    from shoal.sampling.edge import EdgeSampler as EdgeSampler
+    from shoal.sampling.forest_fire import ForestFireSampler as ForestFireSampler
+    from shoal.sampling.frontier import FrontierSampler as FrontierSampler
     from shoal.sampling.full import FullSampler as FullSampler
+    from shoal.sampling.multi_walk import MultiRandomWalkSampler as MultiRandomWalkSampler
+    from shoal.sampling.node import NodeSampler as NodeSampler
     from shoal.sampling.walk import RandomWalkSampler as RandomWalkSampler
     from shoal.store import open_graph as open_graph
     from shoal.store import save_graph as save_graph
@@ -32,8 +37,13 @@ _HOMES = {
     "GNN": "shoal.models.gnn",
     "Batch": "shoal.sampling.base",
     "Sampler": "shoal.sampling.base",
+    "FrontierSampler": "shoal.sampling.frontier",
     "FullSampler": "shoal.sampling.full",
     "RandomWalkSampler": "shoal.sampling.walk",
+    "EdgeSampler": "shoal.sampling.edge",
+    "ForestFireSampler": "shoal.sampling.forest_fire",
+    "MultiRandomWalkSampler": "shoal.sampling.multi_walk",
+    "NodeSampler": "shoal.sampling.node",
     "open_graph": "shoal.store",
     "save_graph": "shoal.store",
     "Trainer": "shoal.training.trainer",
