@@ -73,9 +73,9 @@ def test_over_the_counted_batches_both_estimates_are_exact(graph, name, setting)
 def test_gcn_aggregation_is_exact_when_everything_is_drawn_self_loops_included(name, directed):
     """A sampler that always draws all nodes must reproduce the full graph's operator."""
     graph = make_graph([(0, 1), (0, 2), (1, 2), (2, 2)], 3, directed=directed)
-    options = {"edge": {"num_edges": 60}, "node": {"budget": 3}}[name]
+    options = {"edge": {"num_edges": 600}, "node": {"budget": 3}}[name]
     sampler = make_sampler(name, graph, coverage=1, **options)
-    sampler.budget = 60
+    sampler.budget = 600
     h = torch.randn(3, 2)
     batch = sampler.sample(0)
     assert batch.num_nodes == 3
