@@ -48,6 +48,8 @@ class Block:
         edge_norm: factor on every entry's weight that makes the aggregation unbiased, or None.
         degree: every column's degree in the graph the batch was drawn from. Normalised aggregation uses it
             when given, and the degree within the block otherwise.
+        has_loop: which columns have a self loop there, where `degree` is given and any has: GCN gives those
+            no second one.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Block:
         symmetric: bool = False,
         edge_norm: Tensor | None = None,
         degree: Tensor | None = None,
+        has_loop: Tensor | None = None,
     ) -> None:
         self.indptr = indptr
         self.indices = indices
@@ -66,6 +69,7 @@ class Block:
         self.symmetric = symmetric
         self.edge_norm = edge_norm
         self.degree = degree
+        self.has_loop = has_loop
         self._adjacencies: dict[str, Adjacency] = {}
 
     @property
@@ -106,10 +110,7 @@ class Block:
         if self.edge_norm is not None:
             values = torch.where(origin >= 0, self.edge_norm[origin.clamp(min=0)], torch.ones(()))
         if self.degree is not None:
-            put_in = torch.ones_like(self.degree)  # a node that has a self loop already gets no second one
-            put_in[: self.num_rows] = 0
-            put_in[indices[origin < 0].long()] = 1
-            degree = self.degree + put_in
+            degree = self.degree + (1 if self.has_loop is None else ~self.has_loop)
         elif self.num_rows == self.num_columns:
             degree = indptr.diff()
         else:
@@ -279,6 +280,7 @@ class Sampler(ABC):
             assert entries is not None
             block.edge_norm = as_tensor(norms.edge_norm[entries])
             block.degree = as_tensor(self.graph.indptr[nodes + 1] - self.graph.indptr[nodes])
+            block.has_loop = None if self._has_loop is None else as_tensor(self._has_loop[nodes])
             node_norm = as_tensor(norms.node_norm[nodes])
         return Batch(self.graph, nodes, (block,), index=k, node_norm=node_norm)
 
@@ -326,6 +328,18 @@ class Sampler(ABC):
         """The constructor's arguments: with the graph, all that decides what `sample` returns."""
         names = list(inspect.signature(type(self)).parameters)[1:]
         return {name: getattr(self, name) for name in names}
+
+    @cached_property
+    def _has_loop(self) -> np.ndarray | None:
+        """Which nodes have a self loop, None if no node has."""
+        graph = self.graph
+        rows = np.repeat(np.arange(graph.num_nodes, dtype=graph.indices.dtype), graph.degree)
+        loops = rows[rows == graph.indices]
+        if len(loops) == 0:
+            return None
+        has_loop = np.zeros(graph.num_nodes, np.bool_)
+        has_loop[loops] = True
+        return has_loop
 
     # -- epochs --------------------------------------------------------------------------------------------
 

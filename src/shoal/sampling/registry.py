@@ -6,11 +6,14 @@ from typing import Any
 from shoal.errors import unknown_name
 from shoal.graph import Graph
 from shoal.sampling.base import Sampler
+from shoal.sampling.cluster import ClusterSampler
 from shoal.sampling.edge import EdgeSampler
 from shoal.sampling.forest_fire import ForestFireSampler
 from shoal.sampling.frontier import FrontierSampler
 from shoal.sampling.full import FullSampler
+from shoal.sampling.layered import FastGCNSampler, LadiesSampler
 from shoal.sampling.multi_walk import MultiRandomWalkSampler
+from shoal.sampling.neighbor import NeighborSampler
 from shoal.sampling.node import NodeSampler
 from shoal.sampling.walk import RandomWalkSampler
 
@@ -23,6 +26,10 @@ SAMPLERS: dict[str, type[Sampler]] = {
         NodeSampler,
         MultiRandomWalkSampler,
         ForestFireSampler,
+        NeighborSampler,
+        FastGCNSampler,
+        LadiesSampler,
+        ClusterSampler,
         FullSampler,
     )
 }
