@@ -22,7 +22,19 @@ if TYPE_CHECKING:
     from shoal.models.gnn import GNN as GNN
     from shoal.sampling.base import Batch as Batch
     from shoal.sampling.base import Sampler as Sampler
+    from shoal.sampling.cluster import ClusterSampler as ClusterSampler
+    from shoal.sampling.edge import EdgeSampler as EdgeSampler
+    from shoal.sampling.forest_fire import ForestFireSampler as ForestFireSampler
+    from shoal.sampling.frontier import FrontierSampler as FrontierSampler
     from shoal.sampling.full import FullSampler as FullSampler
+    from shoal.sampling.layered import FastGCNSampler as FastGCNSampler
+    from shoal.sampling.layered import LadiesSampler as LadiesSampler
+    from shoal.sampling.multi_walk import MultiRandomWalkSampler as MultiRandomWalkSampler
+    from shoal.sampling.neighbor import NeighborSampler as NeighborSampler
+    from shoal.sampling.node import NodeSampler as NodeSampler
+    from shoal.sampling.prefetch import Prefetcher as Prefetcher
+    from shoal.sampling.prefetch import SubgraphLoader as SubgraphLoader
+    from shoal.sampling.shard import ShardedSampler as ShardedSampler
     from shoal.sampling.walk import RandomWalkSampler as RandomWalkSampler
     from shoal.store import open_graph as open_graph
     from shoal.store import save_graph as save_graph
@@ -37,8 +49,20 @@ _HOMES = {
     "GNN": "shoal.models.gnn",
     "Batch": "shoal.sampling.base",
     "Sampler": "shoal.sampling.base",
+    "FrontierSampler": "shoal.sampling.frontier",
     "FullSampler": "shoal.sampling.full",
     "RandomWalkSampler": "shoal.sampling.walk",
+    "EdgeSampler": "shoal.sampling.edge",
+    "ForestFireSampler": "shoal.sampling.forest_fire",
+    "MultiRandomWalkSampler": "shoal.sampling.multi_walk",
+    "NodeSampler": "shoal.sampling.node",
+    "ClusterSampler": "shoal.sampling.cluster",
+    "FastGCNSampler": "shoal.sampling.layered",
+    "LadiesSampler": "shoal.sampling.layered",
+    "NeighborSampler": "shoal.sampling.neighbor",
+    "Prefetcher": "shoal.sampling.prefetch",
+    "SubgraphLoader": "shoal.sampling.prefetch",
+    "ShardedSampler": "shoal.sampling.shard",
     "open_graph": "shoal.store",
     "save_graph": "shoal.store",
     "Trainer": "shoal.training.trainer",

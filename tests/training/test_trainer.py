@@ -47,10 +47,10 @@ def test_inference_in_chunks_equals_the_full_forward_pass(graph, model, sparse):
     torch.manual_seed(0)
     gnn = shoal.GNN(model, graph.num_features, 32, graph.num_classes, orders="1-0-1").eval()
     calls = []
-    found = embed_nodes(
-        gnn, graph, rows_at_once=333, progress=lambda done, total: calls.append((done, total))
-    )
     batch = shoal.FullSampler(graph).sample(0)
+    found = embed_nodes(
+        gnn, batch, rows_at_once=333, progress=lambda done, total: calls.append((done, total))
+    )
     with torch.no_grad():
         torch.testing.assert_close(found, gnn.embed(batch), rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,8 +17,13 @@ from torch import Tensor
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
-from shoal.kernels.csr import add_diagonal, induce_csr
+from shoal.kernels.csr import add_diagonal
+from shoal.kernels.gather import gather_csr_rows, gather_rows
+from shoal.kernels.induce import SubgraphExtractor
 from shoal.kernels.spmm import multiply
+
+if TYPE_CHECKING:
+    from shoal.sampling.normalize import Norms
 
 KINDS = ("sum", "mean", "gcn")
 _BATCHES_TO_ESTIMATE_SIZE = 8
@@ -44,6 +50,8 @@ class Block:
         edge_norm: factor on every entry's weight that makes the aggregation unbiased, or None.
         degree: every column's degree in the graph the batch was drawn from. Normalised aggregation uses it
             when given, and the degree within the block otherwise.
+        has_loop: which columns have a self loop there, where `degree` is given and any has: GCN gives those
+            no second one.
     """
 
     def __init__(
@@ -55,6 +63,7 @@ class Block:
         symmetric: bool = False,
         edge_norm: Tensor | None = None,
         degree: Tensor | None = None,
+        has_loop: Tensor | None = None,
     ) -> None:
         self.indptr = indptr
         self.indices = indices
@@ -62,6 +71,7 @@ class Block:
         self.symmetric = symmetric
         self.edge_norm = edge_norm
         self.degree = degree
+        self.has_loop = has_loop
         self._adjacencies: dict[str, Adjacency] = {}
 
     @property
@@ -102,7 +112,7 @@ class Block:
         if self.edge_norm is not None:
             values = torch.where(origin >= 0, self.edge_norm[origin.clamp(min=0)], torch.ones(()))
         if self.degree is not None:
-            degree = self.degree + 1
+            degree = self.degree + (1 if self.has_loop is None else ~self.has_loop)
         elif self.num_rows == self.num_columns:
             degree = indptr.diff()
         else:
@@ -163,8 +173,25 @@ class Batch:
         """Rows the model answers for: the first ones of `nodes`."""
         return self.blocks[-1].num_rows
 
+    @property
+    def nodes_per_layer(self) -> list[int]:
+        """Nodes whose features each layer reads, input first, and last the outputs: shows how they multiply."""
+        return [*(block.num_columns for block in self.blocks), self.num_outputs]
+
+    @property
+    def edges_per_layer(self) -> list[int]:
+        """Entries that each layer aggregates over, input first."""
+        return [block.num_edges for block in self.blocks]
+
     def block(self, layer: int) -> Block:
-        return self.blocks[0] if len(self.blocks) == 1 else self.blocks[layer]
+        """The pattern of aggregation number `layer`. A single square block serves every layer."""
+        if len(self.blocks) == 1 and self.blocks[0].num_rows == self.blocks[0].num_columns:
+            return self.blocks[0]
+        if layer >= len(self.blocks):
+            raise ShoalError(
+                f"the model aggregates more than {len(self.blocks)} times but the batch has {len(self.blocks)} blocks: sample as many layers as the model has"
+            )
+        return self.blocks[layer]
 
     @cached_property
     def n_id(self) -> Tensor:
@@ -172,18 +199,11 @@ class Batch:
 
     @cached_property
     def x(self) -> Tensor | Adjacency:
-        whole = self.num_nodes == self.graph.num_nodes
-        x = self.graph.x if whole else self.graph.take_features(self.nodes)
-        if x is None:
-            raise ShoalError(f"graph {self.graph.name!r} has no features: a model needs x")
+        x, rows = self.graph.find_features(self.nodes)
         if isinstance(x, np.ndarray):
-            return as_tensor(x)
-        return Adjacency(
-            as_tensor(x.indptr.astype(np.int64, copy=False)),
-            as_tensor(x.indices),
-            int(x.shape[1]),
-            values=as_tensor(x.data),
-        )
+            return as_tensor(x) if self.fixed and len(rows) == len(x) else _gather(x, rows)
+        indptr, indices, data = gather_csr_rows(x.indptr, x.indices, x.data, rows)
+        return Adjacency(as_tensor(indptr), as_tensor(indices), int(x.shape[1]), values=as_tensor(data))
 
     def aggregate_input(self, kind: str) -> Tensor | None:
         """`A x` of the first layer if the batch is fixed and x dense: then it is computed only once."""
@@ -220,20 +240,46 @@ class Batch:
         return f"Batch({self.index}, {self.num_nodes:,} nodes, {self.num_edges:,} entries)"
 
 
+def _gather(x: np.ndarray, rows: np.ndarray) -> Tensor:
+    """`x[rows]`: by all threads in the training thread, by one in a thread that samples beside it."""
+    if threading.current_thread() is threading.main_thread():
+        return gather_rows(x, rows)
+    out = torch.empty(len(rows), x.shape[1])
+    np.take(x, rows, axis=0, out=out.numpy())
+    return out
+
+
 class Sampler(ABC):
     """Draws Batches from the part of `graph` that training may see.
 
     `sample(k)` is batch number k, a pure function of (graph, settings, seed, k), whoever calls it and in
-    whatever order. Subclasses say which nodes batch k has; the induced subgraph is taken here.
+    whatever order. Subclasses say which nodes batch k has; the induced subgraph is taken here. Every
+    argument of a subclass's constructor is kept as an attribute of the same name: `settings` reads them.
+
+    Args:
+        setting: `"inductive"` or `"transductive"`: what of the graph training sees.
+        coverage: normalise batches by counts from so many draws of each node on average (see
+            `shoal.sampling.normalize`); they are made before the first batch. None for no normalisation.
+
+    Attributes:
+        notices: what was adapted to the graph, one sentence each.
     """
 
     name: ClassVar[str]
 
-    def __init__(self, graph: Graph, *, setting: str = "transductive", seed: int = 0) -> None:
+    def __init__(
+        self, graph: Graph, *, setting: str = "transductive", seed: int = 0, coverage: int | None = None
+    ) -> None:
+        if coverage is not None:
+            check_positive(coverage=coverage)
         self.graph = graph.train_graph(setting) if graph.has_split else graph
         self.setting = setting
         self.seed = seed
+        self.coverage = coverage
+        self.notices: tuple[str, ...] = ()
         self._local = threading.local()
+        self._norms: Norms | None = None
+        self._norms_lock = threading.Lock()
 
     @abstractmethod
     def draw_nodes(self, k: int) -> np.ndarray:
@@ -241,11 +287,77 @@ class Sampler(ABC):
 
     def sample(self, k: int) -> Batch:
         """Batch number k."""
+        norms = self.norms
         nodes = self.draw_nodes(k)
+        indptr, indices, entries = self.extract(nodes, with_entries=norms is not None)
+        block = Block(as_tensor(indptr), as_tensor(indices), len(nodes), symmetric=not self.graph.directed)
+        node_norm = None
+        if norms is not None:
+            assert entries is not None
+            block.edge_norm = as_tensor(norms.edge_norm[entries])
+            block.degree = as_tensor(self.graph.indptr[nodes + 1] - self.graph.indptr[nodes])
+            block.has_loop = None if self._has_loop is None else as_tensor(self._has_loop[nodes])
+            node_norm = as_tensor(norms.node_norm[nodes])
+        return Batch(self.graph, nodes, (block,), index=k, node_norm=node_norm)
+
+    def extract(
+        self, nodes: np.ndarray, *, with_entries: bool = False
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """(indptr, indices, entries) of the subgraph that increasing `nodes` induce; safe in any thread."""
+        make = lambda: SubgraphExtractor(self.graph.indptr, self.graph.indices)  # noqa: E731
+        extractor: SubgraphExtractor = self.keep_for_thread("extractor", make)
+        return extractor.extract(nodes, with_entries=with_entries)
+
+    # -- normalisation -------------------------------------------------------------------------------------
+
+    @property
+    def norms(self) -> Norms | None:
+        """The normalisation of this sampler's batches; None without `coverage`."""
+        if self.coverage is not None and self._norms is None:
+            with self._norms_lock:
+                if self._norms is None:
+                    self.normalize(self.coverage)
+        return self._norms
+
+    def normalize(
+        self,
+        coverage: int = 50,
+        *,
+        num_threads: int | None = None,
+        progress: Callable[[int, int, float], None] | None = None,
+    ) -> Norms:
+        """Make batches unbiased from now on; `progress(done, total, seconds_left)` follows the counting."""
+        from shoal.sampling.normalize import make_norms
+
+        check_positive(coverage=coverage)
+        self._norms = make_norms(self, coverage, num_threads=num_threads, progress=progress)
+        self.coverage = coverage
+        self.notices += self._norms.notices
+        return self._norms
+
+    def inclusion_probabilities(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """(p_v for every node, p_uv for every entry) to be in a batch, where a closed form exists."""
+        return None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The constructor's arguments: with the graph, all that decides what `sample` returns."""
+        names = list(inspect.signature(type(self)).parameters)[1:]
+        return {name: getattr(self, name) for name in names}
+
+    @cached_property
+    def _has_loop(self) -> np.ndarray | None:
+        """Which nodes have a self loop, None if no node has."""
         graph = self.graph
-        indptr, indices, _ = induce_csr(graph.indptr, graph.indices, nodes, self._scratch())
-        block = Block(as_tensor(indptr), as_tensor(indices), len(nodes), symmetric=not graph.directed)
-        return Batch(graph, nodes, (block,), index=k)
+        rows = np.repeat(np.arange(graph.num_nodes, dtype=graph.indices.dtype), graph.degree)
+        loops = rows[rows == graph.indices]
+        if len(loops) == 0:
+            return None
+        has_loop = np.zeros(graph.num_nodes, np.bool_)
+        has_loop[loops] = True
+        return has_loop
+
+    # -- epochs --------------------------------------------------------------------------------------------
 
     @cached_property
     def batch_size(self) -> float:
@@ -263,12 +375,28 @@ class Sampler(ABC):
         for k in range(number * count, (number + 1) * count):
             yield self.sample(k)
 
-    def _scratch(self) -> np.ndarray:
-        """One -1 per node, kept for each thread."""
-        if not hasattr(self._local, "scratch"):
-            self._local.scratch = np.full(self.graph.num_nodes, -1, np.int32)
-        scratch: np.ndarray = self._local.scratch
-        return scratch
+    # -- what subclasses build on --------------------------------------------------------------------------
+
+    def keep_for_thread(self, name: str, make: Callable[[], Any]) -> Any:
+        """A buffer of the calling thread's own, made on first use."""
+        if not hasattr(self._local, name):
+            setattr(self._local, name, make())
+        return getattr(self._local, name)
+
+    def require_edges(self) -> None:
+        """Refuse a training graph on which nothing can walk."""
+        if self.graph.num_entries == 0:
+            raise ShoalError(
+                f"the training graph of {self.graph.name!r} has no edges to sample along: use the node or full sampler"
+            )
+
+    def clip_to_graph(self, name: str, size: int) -> int:
+        """`size` nodes, or all of the graph's with a notice where that is fewer."""
+        if size > self.graph.num_nodes:
+            self.notices += (
+                f"{name} {size:,} is more than the training graph's {self.graph.num_nodes:,} nodes: took all of them",
+            )
+        return min(size, self.graph.num_nodes)
 
 
 def check_positive(**settings: Any) -> None:

@@ -30,6 +30,9 @@ class FullSampler(Sampler):
     def sample(self, k: int) -> Batch:
         return self._whole
 
+    def inclusion_probabilities(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.ones(self.graph.num_nodes), np.ones(self.graph.num_entries)
+
     @property
     def num_batches(self) -> int:
         return 1

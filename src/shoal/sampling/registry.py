@@ -6,10 +6,33 @@ from typing import Any
 from shoal.errors import unknown_name
 from shoal.graph import Graph
 from shoal.sampling.base import Sampler
+from shoal.sampling.cluster import ClusterSampler
+from shoal.sampling.edge import EdgeSampler
+from shoal.sampling.forest_fire import ForestFireSampler
+from shoal.sampling.frontier import FrontierSampler
 from shoal.sampling.full import FullSampler
+from shoal.sampling.layered import FastGCNSampler, LadiesSampler
+from shoal.sampling.multi_walk import MultiRandomWalkSampler
+from shoal.sampling.neighbor import NeighborSampler
+from shoal.sampling.node import NodeSampler
 from shoal.sampling.walk import RandomWalkSampler
 
-SAMPLERS: dict[str, type[Sampler]] = {cls.name: cls for cls in (RandomWalkSampler, FullSampler)}
+SAMPLERS: dict[str, type[Sampler]] = {
+    cls.name: cls
+    for cls in (
+        FrontierSampler,
+        RandomWalkSampler,
+        EdgeSampler,
+        NodeSampler,
+        MultiRandomWalkSampler,
+        ForestFireSampler,
+        NeighborSampler,
+        FastGCNSampler,
+        LadiesSampler,
+        ClusterSampler,
+        FullSampler,
+    )
+}
 
 
 def make_sampler(name: str, graph: Graph, **options: Any) -> Sampler:

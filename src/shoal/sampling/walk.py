@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.jit import kernel
 from shoal.sampling.base import Sampler, check_positive
@@ -29,11 +28,11 @@ class RandomWalkSampler(Sampler):
         depth: int = 2,
         setting: str = "transductive",
         seed: int = 0,
+        coverage: int | None = None,
     ) -> None:
         check_positive(roots=roots, depth=depth)
-        super().__init__(graph, setting=setting, seed=seed)
-        if self.graph.num_entries == 0:
-            raise ShoalError(f"graph {graph.name!r} has no edges to walk on: use the node or full sampler")
+        super().__init__(graph, setting=setting, seed=seed, coverage=coverage)
+        self.require_edges()
         self.roots = roots
         self.depth = depth
         mask = self.graph.train_mask

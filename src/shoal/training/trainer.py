@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
 from shoal.kernels.adam import FusedAdam
 from shoal.models.gnn import GNN
-from shoal.sampling.base import Sampler
+from shoal.sampling.base import Batch, Sampler
 from shoal.sampling.full import FullSampler
+from shoal.sampling.prefetch import Prefetcher
 from shoal.training.checkpoint import load_checkpoint, save_checkpoint
 from shoal.training.inference import classify_nodes, embed_nodes
 from shoal.training.loss import compute_loss
@@ -34,6 +36,7 @@ class Trainer:
         clip: largest gradient norm, None for no limit.
         patience: stop after this many evaluations without a better validation score, None for never.
         eval_every: epochs between evaluations.
+        sampling_threads: threads that draw batches ahead of the step (0: none); the run is the same.
         checkpoints: folder for `last.safetensors` (every epoch) and `best.safetensors`, None for none.
     """
 
@@ -48,6 +51,7 @@ class Trainer:
         clip: float | None = None,
         patience: int | None = None,
         eval_every: int = 1,
+        sampling_threads: int = 0,
         checkpoints: Path | None = None,
     ) -> None:
         if graph.y is None or graph.train_mask is None:
@@ -62,12 +66,15 @@ class Trainer:
         self.clip = clip
         self.patience = patience
         self.eval_every = eval_every
+        self.sampling_threads = sampling_threads
         self.checkpoints = checkpoints
         self.metric = "f1_micro" if graph.multi_label else "accuracy"
         self.epoch = 0
         self.best_epoch = 0
         self.best_score = float("-inf")
+        self._whole = FullSampler(graph).sample(0)
         self._best_weights: dict[str, Tensor] | None = None
+        self._ahead: Prefetcher | None = None
 
     def fit(self, epochs: int, on_epoch: Callable[[Record], None] | None = None) -> list[Record]:
         """Train until epoch `epochs` (a resumed trainer goes on from where it was) or until patience ends.
@@ -75,6 +82,14 @@ class Trainer:
         `on_epoch` receives every epoch's record: epoch, loss, seconds, nodes_per_second and, where the epoch
         was evaluated, val_<metric>. At the end the weights of the best evaluation are put back.
         """
+        try:
+            return self._fit(epochs, on_epoch)
+        finally:
+            if self._ahead is not None:
+                self._ahead.close()
+                self._ahead = None
+
+    def _fit(self, epochs: int, on_epoch: Callable[[Record], None] | None) -> list[Record]:
         records = []
         while self.epoch < epochs and not self._out_of_patience():
             record = self._train_epoch()
@@ -104,7 +119,7 @@ class Trainer:
 
     def embed(self, progress: Callable[[int, int], None] | None = None) -> Tensor:
         """Every node's embedding, (num_nodes, hidden), layer by layer in bounded memory."""
-        return embed_nodes(self.model, self.graph, progress=progress)
+        return embed_nodes(self.model, self._whole, progress=progress)
 
     def predict(self, progress: Callable[[int, int], None] | None = None) -> Tensor:
         """Every node's predicted class, or 0/1 matrix for multi-label graphs."""
@@ -135,7 +150,7 @@ class Trainer:
         self.model.train()
         started, nodes, losses = time.perf_counter(), 0, []
         first_step = self.epoch * self.sampler.num_batches
-        for step, batch in enumerate(self.sampler.epoch(self.epoch), first_step):
+        for step, batch in enumerate(self._batches(), first_step):
             loss = compute_loss(self.model(batch, step), batch)
             self.optimizer.zero_grad()
             loss.backward()
@@ -158,6 +173,17 @@ class Trainer:
             "seconds": seconds,
             "nodes_per_second": nodes / seconds,
         }
+
+    def _batches(self) -> Iterator[Batch]:
+        """The epoch's batches. Threads go on to the next epoch's while this one is evaluated."""
+        if self.sampling_threads == 0 or isinstance(self.sampler, FullSampler):
+            return self.sampler.epoch(self.epoch)
+        count = self.sampler.num_batches
+        start = self.epoch * count
+        if self._ahead is None:
+            self._ahead = Prefetcher(self.sampler, start, num_threads=self.sampling_threads)
+        assert self._ahead.position == start
+        return islice(self._ahead, count)
 
     def _evaluate_epoch(self, record: Record) -> None:
         started = time.perf_counter()

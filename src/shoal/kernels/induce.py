@@ -1,0 +1,120 @@
+"""Subgraphs induced by increasing nodes, again and again from one graph: where most of sampling's time goes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shoal.kernels.bits import make_bitmap, popcount
+from shoal.kernels.csr import index_dtype
+from shoal.kernels.jit import kernel
+
+SMALL_GRAPH = 1 << 16
+_ONE = np.uint64(1)
+_WORD = np.uint64(63)
+_SHIFT = np.uint64(6)
+
+
+class SubgraphExtractor:
+    """Takes induced subgraphs of one graph; owns the buffers, so every thread needs its own.
+
+    Every entry of the chosen rows is looked up once. On a graph of up to `SMALL_GRAPH` nodes the lookup is
+    an int32 array of new numbers. Above that it is a bitmap (n/8 bytes, in L2 where the array would not be)
+    that filters, and then, for what is left, the rank of the bit: with increasing nodes the new number of v
+    is (first number of its word) + (ones below its bit). Both loops store first and advance if the entry
+    belongs, so there is no branch to mispredict, and write to a kept buffer of which the result is a copy.
+
+    Cost: the total degree of the nodes; memory: 3n/16 bytes (4n when small) and the largest total degree.
+    `shoal.kernels.csr.induce_csr` is the plain version, for nodes in any order.
+    """
+
+    def __init__(self, indptr: np.ndarray, indices: np.ndarray) -> None:
+        self.indptr = indptr
+        self.indices = indices
+        num_nodes = len(indptr) - 1
+        self._small = num_nodes <= SMALL_GRAPH
+        if self._small:
+            self._numbers = np.full(num_nodes, -1, np.int32)
+        else:
+            self._bitmap = make_bitmap(num_nodes)
+            self._ranks = np.zeros(len(self._bitmap), np.int32)
+        self._found = np.empty(0, indices.dtype)
+        self._entries = np.empty(0, index_dtype(len(indices)))
+
+    def extract(
+        self, nodes: np.ndarray, *, with_entries: bool = False
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """(indptr, indices, entries) of the subgraph induced by increasing `nodes`, relabelled 0 … n-1.
+
+        `entries[k]` is the entry of the large graph that entry k came from; None unless asked for.
+        Rows come out sorted. Shapes: (n + 1,) int64, (nnz,) int32, (nnz,).
+        """
+        room = int(_sum_degrees(self.indptr, nodes)) + 1
+        if room > len(self._found):
+            self._found = np.empty(room + room // 4, self._found.dtype)
+        if with_entries and room > len(self._entries):
+            self._entries = np.empty(room + room // 4, self._entries.dtype)
+        indptr = np.empty(len(nodes) + 1, np.int64)
+        entries = self._entries if with_entries else None
+        if self._small:
+            _fill_by_number(self.indptr, self.indices, nodes, self._numbers, indptr, self._found, entries)
+        else:
+            _fill_by_rank(
+                self.indptr, self.indices, nodes, self._bitmap, self._ranks, indptr, self._found, entries
+            )
+        size = int(indptr[-1])
+        found = self._found[:size].astype(np.int32)
+        return indptr, found, None if entries is None else entries[:size].copy()
+
+
+@kernel
+def _sum_degrees(indptr, nodes):
+    total = 0
+    for i in range(len(nodes)):
+        total += indptr[nodes[i] + 1] - indptr[nodes[i]]
+    return total
+
+
+@kernel
+def _fill_by_number(indptr, indices, nodes, numbers, sub_indptr, found, entries):
+    for i in range(len(nodes)):
+        numbers[nodes[i]] = i
+    size = np.uint64(0)
+    sub_indptr[0] = 0
+    for i in range(len(nodes)):
+        u = nodes[i]
+        for k in range(np.uint64(indptr[u]), np.uint64(indptr[u + 1])):
+            number = numbers[np.uint64(indices[k])]
+            found[size] = number
+            if entries is not None:
+                entries[size] = k
+            size += np.uint64(number >= 0)
+        sub_indptr[i + 1] = size
+    for i in range(len(nodes)):
+        numbers[nodes[i]] = -1
+
+
+@kernel
+def _fill_by_rank(indptr, indices, nodes, bitmap, ranks, sub_indptr, found, entries):
+    for i in range(len(nodes)):
+        v = np.uint64(nodes[i])
+        if bitmap[v >> _SHIFT] == 0:
+            ranks[v >> _SHIFT] = i
+        bitmap[v >> _SHIFT] |= _ONE << (v & _WORD)
+    size = np.uint64(0)
+    sub_indptr[0] = 0
+    for i in range(len(nodes)):
+        u = nodes[i]
+        first = size
+        for k in range(np.uint64(indptr[u]), np.uint64(indptr[u + 1])):
+            v = np.uint64(indices[k])
+            found[size] = v
+            if entries is not None:
+                entries[size] = k
+            size += (bitmap[v >> _SHIFT] >> (v & _WORD)) & _ONE
+        for k in range(first, size):
+            v = np.uint64(found[k])
+            below = bitmap[v >> _SHIFT] & ((_ONE << (v & _WORD)) - _ONE)
+            found[k] = ranks[v >> _SHIFT] + np.int64(popcount(below))
+        sub_indptr[i + 1] = size
+    for i in range(len(nodes)):
+        bitmap[np.uint64(nodes[i]) >> _SHIFT] = 0

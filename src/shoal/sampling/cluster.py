@@ -1,0 +1,104 @@
+"""ClusterSampler: batches of whole parts of a partition, with the edges between them (Cluster-GCN)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shoal.errors import ShoalError, missing_extra
+from shoal.graph import Graph
+from shoal.sampling.base import Sampler, check_positive
+from shoal.sampling.rng import permute
+
+_FIRST_ORDER = 1 << 62
+
+
+class ClusterSampler(Sampler):
+    """The subgraph induced by `clusters_per_batch` parts; every part is in one batch an epoch, in a new
+    random order each epoch.
+
+    A batch holds c of the P parts, every choice equally likely, so inclusion is known exactly: `p_v = c/P`,
+    and `p_uv = c/P` within a part, `c(c-1) / (P(P-1))` between two. Parts that c does not divide are left
+    out of an epoch's last batch, never twice in one epoch.
+
+    Args:
+        assignment: the part of every node of `graph`, (num_nodes,) from 0; None to make a partition.
+        num_parts: parts to make with METIS (needs `shoal[partition]`) when no assignment is given.
+
+    Cost: the size of the batch and its total degree.
+    """
+
+    name = "cluster"
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        assignment: np.ndarray | None = None,
+        num_parts: int | None = None,
+        clusters_per_batch: int = 1,
+        setting: str = "transductive",
+        seed: int = 0,
+        coverage: int | None = None,
+    ) -> None:
+        check_positive(clusters_per_batch=clusters_per_batch)
+        super().__init__(graph, setting=setting, seed=seed, coverage=coverage)
+        if assignment is None:
+            if num_parts is None:
+                raise ShoalError("a cluster sampler needs parts: give assignment or num_parts")
+            check_positive(num_parts=num_parts)
+            assignment = partition_by_metis(self.graph, num_parts)
+        else:
+            assignment = self._check_assignment(np.asarray(assignment), graph)
+        used, parts = np.unique(assignment, return_inverse=True)
+        self.assignment = parts
+        self.num_parts = len(used)
+        if clusters_per_batch > self.num_parts:
+            raise ShoalError(
+                f"clusters_per_batch is {clusters_per_batch:,} but there are {self.num_parts:,} parts with nodes"
+            )
+        self.clusters_per_batch = clusters_per_batch
+        by_part = np.argsort(parts, kind="stable")
+        self._members = np.split(by_part, np.cumsum(np.bincount(parts))[:-1])
+
+    def _check_assignment(self, assignment: np.ndarray, graph: Graph) -> np.ndarray:
+        if assignment.shape != (graph.num_nodes,) or assignment.dtype.kind not in "iu":
+            raise ShoalError(
+                f"assignment is {assignment.dtype} {assignment.shape}: expected the part of each of the {graph.num_nodes:,} nodes"
+            )
+        if assignment.min(initial=0) < 0:
+            raise ShoalError(f"assignment holds {assignment.min()}: expected parts numbered from 0")
+        nodes = self.graph.n_id if self.graph is not graph else None
+        return assignment if nodes is None else assignment[nodes]
+
+    def draw_nodes(self, k: int) -> np.ndarray:
+        epoch, place = divmod(k, self.num_batches)
+        order = permute(self.num_parts, self.seed, _FIRST_ORDER + epoch)
+        chosen = order[place * self.clusters_per_batch : (place + 1) * self.clusters_per_batch]
+        return np.sort(np.concatenate([self._members[part] for part in chosen]))
+
+    @property
+    def num_batches(self) -> int:
+        """Batches in an epoch: every part once, but for a remainder smaller than a batch."""
+        return self.num_parts // self.clusters_per_batch
+
+    def inclusion_probabilities(self) -> tuple[np.ndarray, np.ndarray]:
+        share = self.clusters_per_batch / self.num_parts
+        apart = share * (self.clusters_per_batch - 1) / max(self.num_parts - 1, 1)
+        part = self.assignment
+        together = np.repeat(part, self.graph.degree) == part[self.graph.indices]
+        return np.full(self.graph.num_nodes, share), np.where(together, share, apart)
+
+
+def partition_by_metis(graph: Graph, num_parts: int) -> np.ndarray:
+    """The part of every node, with few edges between parts of equal size; directed arcs count as edges."""
+    try:
+        import pymetis
+    except ImportError:
+        raise missing_extra("pymetis", "partition", "partitioning with METIS") from None
+    if num_parts == 1:
+        return np.zeros(graph.num_nodes, np.int64)
+    rows = np.repeat(np.arange(graph.num_nodes), graph.degree)
+    keep = rows != graph.indices
+    whole = Graph.from_edge_chunks([(rows[keep], graph.indices[keep])], graph.num_nodes, directed=False)
+    adjacency = pymetis.CSRAdjacency(whole.indptr, whole.indices)
+    return np.asarray(pymetis.part_graph(num_parts, adjacency=adjacency)[1], np.int64)

@@ -1,0 +1,105 @@
+"""FrontierSampler: m walkers, of which the one at a node of high degree moves first (multidimensional walk)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from shoal.errors import ShoalError, unknown_name
+from shoal.graph import Graph
+from shoal.kernels.bits import make_bitmap, take_marked
+from shoal.sampling.base import Sampler, check_positive
+from shoal.sampling.frontier_methods.buckets import draw_by_buckets
+from shoal.sampling.frontier_methods.clocks import draw_by_clocks
+from shoal.sampling.frontier_methods.dashboard import draw_by_dashboard
+from shoal.sampling.frontier_methods.fenwick import draw_by_fenwick
+from shoal.sampling.rng import key
+
+POPS_PER_NODE = 20
+_DRAWS: dict[str, Callable[..., Any]] = {
+    "clocks": draw_by_clocks,
+    "dashboard": draw_by_dashboard,
+    "buckets": draw_by_buckets,
+    "fenwick": draw_by_fenwick,
+}
+
+
+class FrontierSampler(Sampler):
+    """The subgraph induced by `budget` nodes that a frontier of walkers visits (IPDPS'19, JPDC'21 §4).
+
+    A frontier of `frontier` distinct nodes is drawn uniformly; all of them are in the batch. Then, until the
+    batch has `budget` distinct nodes: pop u from the frontier with probability w(u) / Σ w, replace it by a
+    uniformly random node u' that u aggregates from, and put u' into the batch.
+    `w(v) = min(max(deg(v), 1), pin_cap)`. A node that aggregates from nobody is popped with weight 1 and
+    replaced by a uniformly drawn node.
+
+    Args:
+        budget: nodes in a batch. More than the graph has is taken for all of them, with a notice.
+        frontier: walkers, at most `budget`.
+        method: how pops are drawn, one of `METHODS`; the law is the same, the batches are not.
+        eta: the Dashboard's length over the frontier's expected weight; a larger board is compacted less often.
+        pin_cap: largest weight of a node, None for no limit. 30 is usual on skewed graphs.
+
+    Components smaller than the budget cannot fill it: a batch ends after 20·budget pops, with fewer nodes.
+
+    Cost: O(pops) with clocks, plus the total degree of the batch's nodes to induce.
+    """
+
+    name = "frontier"
+    METHODS: ClassVar[tuple[str, ...]] = tuple(_DRAWS)
+
+    def __init__(
+        self,
+        graph: Graph,
+        budget: int = 8000,
+        frontier: int = 1000,
+        *,
+        method: str = "clocks",
+        eta: float = 2.0,
+        pin_cap: int | None = None,
+        setting: str = "transductive",
+        seed: int = 0,
+        coverage: int | None = None,
+    ) -> None:
+        check_positive(budget=budget, frontier=frontier)
+        if pin_cap is not None:
+            check_positive(pin_cap=pin_cap)
+        if method not in _DRAWS:
+            raise unknown_name("method", method, _DRAWS)
+        if not 1 <= eta <= 100:
+            raise ShoalError(f"eta is {eta!r}: expected an enlargement from 1 to 100")
+        if frontier > budget:
+            raise ShoalError(f"frontier is {frontier:,} but budget is {budget:,}: expected frontier ≤ budget")
+        super().__init__(graph, setting=setting, seed=seed, coverage=coverage)
+        self.require_edges()
+        self.budget = self.clip_to_graph("budget", budget)
+        self.frontier = min(frontier, self.budget)
+        self.method = method
+        self.eta = eta
+        self.pin_cap = pin_cap
+        self._cap = np.iinfo(np.int64).max if pin_cap is None else pin_cap
+        self._board: tuple[int, ...] = ()
+        if method == "dashboard":
+            mean_weight = float(np.clip(self.graph.degree, 1, self._cap).mean())
+            self._board = (max(int(eta * self.frontier * mean_weight), 2 * self.frontier),)
+
+    def draw_nodes(self, k: int) -> np.ndarray:
+        return self.draw(k)[0]
+
+    def draw(self, k: int) -> tuple[np.ndarray, int]:
+        """Batch k's increasing nodes, and how many pops it took to find them."""
+        bitmap = self.keep_for_thread("bitmap", lambda: make_bitmap(self.graph.num_nodes))
+        count, pops = _DRAWS[self.method](
+            self.graph.indptr,
+            self.graph.indices,
+            self._cap,
+            self.frontier,
+            self.budget,
+            POPS_PER_NODE * self.budget,
+            np.uint64(key(self.seed, k)),
+            bitmap,
+            *self._board,
+        )
+        return take_marked(bitmap, count), pops

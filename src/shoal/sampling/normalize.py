@@ -1,0 +1,206 @@
+"""Norms: how often nodes and edges are drawn, and the factors that make batches unbiased estimates.
+
+With p_v and p_uv the probabilities that a batch holds node v and entry (v, u), and T training nodes:
+
+    edge_norm(v, u) = p_v / p_uv      E[ Σ_u edge_norm·a_vu·h_u | v drawn ] = Σ_u a_vu·h_u
+    node_norm(v)    = 1 / (T · p_v)   E[ Σ_v node_norm·loss_v ] = (1/T) Σ_v loss_v
+
+Where the sampler knows p_v and p_uv they are used; otherwise N batches are drawn beforehand and counted,
+p_v = C_v / N and p_uv = C_uv / N. Those batches have numbers that training never reaches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.errors import ShoalError
+from shoal.kernels.jit import kernel
+from shoal.sampling.base import Sampler
+from shoal.threads import available_cores
+
+FIRST_COUNTED_BATCH = 1 << 48
+_FORMAT = 1
+_NAMED = 5
+Progress = Callable[[int, int, float], None]
+
+
+@dataclass(frozen=True)
+class Norms:
+    """The factors of a sampler's batches.
+
+    Attributes:
+        node_norm: factor on every node's loss, float32 (num_nodes,).
+        edge_norm: factor on every entry's weight, float32 (num_entries,).
+        num_batches: batches counted; 0 if the probabilities are exact.
+        notices: nodes that were never drawn, named.
+    """
+
+    node_norm: np.ndarray
+    edge_norm: np.ndarray
+    num_batches: int
+    notices: tuple[str, ...] = ()
+
+
+def make_norms(
+    sampler: Sampler,
+    coverage: int,
+    *,
+    num_threads: int | None = None,
+    progress: Progress | None = None,
+) -> Norms:
+    """Exact where the sampler has a closed form, from the cache where it was counted before, else counted."""
+    exact = sampler.inclusion_probabilities()
+    if exact is not None:
+        return norms_from_probabilities(sampler, *exact)
+    num_batches = int(np.ceil(coverage * sampler.graph.num_nodes / sampler.batch_size))
+    folder = cache_folder() / cache_key(sampler, num_batches)
+    counts = _read_counts(folder)
+    if counts is None:
+        counts = count_batches(sampler, num_batches, num_threads=num_threads, progress=progress)
+        _write_counts(folder, counts, sampler, num_batches)
+    return norms_from_counts(sampler, *counts, num_batches)
+
+
+def norms_from_probabilities(sampler: Sampler, p_node: np.ndarray, p_entry: np.ndarray) -> Norms:
+    """The factors of known inclusion probabilities (num_nodes,) and (num_entries,)."""
+    rows = np.repeat(np.arange(sampler.graph.num_nodes), sampler.graph.degree)
+    never = np.flatnonzero(p_node <= 0)
+    tiny = np.finfo(np.float32).tiny
+    edge_norm = p_node[rows] / np.maximum(p_entry, tiny)
+    return _finish_norms(sampler, np.maximum(p_node, tiny), np.where(p_entry > 0, edge_norm, 1), never, 0)
+
+
+def norms_from_counts(
+    sampler: Sampler, node_counts: np.ndarray, entry_counts: np.ndarray, num_batches: int
+) -> Norms:
+    """The factors estimated from counts. What was never drawn counts as drawn once, not as zero."""
+    p_node = np.maximum(node_counts, 1) / num_batches
+    edge_norm = np.repeat(np.maximum(node_counts, 1), sampler.graph.degree) / np.maximum(entry_counts, 1)
+    return _finish_norms(sampler, p_node, edge_norm, np.flatnonzero(node_counts == 0), num_batches)
+
+
+def _finish_norms(
+    sampler: Sampler, p_node: np.ndarray, edge_norm: np.ndarray, never: np.ndarray, num_batches: int
+) -> Norms:
+    graph = sampler.graph
+    num_training = graph.num_nodes if graph.train_mask is None else int(graph.train_mask.sum())
+    notices: tuple[str, ...] = ()
+    if len(never):
+        named = ", ".join(str(v) for v in graph.global_ids(never[:_NAMED]))
+        more = ", …" if len(never) > _NAMED else ""
+        drawn = f"in {num_batches:,} batches" if num_batches else "by this sampler"
+        notices = (f"{len(never):,} of {graph.num_nodes:,} nodes were never drawn {drawn}: {named}{more}",)
+    return Norms(
+        (1 / (num_training * p_node)).astype(np.float32), edge_norm.astype(np.float32), num_batches, notices
+    )
+
+
+def count_batches(
+    sampler: Sampler,
+    num_batches: int,
+    *,
+    num_threads: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """C_v (num_nodes,) and C_uv (num_entries,) over `num_batches` batches, int32.
+
+    The same whatever the number of threads. `progress(done, total, seconds_left)` after each batch.
+    """
+    node_counts = np.zeros(sampler.graph.num_nodes, np.int32)
+    entry_counts = np.zeros(sampler.graph.num_entries, np.int32)
+    lock = threading.Lock()
+    started = time.perf_counter()
+
+    def count(k: int) -> None:
+        nodes = sampler.draw_nodes(k)
+        entries = sampler.extract(nodes, with_entries=True)[2]
+        with lock:
+            _add_ones(node_counts, nodes)
+            _add_ones(entry_counts, entries)
+
+    with ThreadPoolExecutor(num_threads or available_cores(), "shoal-norms") as pool:
+        jobs = [pool.submit(count, FIRST_COUNTED_BATCH + k) for k in range(num_batches)]
+        try:
+            for done, job in enumerate(as_completed(jobs), 1):
+                job.result()
+                if progress is not None:
+                    left = (time.perf_counter() - started) / done * (num_batches - done)
+                    progress(done, num_batches, left)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return node_counts, entry_counts
+
+
+@kernel
+def _add_ones(counts, places):
+    for i in range(len(places)):
+        counts[np.uint64(places[i])] += 1
+
+
+# -- the cache: one folder per (graph, sampler settings, seed) ---------------------------------------------
+
+
+def cache_folder() -> Path:
+    """`norms` in SHOAL_HOME, or in ~/.cache/shoal."""
+    home = os.environ.get("SHOAL_HOME")
+    return (Path(home) if home else Path.home() / ".cache" / "shoal") / "norms"
+
+
+def cache_key(sampler: Sampler, num_batches: int) -> str:
+    """Identifies the counts: topology and split, sampler, all its settings and seed, number of batches."""
+    described = json.dumps(_describe(sampler, num_batches), sort_keys=True)
+    return hashlib.sha256(described.encode()).hexdigest()[:32]
+
+
+def _describe(sampler: Sampler, num_batches: int) -> dict[str, Any]:
+    settings = {name: value for name, value in sampler.settings.items() if name != "coverage"}
+    for name, value in settings.items():
+        if isinstance(value, np.ndarray):
+            settings[name] = hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()
+    return {
+        "format": _FORMAT,
+        "graph": sampler.graph.checksum,
+        "sampler": sampler.name,
+        "settings": settings,
+        "num_batches": num_batches,
+    }
+
+
+def _read_counts(folder: Path) -> tuple[np.ndarray, np.ndarray] | None:
+    if not (folder / "meta.json").is_file():
+        return None
+    try:
+        nodes = np.load(folder / "nodes.npy", allow_pickle=False)
+        entries = np.load(folder / "entries.npy", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise ShoalError(f"{folder} holds a damaged normalisation ({error}): delete the folder") from None
+    return nodes, entries
+
+
+def _write_counts(
+    folder: Path, counts: tuple[np.ndarray, np.ndarray], sampler: Sampler, num_batches: int
+) -> None:
+    """Write beside, then rename: nothing half-written has the final name. A full disk costs only the cache."""
+    beside = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
+    try:
+        beside.mkdir(parents=True)
+        for name, array in zip(("nodes.npy", "entries.npy"), counts):
+            np.save(beside / name, array, allow_pickle=False)
+        (beside / "meta.json").write_text(json.dumps(_describe(sampler, num_batches), indent=1))
+        beside.rename(folder)
+    except OSError:
+        for path in (*beside.glob("*"), beside):
+            (path.rmdir if path.is_dir() else path.unlink)()

@@ -1,0 +1,43 @@
+"""ShardedSampler: one rank's share of a sampler's batches."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shoal.errors import ShoalError
+from shoal.sampling.base import Batch, Sampler, check_positive
+
+
+class ShardedSampler(Sampler):
+    """Rank r of R draws the batches r, R + r, 2R + r, … of `sampler` (JPDC'21 §8).
+
+    The ranks' numbers are disjoint and together they are all numbers, so with gradients averaged over ranks
+    a step works on R batches of the same sequence that one process would go through, whatever R is: nothing
+    is exchanged to agree on it. Normalisation is that of `sampler`, the same on every rank.
+
+    An epoch has `⌈num_batches / R⌉` steps on every rank.
+    """
+
+    def __init__(self, sampler: Sampler, rank: int, num_ranks: int) -> None:
+        check_positive(num_ranks=num_ranks)
+        if not 0 <= rank < num_ranks:
+            raise ShoalError(f"rank is {rank}: expected 0 to {num_ranks - 1}")
+        super().__init__(sampler.graph, seed=sampler.seed)
+        self.sampler = sampler
+        self.rank = rank
+        self.num_ranks = num_ranks
+        self.name = sampler.name  # type: ignore[misc]
+
+    def batch_number(self, step: int) -> int:
+        """The number, in the common sequence, of this rank's batch in a step."""
+        return step * self.num_ranks + self.rank
+
+    def draw_nodes(self, k: int) -> np.ndarray:
+        return self.sampler.draw_nodes(self.batch_number(k))
+
+    def sample(self, k: int) -> Batch:
+        return self.sampler.sample(self.batch_number(k))
+
+    @property
+    def num_batches(self) -> int:
+        return -(-self.sampler.num_batches // self.num_ranks)

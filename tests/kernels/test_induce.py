@@ -1,0 +1,39 @@
+"""SubgraphExtractor equals the plain induced subgraph, on small and large graphs, again and again."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.kernels.bits import make_bitmap, mark, take_marked
+from shoal.kernels.csr import build_csr, induce_csr
+from shoal.kernels.induce import SMALL_GRAPH, SubgraphExtractor
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), num_edges=st.integers(0, 4000))
+@pytest.mark.parametrize("num_nodes", [300, SMALL_GRAPH + 200])
+def test_extraction_equals_the_plain_version(num_nodes, seed, num_edges):
+    """Random graphs with hubs, empty rows, self loops; nodes crowd into 300 ids so that edges survive."""
+    generator = np.random.default_rng(seed)
+    low = num_nodes - 300
+    ends = low + np.minimum(generator.geometric(0.02, (2, num_edges)), 300) - 1
+    indptr, indices, _ = build_csr([(ends[0], ends[1])], num_nodes, num_nodes)
+    extractor = SubgraphExtractor(indptr, indices)
+    for _ in range(3):
+        nodes = low + np.flatnonzero(generator.random(300) < generator.random())
+        plain = induce_csr(indptr, indices, nodes, np.full(num_nodes, -1, np.int32))
+        for ours, theirs in zip(extractor.extract(nodes, with_entries=True), plain):
+            assert np.array_equal(ours, theirs)
+        without = extractor.extract(nodes)
+        assert np.array_equal(without[1], plain[1])
+        assert without[2] is None
+
+
+@settings(deadline=None)
+@given(st.sets(st.integers(0, 500)))
+def test_a_bitmap_gives_back_its_nodes_in_order_and_is_empty_after(nodes):
+    bitmap = make_bitmap(501)
+    assert sum(mark(bitmap, v) for v in [*nodes, *nodes]) == len(nodes)
+    assert take_marked(bitmap, len(nodes)).tolist() == sorted(nodes)
+    assert not bitmap.any()

@@ -1,0 +1,142 @@
+"""FrontierSampler: every method draws the exact law, deterministically, and refuses what cannot be."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import shoal
+from shoal.sampling.frontier_methods.reference import draw_by_definition
+from tests.sampling.laws import SIGNIFICANCE, chi_square_p, count_sets, enumerate_frontier_law
+
+METHODS = shoal.FrontierSampler.METHODS
+NUM_DRAWS = 20_000
+
+
+def make_graph(edges, num_nodes, directed=False):
+    return shoal.Graph.from_edge_index(np.array(edges).T, num_nodes, directed=directed)
+
+
+@pytest.fixture(scope="module")
+def lopsided():
+    """A hub, a triangle and a tail: degrees 4, 2, 2, 1, 2, 1."""
+    return make_graph([(0, 1), (0, 2), (1, 2), (0, 3), (0, 4), (4, 5)], 6)
+
+
+@pytest.fixture(scope="module")
+def with_isolated():
+    return make_graph([(0, 1), (0, 2), (0, 3), (1, 2)], 5)
+
+
+@pytest.fixture(scope="module")
+def random_graph():
+    ends = np.random.default_rng(0).integers(0, 3000, (2, 12_000))
+    return shoal.Graph.from_edge_index(ends, 3000, directed=False)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("pin_cap", [None, 2])
+def test_node_sets_follow_the_exact_law(lopsided, method, pin_cap):
+    law = enumerate_frontier_law(lopsided.indptr, lopsided.indices, 2, 4, pin_cap)
+    sampler = shoal.FrontierSampler(lopsided, 4, 2, method=method, pin_cap=pin_cap, eta=8, seed=3)
+    assert chi_square_p(count_sets(sampler, NUM_DRAWS), law) > SIGNIFICANCE
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_isolated_nodes_restart_anywhere(with_isolated, method):
+    law = enumerate_frontier_law(with_isolated.indptr, with_isolated.indices, 2, 3)
+    sampler = shoal.FrontierSampler(with_isolated, 3, 2, method=method, eta=8, seed=5)
+    assert chi_square_p(count_sets(sampler, NUM_DRAWS), law) > SIGNIFICANCE
+
+
+def test_reference_follows_the_exact_law(lopsided):
+    law = enumerate_frontier_law(lopsided.indptr, lopsided.indices, 2, 4)
+    generator = np.random.default_rng(0)
+    draws = (
+        draw_by_definition(lopsided.indptr, lopsided.indices, 99, 2, 4, 80, generator) for _ in range(5000)
+    )
+    assert chi_square_p(Counter(frozenset(d.tolist()) for d in draws), law) > SIGNIFICANCE
+
+
+def test_the_test_can_tell_laws_apart(lopsided):
+    """Without degree weights (pin cap 1) the draws must be rejected: the test has the power it needs."""
+    law = enumerate_frontier_law(lopsided.indptr, lopsided.indices, 2, 4)
+    sampler = shoal.FrontierSampler(lopsided, 4, 2, pin_cap=1, seed=3)
+    assert chi_square_p(count_sets(sampler, NUM_DRAWS), law) < SIGNIFICANCE
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_methods_agree_on_a_larger_graph(random_graph, method):
+    """Mean degree of sampled nodes, 300 batches each, within 4.5 standard errors of the Fenwick tree's."""
+
+    def mean_degrees(name):
+        sampler = shoal.FrontierSampler(random_graph, 200, 40, method=name, eta=4, seed=1)
+        return np.array([random_graph.degree[sampler.draw_nodes(k)].mean() for k in range(300)])
+
+    ours, theirs = mean_degrees(method), mean_degrees("fenwick")
+    error = np.sqrt((ours.var() + theirs.var()) / 300)
+    assert abs(ours.mean() - theirs.mean()) <= 4.5 * error
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_batches_hold_exactly_the_budget_and_depend_on_number_only(random_graph, method):
+    first = shoal.FrontierSampler(random_graph, 500, 50, method=method, seed=7)
+    again = shoal.FrontierSampler(random_graph, 500, 50, method=method, seed=7)
+    drawn = {k: first.draw_nodes(k) for k in (0, 5, 2)}
+    for k in (2, 0, 5):
+        nodes = again.draw_nodes(k)
+        assert len(nodes) == 500
+        assert (np.diff(nodes) > 0).all()
+        assert (nodes == drawn[k]).all()
+    other = shoal.FrontierSampler(random_graph, 500, 50, method=method, seed=8)
+    assert not np.array_equal(drawn[0], drawn[5])
+    assert not np.array_equal(drawn[0], other.draw_nodes(0))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_small_components_end_the_batch_early(method):
+    pairs = make_graph([(2 * i, 2 * i + 1) for i in range(50)], 100)
+    nodes, pops = shoal.FrontierSampler(pairs, 80, 10, method=method).draw(0)
+    assert 10 <= len(nodes) <= 20
+    assert pops == 20 * 80
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_sinks_of_a_directed_graph_restart(method):
+    chain = make_graph([(i + 1, i) for i in range(30)], 31, directed=True)
+    assert len(shoal.FrontierSampler(chain, 25, 3, method=method, eta=4).draw_nodes(0)) == 25
+
+
+def test_dashboard_gives_a_huge_node_what_is_left():
+    star = make_graph([(0, i) for i in range(1, 400)], 400)
+    sampler = shoal.FrontierSampler(star, 300, 30, method="dashboard", eta=1)
+    assert sampler._board[0] < 399
+    assert len(sampler.draw_nodes(0)) == 300
+
+
+def test_budget_beyond_the_graph_means_all_of_it_with_a_notice(lopsided):
+    sampler = shoal.FrontierSampler(lopsided, budget=2000, frontier=500)
+    assert sampler.draw_nodes(0).tolist() == [0, 1, 2, 3, 4, 5]
+    assert sampler.notices == ("budget 2,000 is more than the training graph's 6 nodes: took all of them",)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"budget": 0}, "budget is 0"),
+        ({"budget": 4, "frontier": -1}, "frontier is -1"),
+        ({"budget": 3, "frontier": 4}, "frontier ≤ budget"),
+        ({"budget": 4, "frontier": 2, "pin_cap": 0}, "pin_cap is 0"),
+        ({"budget": 4, "frontier": 2, "eta": 0.5}, "eta is 0.5"),
+        ({"budget": 4, "frontier": 2, "method": "dashbord"}, "did you mean 'dashboard'"),
+    ],
+)
+def test_bad_settings_are_refused(lopsided, settings, said):
+    with pytest.raises(shoal.ShoalError, match=said):
+        shoal.FrontierSampler(lopsided, **settings)
+
+
+def test_a_graph_without_edges_is_refused():
+    empty = shoal.Graph.from_edge_index(np.zeros((2, 0), np.int64), 5)
+    with pytest.raises(shoal.ShoalError, match="no edges"):
+        shoal.FrontierSampler(empty, 4, 2)
