@@ -19,7 +19,8 @@ class ModelConfig:
     name: str = "sage"
     hidden: int = 256
     num_layers: int = 2
-    orders: str | None = None
+    orders: str | int | None = None
+    heads: int = 4
     norm: str = "layer"
     dropout: float = 0.1
     l2_normalize: bool = False

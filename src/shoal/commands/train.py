@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @click.argument("data", required=False)
 @click.option("--method", help="sampled (subgraph mini-batches) or full (the whole graph every step).")
 @click.option("--sampler", help="How subgraphs are drawn: random-walk, full.")
-@click.option("--model", help="sage, gcn, or mlp (no edges: the baseline).")
+@click.option("--model", help="sage, gcn, mixhop, gat, or mlp (no edges: the baseline).")
 @click.option("--epochs", type=click.IntRange(min=1), help="Most epochs to train.")
 @click.option("--seed", type=int, help="Decides the initial weights and every batch.")
 @click.option(
@@ -50,10 +50,11 @@ def train(
     \b
     Settings for --set (and keys of a recipe), with their defaults:
       model.hidden=256 model.num_layers=2 model.orders=1-0-1-0 model.norm=layer|batch|none
-      model.dropout=0.1 model.l2_normalize=false
-      sampler.roots=3000 sampler.depth=2
+      model.dropout=0.1 model.heads=4 model.l2_normalize=false
+      sampler.roots=3000 sampler.depth=2 (every sampler has its own: docs/samplers.md)
       training.lr=0.01 training.weight_decay=0 training.clip=null training.patience=10
       training.eval_every=1 training.setting=transductive|inductive training.threads=null
+      training.sampling_threads=1
       data.KEY=VALUE for a generator's or importer's own options
     """
     from shoal.errors import ShoalError

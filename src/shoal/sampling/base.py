@@ -25,7 +25,7 @@ from shoal.kernels.spmm import multiply
 if TYPE_CHECKING:
     from shoal.sampling.normalize import Norms
 
-KINDS = ("sum", "mean", "gcn")
+KINDS = ("sum", "mean", "gcn", "attention")
 _BATCHES_TO_ESTIMATE_SIZE = 8
 
 
@@ -83,11 +83,15 @@ class Block:
         return len(self.indices)
 
     def adjacency(self, kind: str) -> Adjacency:
-        """The operator of a kind of aggregation: `sum` A, `mean` D⁻¹A, `gcn` D̃^-½(A + I)D̃^-½; made once."""
+        """The operator of a kind of aggregation, made once.
+
+        `sum` A, `mean` D⁻¹A, `gcn` D̃^-½(A + I)D̃^-½, `attention` the pattern of A + I for weights to come.
+        """
         if kind not in self._adjacencies:
             if kind not in KINDS:
                 raise unknown_name("aggregation", kind, KINDS)
-            self._adjacencies[kind] = self._normalize_symmetric() if kind == "gcn" else self._scale_rows(kind)
+            make = {"gcn": self._normalize_symmetric, "attention": self._add_loops}.get(kind)
+            self._adjacencies[kind] = make() if make is not None else self._scale_rows(kind)
         return self._adjacencies[kind]
 
     def _scale_rows(self, kind: str) -> Adjacency:
@@ -102,6 +106,12 @@ class Block:
             values=self.edge_norm,
             row_scale=scale,
             symmetric=self.symmetric,
+        )
+
+    def _add_loops(self) -> Adjacency:
+        indptr, indices, _ = add_diagonal(self.indptr.numpy(), self.indices.numpy())
+        return Adjacency(
+            torch.from_numpy(indptr), torch.from_numpy(indices), self.num_columns, symmetric=self.symmetric
         )
 
     def _normalize_symmetric(self) -> Adjacency:

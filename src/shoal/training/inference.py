@@ -1,6 +1,6 @@
 """Layer-by-layer inference over the full graph: memory is two layers' activations, whatever the depth."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -33,15 +33,9 @@ def embed_nodes(
     total, done = len(starts) * len(model.layers), 0
     for layer in model.layers:
         assert isinstance(layer, Layer)
-        z, projected = h, False
-        if isinstance(layer.linear, Conv) and not isinstance(h, Tensor):
-            z, projected = layer.linear.project(h), True
         out = torch.empty(whole.num_nodes, model.hidden)
-        for start in starts:
-            end = min(start + rows_at_once, whole.num_nodes)
-            out[start:end] = _compute_rows(
-                layer, whole.blocks[0], z, take_rows(h, start, end), start, projected
-            )
+        for start, end, rows in _infer(layer, whole.blocks[0], h, rows_at_once):
+            out[start:end] = layer.finish(rows)
             done += 1
             if progress is not None:
                 progress(done, total)
@@ -51,14 +45,15 @@ def embed_nodes(
     return h
 
 
-def _compute_rows(layer: Layer, block: Block, z: Input, h_self: Input, start: int, projected: bool) -> Tensor:
-    if not isinstance(layer.linear, Conv):
-        return layer.finish(layer.linear(h_self))
-    assert layer.kind is not None
-    assert isinstance(z, Tensor)
-    count = h_self.shape[0]
-    adj = block.adjacency(layer.kind).slice_rows(start, start + count)
-    return layer.finish(layer.linear.combine(adj, z, h_self, projected=projected))
+def _infer(layer: Layer, block: Block, h: Input, rows_at_once: int) -> Iterator[tuple[int, int, Tensor]]:
+    """The layer's linear part, a chunk of rows at a time."""
+    if layer.kind is not None:
+        assert isinstance(layer.linear, Conv)
+        yield from layer.linear.infer(block.adjacency(layer.kind), h, rows_at_once)
+        return
+    for start in range(0, block.num_rows, rows_at_once):
+        end = min(start + rows_at_once, block.num_rows)
+        yield start, end, layer.linear(take_rows(h, start, end))
 
 
 @torch.no_grad()
