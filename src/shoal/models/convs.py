@@ -55,6 +55,8 @@ class Conv(nn.Module):
 class OnePassConv(Conv):
     """A convolution that aggregates once: `A (H W)`, or `(A H) W` where that is less work."""
 
+    aggregated_width: int | None = None  # columns of H W that are aggregated, where not all are
+
     def infer(self, adj: Adjacency, h: Input, rows_at_once: int) -> Iterator[tuple[int, int, Tensor]]:
         z, projected = (h, False) if isinstance(h, Tensor) else (self.project(h), True)
         for start in range(0, adj.num_rows, rows_at_once):
@@ -71,17 +73,22 @@ class OnePassConv(Conv):
         z is `project(h)` if `projected`, and h otherwise.
         """
 
-    def plan(self, adj: Adjacency, h: Tensor, f_out: int) -> LayerPlan:
+    def plan(self, adj: Adjacency, *, needs_input_grad: bool, training: bool = True) -> LayerPlan:
         """Whether `A (H W)` or `(A H) W` is less work here, forward and backward."""
+        f_in, f_out = self.weight.shape
         return plan_layer(
             adj.num_rows,
             adj.num_columns,
             adj.num_entries,
-            h.shape[1],
-            f_out,
-            needs_input_grad=h.requires_grad,
-            training=torch.is_grad_enabled(),
+            f_in,
+            self.aggregated_width or f_out,
+            needs_input_grad=needs_input_grad,
+            training=training,
         )
+
+    def projects_first(self, adj: Adjacency, h: Tensor) -> bool:
+        plan = self.plan(adj, needs_input_grad=h.requires_grad, training=torch.is_grad_enabled())
+        return plan.transform_first
 
 
 class GCNConv(OnePassConv):
@@ -92,7 +99,7 @@ class GCNConv(OnePassConv):
     def forward(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
         if aggregated is not None:
             return aggregated @ self.weight
-        if isinstance(h, Adjacency) or self.plan(adj, h, self.weight.shape[1]).transform_first:
+        if isinstance(h, Adjacency) or self.projects_first(adj, h):
             return spmm(adj, self.project(h))
         return spmm(adj, h) @ self.weight
 
@@ -109,15 +116,14 @@ class SAGEConv(OnePassConv):
         if out_features % 2:
             raise ShoalError(f"a SAGE layer is {out_features} wide: expected an even width, one half each")
         super().__init__(in_features, out_features)
-        self.split_at = out_features // 2
+        self.split_at = self.aggregated_width = out_features // 2
 
     def forward(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
         if isinstance(h, Adjacency):
             return self.combine(adj, self.project(h), take_rows(h, 0, adj.num_rows), True)
         if aggregated is not None:
             return self._join(aggregated @ self.weight[:, : self.split_at], take_rows(h, 0, adj.num_rows))
-        first = self.plan(adj, h, self.split_at).transform_first
-        return sage_linear(adj, h, self.weight, self.split_at, first)
+        return sage_linear(adj, h, self.weight, self.split_at, self.projects_first(adj, h))
 
     def project(self, h: Input) -> Tensor:
         return multiply_weight(h, self.weight[:, : self.split_at])

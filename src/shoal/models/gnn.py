@@ -7,9 +7,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from shoal.errors import ShoalError, unknown_name
+from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.fused import bias_relu_dropout, mix_key
 from shoal.models.attention import GATConv
-from shoal.models.convs import Conv, GCNConv, Input, SAGEConv, multiply_weight
+from shoal.models.convs import Conv, GCNConv, Input, OnePassConv, SAGEConv, multiply_weight
 from shoal.models.mixhop import MixHopConv
 from shoal.sampling.base import Batch, check_positive
 
@@ -132,6 +133,28 @@ class GNN(nn.Module):
             h = layer.finish(out, batch.n_id[: out.shape[0]], key)
         assert isinstance(h, Tensor)
         return h
+
+    def explain(self, batch: Batch) -> list[str]:
+        """What the scheduler decides for each layer on such a batch, one line a layer."""
+        lines = []
+        depth = 0
+        for number, layer in enumerate(self.layers):
+            assert isinstance(layer, Layer)
+            decision = "a dense product"
+            if layer.kind is not None:
+                adj = batch.block(depth).adjacency(layer.kind)
+                depth += 1
+                decision = f"{layer.kind} over {adj.num_entries:,} entries"
+                if isinstance(layer.linear, OnePassConv):
+                    if number == 0 and isinstance(batch.x, Adjacency):
+                        decision += ", A (X W): the features are sparse"
+                    elif number == 0 and batch.fixed:
+                        decision += ", (A X) W with A X computed once: the batch is always the same"
+                    else:
+                        plan = layer.linear.plan(adj, needs_input_grad=number > 0)
+                        decision += f", {plan.explain()}"
+            lines.append(f"layer {number + 1}: {decision}")
+        return lines
 
     def classify(self, embedding: Tensor) -> Tensor:
         """Logits from embeddings."""
