@@ -68,8 +68,8 @@ def test_fastest_plan_stays_after_each_was_tried(monkeypatch):
         with ProductTimer(rows, rows, 15 * rows, 64, 4, "auto") as plan:
             now += 1.0 if plan.prefetch else 2.0
         seen.append(plan.prefetch)
-    assert set(seen[:8]) == {True, False}
-    assert all(seen[8:])
+    assert set(seen[:12]) == {True, False}
+    assert all(seen[12:])
     assert "chose row-parallel with prefetch" in planning.explain_products()[0]
 
 

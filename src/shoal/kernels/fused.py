@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from shoal.errors import ShoalError
-from shoal.kernels.jit import next_chunk, parallel_kernel
+from shoal.kernels.jit import new_counter, next_chunk, parallel_kernel
 
 _ROWS_PER_CHUNK = 64
 _MASK64 = (1 << 64) - 1
@@ -161,7 +161,7 @@ def _forward_row(h, shift, scale, threshold, low, high, out):
 def _forward(h, shift, scale, threshold, key, n_id, out, num_threads):
     n = len(h)
     num_chunks = (n + _ROWS_PER_CHUNK - 1) // _ROWS_PER_CHUNK
-    counter = np.zeros(1, np.int64)
+    counter = new_counter()
     for _ in prange(num_threads):
         chunk = next_chunk(counter)
         while chunk < num_chunks:
@@ -179,7 +179,7 @@ def _forward(h, shift, scale, threshold, key, n_id, out, num_threads):
 def _backward(out, grad, scale, grad_h, sums, num_threads):
     """Bias sums are kept per chunk of rows: the same to the bit whatever the number of threads."""
     n = len(out)
-    counter = np.zeros(1, np.int64)
+    counter = new_counter()
     zero = out.dtype.type(0)
     for _ in prange(num_threads):
         chunk = next_chunk(counter)

@@ -18,7 +18,7 @@ VARIANTS = ("auto", "rows", "features")
 SPARSE_WEIGHT = 6.0
 # Below this average degree copying the columns of a part costs more than its cache hits save.
 MIN_FEATURES_DEGREE = 24
-_TRIALS = 4
+_TRIALS = 6
 
 
 @lru_cache
@@ -87,7 +87,7 @@ class ProductTimer:
 
     Which plan is fastest depends on the machine: prefetching gains a third on a Zen 3 with a small L2 and
     loses a fifth on a Xeon whose H fits its L2 or huge L3. So the first products of each kind (size of h,
-    average degree and threads, to a factor of two) are run each way in turn, four times, and the fastest
+    average degree and threads, to a factor of two) are run each way in turn, six times, and the fastest
     stays. Nothing is computed for the sake of measuring, and the results do not depend on the choice.
     """
 

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
-from shoal.kernels.jit import kernel, next_chunk, parallel_kernel
+from shoal.kernels.jit import kernel, new_counter, next_chunk, parallel_kernel
 from shoal.kernels.plan import ProductTimer
 from shoal.kernels.rows import add_row
 
@@ -157,7 +157,7 @@ def _multiply_rows(
     n = len(indptr) - 1
     total = indptr[n] + n
     last = indptr[n] - 1
-    counter = np.zeros(1, np.int64)
+    counter = new_counter()
     for _ in prange(num_threads):
         chunk = next_chunk(counter)
         while chunk < num_chunks:
