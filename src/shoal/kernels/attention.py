@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.attention_loops import attend, attend_backward, attend_transposed
+from shoal.kernels.jit import worker_threads
 from shoal.kernels.plan import cache_bytes
 
 _CHUNKS_PER_THREAD = 32
@@ -68,16 +69,18 @@ class _Attention(torch.autograd.Function):
         weights = torch.empty(adj.num_entries, heads, dtype=z.dtype)
         out = torch.empty(adj.num_rows, heads, f, dtype=z.dtype)
         arrays = (_flat(score_dst), _flat(score_src), _flat(z), _flat(weights), _flat(out))
-        attend(
-            adj.indptr.numpy(),
-            adj.indices.numpy(),
-            *arrays,
-            _scalar(z, slope),
-            heads,
-            f,
-            _is_far(z),
-            *_chunks(),
-        )
+        with worker_threads(adj.num_entries * heads * f) as threads:
+            attend(
+                adj.indptr.numpy(),
+                adj.indices.numpy(),
+                *arrays,
+                _scalar(z, slope),
+                heads,
+                f,
+                _is_far(z),
+                threads,
+                _CHUNKS_PER_THREAD * threads,
+            )
         ctx.save_for_backward(z, score_dst, score_src, weights)
         ctx.adj, ctx.slope = adj, slope
         return out
@@ -90,27 +93,31 @@ class _Attention(torch.autograd.Function):
         _, heads, f = z.shape
         grad_scores = torch.empty_like(weights)
         grad_dst = torch.empty_like(score_dst)
-        attend_backward(
-            adj.indptr.numpy(),
-            adj.indices.numpy(),
-            *(_flat(part) for part in (score_dst, score_src, z, weights, grad, grad_scores, grad_dst)),
-            _scalar(z, ctx.slope),
-            heads,
-            f,
-            *_chunks(),
-        )
+        with worker_threads(adj.num_entries * heads * f) as threads:
+            attend_backward(
+                adj.indptr.numpy(),
+                adj.indices.numpy(),
+                *(_flat(part) for part in (score_dst, score_src, z, weights, grad, grad_scores, grad_dst)),
+                _scalar(z, ctx.slope),
+                heads,
+                f,
+                threads,
+                _CHUNKS_PER_THREAD * threads,
+            )
         permutation, transposed = adj.transpose_permutation(), adj.transpose()
         grad_z, grad_src = torch.empty_like(z), torch.empty_like(score_src)
-        attend_transposed(
-            transposed.indptr.numpy(),
-            transposed.indices.numpy(),
-            permutation.numpy(),
-            *(_flat(part) for part in (weights, grad, grad_scores, grad_z, grad_src)),
-            heads,
-            f,
-            _is_far(grad),
-            *_chunks(),
-        )
+        with worker_threads(adj.num_entries * heads * f) as threads:
+            attend_transposed(
+                transposed.indptr.numpy(),
+                transposed.indices.numpy(),
+                permutation.numpy(),
+                *(_flat(part) for part in (weights, grad, grad_scores, grad_z, grad_src)),
+                heads,
+                f,
+                _is_far(grad),
+                threads,
+                _CHUNKS_PER_THREAD * threads,
+            )
         return grad_z, grad_dst, grad_src, None, None
 
 
@@ -124,8 +131,3 @@ def _is_far(z: Tensor) -> bool:
 
 def _scalar(like: Tensor, value: float) -> Any:
     return np.float64(value) if like.dtype == torch.float64 else np.float32(value)
-
-
-def _chunks() -> tuple[int, int]:
-    threads = torch.get_num_threads()
-    return threads, 1 if threads == 1 else _CHUNKS_PER_THREAD * threads

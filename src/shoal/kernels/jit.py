@@ -1,11 +1,13 @@
 """How kernels are compiled: cached on disk, without the GIL, on a thread-safe layer where there is one."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numba
 import numpy as np
+import torch
 from llvmlite import ir
 from numba import njit, types
 from numba.core import event
@@ -25,6 +27,24 @@ def parallel_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a kernel whose `prange` loops use the thread budget. Called by one Python thread at a time."""
     compiled: Callable[..., Any] = njit(cache=True, nogil=True, parallel=True)(function)
     return compiled
+
+
+_WORK_PER_THREAD = 1 << 16  # multiply-adds that are worth waking a thread for
+
+
+@contextmanager
+def worker_threads(work: int) -> Iterator[int]:
+    """How many threads to run a parallel kernel with: torch's number, or fewer for little work.
+
+    While it lasts Numba wakes no others. Waiting for a second thread takes longer than a small product.
+    """
+    before = numba.get_num_threads()
+    count = max(1, min(torch.get_num_threads(), before, work // _WORK_PER_THREAD))
+    numba.set_num_threads(count)
+    try:
+        yield count
+    finally:
+        numba.set_num_threads(before)
 
 
 @kernel

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-import torch
-
 from shoal.errors import unknown_name
 
 CACHE_LINE = 64
@@ -92,11 +90,17 @@ class ProductTimer:
     """
 
     def __init__(
-        self, num_rows: int, num_columns: int, num_entries: int, f: int, item_bytes: int, variant: str
+        self,
+        num_rows: int,
+        num_columns: int,
+        num_entries: int,
+        f: int,
+        item_bytes: int,
+        variant: str,
+        threads: int,
     ) -> None:
         if variant not in VARIANTS:
             raise unknown_name("spmm variant", variant, VARIANTS)
-        threads = torch.get_num_threads()
         size = num_columns * f * item_bytes
         self._choice: _Choice | None = None
         far = size > cache_bytes(2)
