@@ -8,6 +8,8 @@ Mean aggregation beside DGL too. DGL runs in an environment of its own (see dgl_
 Ratios are peer / ours: above 1 is faster here.
 """
 
+from timing import describe, interleave, print_environment, save, use_threads  # isort: skip  (before torch)
+
 import argparse
 import json
 import subprocess
@@ -26,7 +28,6 @@ from shoal.kernels.adam import FusedAdam
 from shoal.kernels.spmm import multiply
 from shoal.sampling.base import Batch, Block
 from shoal.training.loss import compute_loss
-from timing import describe, interleave, print_environment, save, use_threads
 
 warnings.filterwarnings("ignore")
 OURS = "shoal"

@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-# Idle threads of Intel's OpenMP (MKL) would spin for 0.2 s and hold a core while the next contender runs.
+# Idle OpenMP threads would spin and hold a core while the next contender runs; Intel's (MKL) for 0.2 s. Import
+# this module before torch.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("KMP_BLOCKTIME", "0")
 
 import numba
@@ -27,7 +29,7 @@ def interleave(
     """Run all contenders in turn until `seconds` are over; min, median and spread of each, in ms.
 
     Taking turns lets a disturbance hit everybody; a turn is one run that is not counted, to bring back what
-    the others drove out of the caches, and as many as fit in 10 ms. Whoever takes 20 times as long as the
+    the others drove out of the caches, and as many as fit in 10 ms, 3 at least (long runs count at once). Whoever takes 20 times as long as the
     first contender has only `least` turns. Ratios are made from the minima, the times least disturbed.
     """
     for run in contenders.values():
@@ -41,7 +43,8 @@ def interleave(
             if turns >= least and min(times[name]) > 20 * min(times[ours]):
                 continue
             once = _milliseconds(run)
-            times[name] += [_milliseconds(run) for _ in range(int(min(10 / once, 50)))] or [once]
+            repeats = 0 if once > 50 else int(max(3, min(10 / once, 50)))
+            times[name] += [_milliseconds(run) for _ in range(repeats)] or [once]
         turns += 1
     return {
         name: {
