@@ -73,6 +73,20 @@ def test_resumed_run_equals_uninterrupted_run(graph, tmp_path):
         assert torch.equal(ours, theirs)
 
 
+def test_fitting_in_two_calls_equals_fitting_in_one(graph):
+    once, twice = make_trainer(graph), make_trainer(graph)
+    once.fit(6)
+    twice.fit(3)
+    twice.fit(6)
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(weights(once), weights(twice)))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_sampling_threads_do_not_change_the_run(graph, threads):
+    alone, ahead = make_trainer(graph), make_trainer(graph, sampling_threads=threads)
+    assert [r["loss"] for r in alone.fit(3)] == [r["loss"] for r in ahead.fit(3)]
+
+
 def test_the_same_seed_gives_the_same_run(graph):
     runs = []
     for _ in range(2):
