@@ -2,12 +2,18 @@
 
 import sys
 from difflib import get_close_matches
+from typing import NoReturn
 
 import click
 
 from shoal import __version__
 from shoal.commands.data import data
-from shoal.errors import ShoalError
+from shoal.commands.demo import demo
+from shoal.commands.doctor import doctor
+from shoal.commands.embed import embed, predict
+from shoal.commands.sample import sample
+from shoal.commands.train import train
+from shoal.errors import ShoalError, is_full_disk
 
 
 class SuggestingGroup(click.Group):
@@ -38,7 +44,8 @@ def shoal() -> None:
     """
 
 
-shoal.add_command(data)
+for command in (train, embed, predict, sample, data, doctor, demo):
+    shoal.add_command(command)
 
 
 def main(args: list[str] | None = None) -> None:
@@ -47,19 +54,31 @@ def main(args: list[str] | None = None) -> None:
         code = shoal.main(args=args, prog_name="shoal", standalone_mode=False)
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(2)
-    except (click.Abort, KeyboardInterrupt):
-        fail("interrupted", 130)
+    except click.ClickException as error:
+        fail(say_usage_error(error), 2)
+    except (click.Abort, KeyboardInterrupt) as error:
+        # click wraps Ctrl-C; a download that was interrupted says in its own words how to go on
+        fail(str(error.__cause__ or error) or "interrupted", 130)
     except ShoalError as error:
         fail(str(error), 2)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        fail(f"{where}{error.strerror or error}", 2)
+        what = "no space left: free some, or choose another disk" if is_full_disk(error) else error.strerror
+        fail(f"{where}{what or error}", 2)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def fail(sentence: str, code: int) -> None:
+def say_usage_error(error: click.ClickException) -> str:
+    """A misspelt option or a missing argument as one sentence that ends with where help is."""
+    sentence = error.format_message().rstrip(".")
+    sentence = sentence[:1].lower() + sentence[1:]
+    context = getattr(error, "ctx", None)
+    return f"{sentence} (`{context.command_path} --help` explains)" if context else sentence
+
+
+def fail(sentence: str, code: int) -> NoReturn:
     click.echo(f"shoal: {sentence}", err=True)
     sys.exit(code)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -94,7 +94,10 @@ def apply_setting(config: RunConfig, setting: str) -> None:
     path, found, text = setting.partition("=")
     if not found:
         raise ShoalError(f"setting {setting!r}: expected key=value, such as model.hidden=128")
-    value = yaml.safe_load(text)
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ShoalError(f"setting {setting!r}: {text!r} is not a valid value") from None
     names = path.split(".")
     if len(names) == 2 and names[0] == "sampler" and names[1] not in ("name", "options"):
         config.sampler.options[names[1]] = value
@@ -107,15 +110,14 @@ def apply_setting(config: RunConfig, setting: str) -> None:
 
 
 def _check_type(value: Any, expected: Any, where: str) -> Any:
-    if expected == float and isinstance(value, int) and not isinstance(value, bool):  # noqa: E721
-        return float(value)
-    if isinstance(expected, type) or not hasattr(expected, "__origin__"):
-        if isinstance(value, bool) and expected is not bool:
-            fits = False
-        else:
-            fits = isinstance(value, expected) or (
-                isinstance(value, int) and float in getattr(expected, "__args__", ())
-            )
-        if not fits:
-            raise ShoalError(f"{where}: got {value!r}, expected {getattr(expected, '__name__', expected)}")
+    """`value` if it is of the type a field's annotation names; a whole number is a float too."""
+    accepted = get_args(expected) or (expected,)
+    plain = (
+        tuple(get_origin(kind) or kind for kind in accepted) if get_origin(expected) is not dict else (dict,)
+    )
+    if isinstance(value, int) and not isinstance(value, bool) and int not in plain and float in plain:
+        value = float(value)
+    if not isinstance(value, plain) or (isinstance(value, bool) and bool not in plain):
+        name = getattr(expected, "__name__", None) if not get_args(expected) else str(expected)
+        raise ShoalError(f"{where}: got {value!r}, expected {name}")
     return value

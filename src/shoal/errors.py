@@ -1,7 +1,12 @@
-"""The one error users see, and the "did you mean" that goes with an unknown name."""
+"""The one error users see, the "did you mean" that goes with an unknown name, and the sentence for a full disk."""
 
-from collections.abc import Iterable
+import errno
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
+from os import PathLike
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class ShoalError(Exception):
@@ -23,3 +28,21 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> ShoalError:
 def missing_extra(package: str, extra: str, purpose: str) -> ShoalError:
     """The error for an optional package that is not installed."""
     return ShoalError(f"{purpose} needs {package}: pip install 'shoal[{extra}]'")
+
+
+def is_full_disk(error: OSError) -> bool:
+    """Whether `error` says that a disk, a quota or a file is full. NumPy's own short write has no errno."""
+    return error.errno in NO_ROOM or (error.errno is None and "requested and" in str(error))
+
+
+@contextmanager
+def explain_full_disk(path: str | PathLike[str]) -> Iterator[None]:
+    """Turn a full disk inside the block into one sentence naming `path`; every other error passes."""
+    try:
+        yield
+    except OSError as error:
+        if not is_full_disk(error):
+            raise
+        raise ShoalError(
+            f"no space left while writing {path}: free some, or choose another disk; nothing was left there"
+        ) from None

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
+from shoal.conversion import check_nodes, guess_num_nodes, tidy_ends, tidy_fields, to_numpy
 from shoal.errors import ShoalError, unknown_name
-from shoal.kernels.csr import build_csr, induce_csr, is_symmetric
+from shoal.kernels.csr import build_csr, count_diagonal, induce_csr, is_symmetric
+from shoal.names import Names
+from shoal.split import draw_split
 from shoal.validation import MASKS as MASKS
 from shoal.validation import validate_graph, validate_split
 
@@ -28,6 +31,8 @@ class Graph:
         y: labels, int64 `(num_nodes,)` with -1 for unlabelled, or a 0/1 uint8 matrix `(num_nodes, num_classes)`.
         train_mask, val_mask, test_mask: bool `(num_nodes,)`.
         directed: whether the pattern may be asymmetric.
+        node_ids: what the nodes were called where the graph came from, integers or Names; None if 0, 1, 2, ….
+        class_names: what the classes were called.
         notices: what was mended while the graph was built, one sentence each.
 
     Use the `from_*` constructors for anything that is not already such a pattern: they sort, merge
@@ -47,6 +52,8 @@ class Graph:
         directed: bool = False,
         num_classes: int | None = None,
         name: str = "graph",
+        node_ids: np.ndarray | Names | None = None,
+        class_names: Sequence[str] | None = None,
         notices: Iterable[str] = (),
     ) -> None:
         self.indptr = indptr
@@ -57,6 +64,8 @@ class Graph:
         self.test_mask = test_mask
         self.directed = directed
         self.name = name
+        self.node_ids = node_ids
+        self.class_names = None if class_names is None else tuple(class_names)
         self.notices = tuple(notices)
         self.parent: Graph | None = None
         self.n_id: np.ndarray | None = None  # this graph's nodes in `parent`'s numbering
@@ -85,13 +94,13 @@ class Graph:
 
     @property
     def num_self_loops(self) -> int:
-        rows = np.repeat(np.arange(self.num_nodes, dtype=self.indices.dtype), np.diff(self.indptr))
-        return int(np.count_nonzero(rows == self.indices))
+        return count_diagonal(self.indptr, self.indices)
 
     @property
     def num_features(self) -> int:
-        x = self.parent.x if self.parent is not None else self._x
-        return 0 if x is None else int(x.shape[1])
+        if self._x is None:
+            return 0 if self.parent is None else self.parent.num_features
+        return int(self._x.shape[1])
 
     @property
     def multi_label(self) -> bool:
@@ -117,9 +126,13 @@ class Graph:
     @property
     def x(self) -> Features | None:
         """All features. A subgraph gathers its rows from its parent on first use."""
-        if self._x is None and self.parent is not None and self.parent.x is not None:
-            self._x = self.parent.x[self.n_id]
+        if self._x is None and self.n_id is not None and self._has_features:
+            self._x = self.take_features(np.arange(self.num_nodes))
         return self._x
+
+    @property
+    def _has_features(self) -> bool:
+        return self._x is not None or (self.parent is not None and self.parent._has_features)
 
     def take_features(self, nodes: np.ndarray) -> Features:
         """The feature rows of `nodes` (this graph's numbering); copies nothing else."""
@@ -155,10 +168,8 @@ class Graph:
         edge_index = np.asarray(edge_index)
         if edge_index.ndim != 2 or edge_index.shape[0] != 2:
             raise ShoalError(f"edge_index has shape {edge_index.shape}: expected (2, num_edges)")
-        if edge_index.size and edge_index.dtype.kind not in "iu":
-            raise ShoalError(f"edge_index holds {edge_index.dtype}: expected integers")
         if num_nodes is None:
-            num_nodes = _guess_num_nodes(edge_index, fields)
+            num_nodes = guess_num_nodes(edge_index, fields)
         return cls.from_edge_chunks([(edge_index[0], edge_index[1])], num_nodes, directed=directed, **fields)
 
     @classmethod
@@ -171,26 +182,34 @@ class Graph:
         notices: Iterable[str] = (),
         **fields: Any,
     ) -> Graph:
-        """Like `from_edge_index`, from many (sources, targets) arrays, so that no joined copy is needed."""
-        for sources, targets in chunks:
-            for end in (sources, targets):
-                if len(end) and (int(end.min()) < 0 or int(end.max()) >= num_nodes):
-                    bad = int(end.min()) if int(end.min()) < 0 else int(end.max())
-                    raise ShoalError(
-                        f"edge end {bad} is out of range: the graph has {num_nodes:,} nodes, 0 to {num_nodes - 1:,}"
-                    )
+        """Like `from_edge_index`, from many (sources, targets) arrays, so that no joined copy is needed.
+
+        A list is emptied on the way: each chunk is freed once its edges are in place.
+        """
+        if num_nodes < 1:
+            raise ShoalError(f"the graph has {num_nodes} nodes: expected at least one")
+        tidy = [(tidy_ends(sources, num_nodes), tidy_ends(targets, num_nodes)) for sources, targets in chunks]
+        for sources, targets in tidy:
+            if len(sources) != len(targets):
+                raise ShoalError(
+                    f"{len(sources):,} sources were given for {len(targets):,} targets: expected as many"
+                )
+            del sources, targets
+        if isinstance(chunks, list):
+            chunks.clear()
         indptr, indices, merged = build_csr(
-            ((targets, sources) for sources, targets in chunks),
+            _hand_over(tidy),
             num_nodes,
             num_nodes,
             symmetrize=directed is False,
         )
         said = list(notices)
         if merged:
-            said.append(f"merged {merged:,} duplicate edges")
+            both = " (an edge and its reverse are one)" if directed is False else ""
+            said.append(f"merged {merged:,} duplicate edges{both}")
         if directed is None:
             directed = not is_symmetric(indptr, indices)
-        return cls(indptr, indices, directed=directed, notices=said, **_tidy(fields)).validate()
+        return cls(indptr, indices, directed=directed, notices=said, **tidy_fields(fields)).validate()
 
     @classmethod
     def from_scipy(cls, matrix: Any, *, directed: bool | None = None, **fields: Any) -> Graph:
@@ -203,9 +222,19 @@ class Graph:
     @classmethod
     def from_pyg(cls, data: Any, **fields: Any) -> Graph:
         """From a PyG `Data` object (or anything with its attributes)."""
+        if getattr(data, "edge_index", None) is None:
+            raise ShoalError(
+                f"the {type(data).__name__} object has no edge_index: expected (2, num_edges) integers"
+            )
         found = {key: getattr(data, key, None) for key in ("x", "y", *MASKS)}
-        found = {key: _to_numpy(value) for key, value in found.items() if value is not None}
-        return cls.from_edge_index(_to_numpy(data.edge_index), int(data.num_nodes), **{**found, **fields})
+        for key in MASKS:
+            mask = found[key]
+            if mask is not None and mask.ndim == 2:
+                raise ShoalError(
+                    f"{key} has {mask.shape[1]} columns, one per split: choose one, e.g. data.{key} = data.{key}[:, 0]"
+                )
+        found = {key: to_numpy(value) for key, value in found.items() if value is not None}
+        return cls.from_edge_index(to_numpy(data.edge_index), int(data.num_nodes), **{**found, **fields})
 
     @classmethod
     def from_networkx(cls, graph: Any, **fields: Any) -> Graph:
@@ -224,7 +253,12 @@ class Graph:
                     raise ShoalError(
                         f"node {missing!r} has no attribute {key!r} but other nodes have: give it to every node"
                     )
-                found[key] = np.asarray(values)
+                try:
+                    found[key] = np.asarray(values)
+                except ValueError:
+                    raise ShoalError(
+                        f"attribute {key!r} of the nodes differs in length from node to node: expected the same for all"
+                    ) from None
         directed = fields.pop("directed", graph.is_directed())
         return cls.from_edge_index(ends, len(number), directed=directed, **{**found, **fields})
 
@@ -239,19 +273,11 @@ class Graph:
         """This graph with a random split of its labelled nodes; what train and val leave is test."""
         if self.y is None:
             raise ShoalError(f"graph {self.name!r} has no labels: a split needs labelled nodes")
-        if not (train > 0 and val >= 0 and train + val <= 1):
-            raise ShoalError(
-                f"a split of {train} / {val} is impossible: fractions must be positive and sum to at most 1"
-            )
         labelled = np.arange(self.num_nodes) if self.multi_label else np.flatnonzero(self.y >= 0)
-        order = np.random.default_rng(seed).permutation(labelled)
-        ends = np.cumsum([round(train * len(order)), round(val * len(order))])
-        masks = {}
-        for name, nodes in zip(MASKS, np.split(order, ends)):
-            mask = np.zeros(self.num_nodes, np.bool_)
-            mask[nodes] = True
-            masks[name] = mask
-        said = f"no split given: drew {train:.0%} / {val:.0%} / {1 - train - val:.0%} with seed {seed}"
+        masks = draw_split(labelled, self.num_nodes, train, val, seed)
+        said = (
+            f"no split given: drew {train:.0%} / {val:.0%} / {max(1 - train - val, 0):.0%} with seed {seed}"
+        )
         graph = self._copy(notices=(*self.notices, said), **masks)
         validate_split(graph)
         return graph
@@ -272,7 +298,7 @@ class Graph:
 
     def subgraph(self, nodes: np.ndarray) -> Graph:
         """The subgraph induced by increasing `nodes`, relabelled; its features stay with this graph."""
-        nodes = np.asarray(nodes, np.int64)
+        nodes = check_nodes(np.asarray(nodes), self.num_nodes)
         scratch = np.full(self.num_nodes, -1, np.int32)
         indptr, indices, _ = induce_csr(self.indptr, self.indices, nodes, scratch)
         fields: dict[str, Any] = {
@@ -292,6 +318,8 @@ class Graph:
             "directed": self.directed,
             "num_classes": self._num_classes,
             "name": self.name,
+            "node_ids": self.node_ids,
+            "class_names": self.class_names,
             "notices": self.notices,
         }
         graph = Graph(self.indptr, self.indices, **{**fields, **changes})
@@ -320,54 +348,14 @@ class Graph:
         )
 
 
+def _hand_over(chunks: list[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The (rows, columns) of edge chunks; the list keeps no reference to what was taken from it."""
+    while chunks:
+        sources, targets = chunks.pop()
+        yield targets, sources
+
+
 def _count_classes(y: np.ndarray | None) -> int:
     if y is None:
         return 0
     return int(y.shape[1]) if y.ndim == 2 else max(int(y.max(initial=-1)) + 1, 0)
-
-
-def _guess_num_nodes(edge_index: np.ndarray, fields: dict[str, Any]) -> int:
-    for key in ("x", "y", *MASKS):
-        if fields.get(key) is not None:
-            return int(fields[key].shape[0])
-    return int(edge_index.max()) + 1 if edge_index.size else 0
-
-
-def _to_numpy(value: Any) -> Any:
-    """A torch tensor as NumPy; dense as it is, sparse as SciPy CSR."""
-    if hasattr(value, "is_sparse") and (value.is_sparse or str(value.layout) == "torch.sparse_csr"):
-        coo = value.to_sparse_coo().coalesce()
-        return sp.csr_array((coo.values().numpy(), coo.indices().numpy()), shape=tuple(coo.shape))
-    return value.detach().cpu().numpy() if hasattr(value, "detach") else value
-
-
-def _tidy(fields: dict[str, Any]) -> dict[str, Any]:
-    """Features as float32, labels as int64 or uint8, masks as bool; anything odd is left for validate()."""
-    tidy = dict(fields)
-    x, y = tidy.get("x"), tidy.get("y")
-    if x is not None:
-        if sp.issparse(x):
-            x = sp.csr_array(x)
-            x.sum_duplicates()
-        else:
-            x = np.asarray(x)
-        tidy["x"] = x if x.dtype == np.float32 or x.dtype.kind not in "fiub" else x.astype(np.float32)
-    if y is not None:
-        y = np.asarray(y)
-        if y.ndim == 2 and y.shape[1] == 1:
-            y = y[:, 0]
-        if y.ndim == 2 and y.dtype.kind in "fiub" and ((y == 0) | (y == 1)).all():
-            y = y.astype(np.uint8)
-        elif (y.ndim == 1 and y.dtype.kind in "iub") or (
-            y.ndim == 1 and y.dtype.kind == "f" and (y == np.floor(y)).all()
-        ):
-            y = y.astype(np.int64)
-        tidy["y"] = y
-    for name in MASKS:
-        mask = tidy.get(name)
-        if mask is not None:
-            mask = np.asarray(mask)
-            if mask.dtype.kind in "iu" and ((mask == 0) | (mask == 1)).all():
-                mask = mask.astype(np.bool_)
-            tidy[name] = mask
-    return tidy

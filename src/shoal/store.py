@@ -15,10 +15,12 @@ import scipy.sparse as sp
 
 from shoal.errors import ShoalError
 from shoal.graph import MASKS, Graph
+from shoal.names import Names
 
 FORMAT = "shoal-graph"
 VERSION = 1
 META = "meta.json"
+_REQUIRED = ("name", "num_nodes", "num_features", "num_classes", "directed", "notices", "checksum", "arrays")
 
 
 def save_graph(graph: Graph, folder: str | Path, *, overwrite: bool = False) -> Path:
@@ -30,8 +32,10 @@ def save_graph(graph: Graph, folder: str | Path, *, overwrite: bool = False) -> 
         raise ShoalError(f"{folder} is not a stored graph: refusing to overwrite it")
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
+    fresh = scratch / "new"
     try:
-        files = {name: _write_array(scratch, name, array) for name, array in _arrays(graph).items()}
+        fresh.mkdir()  # with the usual permissions; a temporary folder is its owner's alone
+        files = {name: _write_array(fresh, name, array) for name, array in _arrays(graph).items()}
         meta = {
             "format": FORMAT,
             "version": VERSION,
@@ -43,22 +47,42 @@ def save_graph(graph: Graph, folder: str | Path, *, overwrite: bool = False) -> 
             "num_classes": graph.num_classes,
             "multi_label": graph.multi_label,
             "directed": graph.directed,
+            "class_names": graph.class_names,
             "notices": list(graph.notices),
             "checksum": graph.checksum,
             "arrays": files,
         }
-        (scratch / META).write_text(json.dumps(meta, indent=2) + "\n")
-        if folder.exists():
-            old = scratch.with_suffix(".old")
-            os.rename(folder, old)
-            os.rename(scratch, folder)
-            shutil.rmtree(old)
-        else:
-            os.rename(scratch, folder)
-    except BaseException:
+        (fresh / META).write_text(json.dumps(meta, indent=2) + "\n")
+        _flush(fresh / META)
+        _flush(fresh)
+        _put_in_place(fresh, folder, old=scratch.with_suffix(".old"))
+    finally:
         shutil.rmtree(scratch, ignore_errors=True)
-        raise
     return folder
+
+
+def _put_in_place(fresh: Path, folder: Path, old: Path) -> None:
+    """Rename `fresh` to `folder`; a graph already there makes way, and comes back if that fails."""
+    if not folder.exists():
+        os.rename(fresh, folder)
+    else:
+        os.rename(folder, old)
+        try:
+            os.rename(fresh, folder)
+        except BaseException:
+            os.rename(old, folder)
+            raise
+        shutil.rmtree(old)
+    _flush(folder.parent)
+
+
+def _flush(path: Path) -> None:
+    """Have the disk hold what was written to a file or folder."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def open_graph(folder: str | Path) -> Graph:
@@ -70,6 +94,9 @@ def open_graph(folder: str | Path) -> Graph:
     if "x_indptr" in arrays:
         parts = (arrays["x_data"], arrays["x_indices"], arrays["x_indptr"])
         x = sp.csr_array(parts, shape=(meta["num_nodes"], meta["num_features"]))
+    node_ids: np.ndarray | Names | None = arrays.get("node_ids")
+    if "node_id_offsets" in arrays:
+        node_ids = Names(arrays["node_id_offsets"], arrays["node_id_text"])
     graph = Graph(
         arrays["indptr"],
         arrays["indices"],
@@ -79,6 +106,8 @@ def open_graph(folder: str | Path) -> Graph:
         directed=meta["directed"],
         num_classes=meta["num_classes"],
         name=meta["name"],
+        node_ids=node_ids,
+        class_names=meta["class_names"],
         notices=meta["notices"],
     )
     graph._checksum = meta["checksum"]
@@ -127,6 +156,10 @@ def read_meta(folder: Path) -> dict[str, Any]:
         raise ShoalError(
             f"{path} has format version {meta.get('version')}: this Shoal reads version {VERSION}; import the graph again"
         )
+    missing = [key for key in _REQUIRED if key not in meta]
+    missing += [f"arrays/{name}" for name in ("indptr", "indices") if name not in meta.get("arrays", {})]
+    if missing:
+        raise ShoalError(f"{path} is damaged: it lacks {', '.join(missing)}; import the graph again")
     return meta
 
 
@@ -141,14 +174,17 @@ def _arrays(graph: Graph) -> dict[str, np.ndarray]:
         value = getattr(graph, name)
         if value is not None:
             arrays[name] = value
+    if isinstance(graph.node_ids, Names):
+        arrays |= {"node_id_offsets": graph.node_ids.offsets, "node_id_text": graph.node_ids.text}
+    elif graph.node_ids is not None:
+        arrays["node_ids"] = graph.node_ids
     return arrays
 
 
 def _write_array(folder: Path, name: str, array: np.ndarray) -> dict[str, Any]:
     path = folder / f"{name}.npy"
     np.save(path, array, allow_pickle=False)
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
+    _flush(path)
     return {
         "file": path.name,
         "dtype": str(array.dtype),

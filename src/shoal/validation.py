@@ -24,12 +24,25 @@ def validate_graph(graph: Graph) -> None:
     if graph.y is not None:
         validate_labels(graph, graph.y)
     validate_split(graph)
+    if graph.node_ids is not None and len(graph.node_ids) != graph.num_nodes:
+        raise ShoalError(
+            f"{len(graph.node_ids):,} node ids were given for {graph.num_nodes:,} nodes: expected one per node"
+        )
+    if graph.class_names is not None and len(graph.class_names) != graph.num_classes:
+        raise ShoalError(
+            f"{len(graph.class_names)} class names were given for {graph.num_classes} classes: expected one per class"
+        )
 
 
 def validate_topology(graph: Graph) -> None:
     n = graph.num_nodes
     if n < 1:
         raise ShoalError("the graph has 0 nodes: expected at least one")
+    for name, array in (("indptr", graph.indptr), ("indices", graph.indices)):
+        if array.ndim != 1 or array.dtype.kind != "i":
+            raise ShoalError(
+                f"{name} is {array.dtype} of shape {array.shape}: expected signed integers of one dimension"
+            )
     steps = np.diff(graph.indptr)
     if graph.indptr[0] != 0 or int(graph.indptr[-1]) != len(graph.indices):
         raise ShoalError(
@@ -72,27 +85,37 @@ def validate_features(graph: Graph, x: Features) -> None:
             finite = np.isfinite(x[start : start + _ROWS_AT_ONCE]).all(axis=1)
             if not finite.all():
                 raise _not_finite(start + int(np.argmin(finite)))
-    elif not np.isfinite(x.data).all():
+        return
+    if x.nnz and (int(x.indices.min()) < 0 or int(x.indices.max()) >= x.shape[1]):
+        at = int(np.argmax((x.indices < 0) | (x.indices >= x.shape[1])))
+        raise ShoalError(
+            f"row {int(np.searchsorted(x.indptr, at, 'right')) - 1} of x has an entry in column {x.indices[at]}: x has {x.shape[1]:,} columns"
+        )
+    if not np.isfinite(x.data).all():
         at = int(np.argmin(np.isfinite(x.data)))
         raise _not_finite(int(np.searchsorted(x.indptr, at, "right")) - 1)
 
 
 def validate_labels(graph: Graph, y: np.ndarray) -> None:
+    if y.ndim not in (1, 2) or (y.ndim == 1 and y.dtype.kind not in "iu"):
+        raise ShoalError(
+            f"y is {y.dtype} of shape {y.shape}: expected integers (num_nodes,) or a 0/1 matrix (num_nodes, num_classes)"
+        )
     if len(y) != graph.num_nodes:
         raise ShoalError(
             f"y has {len(y):,} rows but the graph has {graph.num_nodes:,} nodes: give one label per node"
         )
     if y.ndim == 2:
+        if y.shape[1] != graph.num_classes:
+            raise ShoalError(
+                f"the label matrix has {y.shape[1]:,} columns but num_classes is {graph.num_classes:,}: give one column per class"
+            )
         wrong = ((y != 0) & (y != 1)).any(axis=1)
         if wrong.any():
             raise ShoalError(
                 f"row {int(np.argmax(wrong))} of the label matrix holds a value other than 0 and 1"
             )
         return
-    if y.ndim != 1 or y.dtype.kind not in "iu":
-        raise ShoalError(
-            f"y is {y.dtype} of shape {y.shape}: expected integers (num_nodes,) or a 0/1 matrix (num_nodes, num_classes)"
-        )
     outside = (y < -1) | (y >= graph.num_classes)
     if outside.any():
         node = int(np.argmax(outside))

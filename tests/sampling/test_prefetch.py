@@ -10,7 +10,7 @@ import torch
 
 import shoal
 from shoal.sampling.registry import make_sampler
-from tests.sampling.graphs import make_labelled
+from small_graphs import make_labelled
 
 
 def num_sampling_threads():

@@ -1,8 +1,232 @@
 """`shoal data …`: list, describe, import, fetch and verify graphs."""
 
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
 import click
 
 
 @click.group()
 def data() -> None:
-    """List, describe, import, fetch and verify graphs."""
+    """List, describe, import, fetch and verify graphs.
+
+    \b
+    Example:
+      shoal data list
+      shoal data get cora
+      shoal data info cora
+    """
+
+
+@data.command("list")
+def list_graphs() -> None:
+    """List every graph that `shoal train` knows by name, and where it is.
+
+    \b
+    Example:
+      shoal data list
+
+    \b
+    The last column says:
+      embedded    ships with Shoal, or is drawn from a seed
+      here        on this machine, in $SHOAL_DATA or in Shoal's home
+      fetchable   `shoal data get NAME` fetches it
+      by hand     its publisher gives no direct address; `shoal data get NAME` says what to do
+    """
+    from shoal.commands.data_tables import list_table
+    from shoal.commands.screen import open_console
+
+    open_console().print(list_table())
+
+
+@data.command("info")
+@click.argument("graph", metavar="NAME|PATH")
+def describe(graph: str) -> None:
+    """Describe a graph: sizes, degrees, labels, split, features, memory.
+
+    A registered graph that is not here yet is described by what its publisher says.
+
+    \b
+    Example:
+      shoal data info cora
+      shoal data info my-graph/
+    """
+    from shoal.commands.data_tables import dataset_table, graph_table
+    from shoal.commands.screen import open_console
+    from shoal.datasets import load
+    from shoal.datasets.places import find_graph
+    from shoal.datasets.registry import BUILT_IN, registered
+
+    known = registered().get(graph)
+    here = Path(graph).exists() or graph in BUILT_IN or find_graph(graph) is not None
+    console = open_console()
+    if known is not None and not here:
+        console.print(dataset_table(known))
+        return
+    found = load(graph)
+    console.print(graph_table(found))
+    for notice in found.notices:
+        click.echo(f"notice: {notice}")
+
+
+@data.command("import")
+@click.argument("source", type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--out", "folder", required=True, type=click.Path(path_type=Path), help="Folder to write."
+)
+@click.option("--format", "format_", help="Format of SOURCE; found out by itself where left out.")
+@click.option("--directed/--undirected", default=None, help="Keep arcs as they are, or add every reverse.")
+@click.option("--name", help="Name of the graph; by default that of the folder written.")
+@click.option("--overwrite", is_flag=True, help="Replace the stored graph in the folder, if there is one.")
+@click.option(
+    "--option", "options", multiple=True, metavar="KEY=VALUE", help="A setting of the format; repeatable."
+)
+def import_(
+    source: Path,
+    folder: Path,
+    format_: str | None,
+    directed: bool | None,
+    name: str | None,
+    overwrite: bool,
+    options: tuple[str, ...],
+) -> None:
+    """Turn files into a stored graph that trains without another conversion.
+
+    \b
+    Example:
+      shoal data import edges.csv -o my-graph
+      shoal data import web.mtx -o web --undirected --name web
+    """
+    from shoal.commands.screen import ScreenWatcher
+    from shoal.errors import ShoalError, explain_full_disk
+
+    settings = _parse_options(options)
+    if not source.exists():
+        raise ShoalError(f"{source} does not exist: expected the file or folder to import")
+    _check_target(folder, overwrite)
+    from shoal.datasets.importers import import_graph
+    from shoal.store import save_graph
+
+    with ScreenWatcher() as watcher:
+        graph = import_graph(
+            source,
+            format=format_,
+            directed=directed,
+            name=name or folder.resolve().name,
+            progress=watcher.on_step,
+            **settings,
+        )
+        with explain_full_disk(folder):
+            save_graph(graph, folder, overwrite=overwrite)
+    _report_stored(folder, str(folder))
+
+
+@data.command("get")
+@click.argument("name")
+@click.option(
+    "-o", "--out", "folder", type=click.Path(path_type=Path), help="Folder to write instead of Shoal's home."
+)
+@click.option("--overwrite", is_flag=True, help="Fetch and store it again even if it is here.")
+@click.option("--keep", is_flag=True, help="Keep the publisher's files too.")
+@click.option(
+    "--retries",
+    type=click.IntRange(0),
+    default=4,
+    show_default=True,
+    help="Failures in a row that are tried again.",
+)
+def get(name: str, folder: Path | None, overwrite: bool, keep: bool, retries: int) -> None:
+    """Fetch a registered graph from its publisher, check it and store it.
+
+    An interrupted fetch goes on where it stopped when the same command is given again. SHOAL_HOME moves Shoal's
+    home (default ~/.cache/shoal); SHOAL_MIRROR=http://host replaces scheme and host of every address.
+
+    \b
+    Example:
+      shoal data get ogbn-arxiv
+    """
+    from shoal.commands.screen import ScreenWatcher
+    from shoal.datasets.fetch import fetch_dataset
+    from shoal.datasets.places import graph_folder, is_stored
+    from shoal.datasets.registry import BUILT_IN, find_dataset
+
+    if name in BUILT_IN:
+        click.echo(f"{name} needs no fetching; next: shoal train {name}")
+        return
+    dataset = find_dataset(name)
+    home = graph_folder(name)
+    if folder is None and is_stored(home) and not overwrite:
+        click.echo(f"{name} is here already, in {home}; next: shoal train {name}")
+        return
+    _check_target(folder or home, overwrite)
+    with ScreenWatcher() as watcher:
+        stored = fetch_dataset(
+            dataset, folder, overwrite=overwrite, keep=keep, watcher=watcher, retries=retries
+        )
+    _report_stored(stored, name if folder is None else str(folder))
+
+
+@data.command("verify")
+@click.argument("folder", type=click.Path(path_type=Path))
+def verify(folder: Path) -> None:
+    """Read every byte of a stored graph and check it against its checksums.
+
+    \b
+    Example:
+      shoal data verify my-graph
+    """
+    from shoal.errors import ShoalError
+    from shoal.store import verify_graph
+
+    problems = verify_graph(folder)
+    for problem in problems[1:]:
+        click.echo(f"shoal: {problem}", err=True)
+    if problems:
+        raise ShoalError(problems[0])
+    click.echo(f"{folder} is sound")
+
+
+def _check_target(folder: Path, overwrite: bool) -> None:
+    """Refuse a bad place to write before any work is done for it."""
+    from shoal.datasets.places import is_stored
+    from shoal.errors import ShoalError
+
+    if folder.exists() and not overwrite:
+        raise ShoalError(f"{folder} exists already: choose another name, or add --overwrite")
+    if folder.exists() and not is_stored(folder):
+        raise ShoalError(f"{folder} is not a stored graph: refusing to overwrite it")
+
+
+def _parse_options(options: tuple[str, ...]) -> dict[str, Any]:
+    """`key=value` pairs; a value that reads as JSON is taken as such (3, true, [1, 2]), else as text."""
+    from shoal.errors import ShoalError
+
+    settings: dict[str, Any] = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not equals or not key.isidentifier():
+            raise ShoalError(
+                f"--option {option!r} is not understood: expected KEY=VALUE, such as --option header=true"
+            )
+        try:
+            settings[key] = json.loads(value)
+        except ValueError:
+            settings[key] = value
+    return settings
+
+
+def _report_stored(folder: Path, argument: str) -> None:
+    """What was stored, what was mended on the way, and what to type next."""
+    from shoal.store import read_meta
+
+    meta = read_meta(folder)
+    for notice in meta["notices"]:
+        click.echo(f"notice: {notice}")
+    click.echo(
+        f"stored {meta['name']} in {folder}: {meta['num_nodes']:,} nodes, {meta['num_edges']:,} edges, "
+        f"{meta['num_features']:,} features, {meta['num_classes']:,} classes"
+    )
+    click.echo(f"next: shoal train {argument}")

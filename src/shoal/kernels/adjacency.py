@@ -44,6 +44,7 @@ class Adjacency:
         self.column_scale = column_scale
         self.symmetric = symmetric  # of the pattern; the weights need not be
         self._transpose: Adjacency | None = None
+        self._permutation: Tensor | None = None  # of the entries, on the way to the transpose
 
     @property
     def num_rows(self) -> int:
@@ -94,17 +95,29 @@ class Adjacency:
             self._transpose._transpose = self
         return self._transpose
 
+    def transpose_permutation(self) -> Tensor:
+        """Where the transpose's entries come from, (nnz,): entry k of it is entry `permutation[k]` of this.
+
+        Anything that belongs to entries (attention weights) follows the transpose through it.
+        """
+        if self._permutation is None:
+            if self.symmetric:
+                self._permutation = self._mirror()
+            else:
+                self._transpose = None  # made from the other side, without a permutation
+                self.transpose()
+        assert self._permutation is not None
+        return self._permutation
+
     def _make_transpose(self) -> Adjacency:
         indptr, indices, values = self.indptr, self.indices, self.values
         if not self.symmetric:
             made = transpose_csr(_numpy(indptr), _numpy(indices), self.num_columns)
-            indptr, indices, permutation = (torch.from_numpy(part).to(self.device) for part in made)
-            values = None if values is None else values[permutation.long()]
+            indptr, indices, self._permutation = (torch.from_numpy(part).to(self.device) for part in made)
         elif values is not None:
-            mirror = mirror_permutation(_numpy(indptr), _numpy(indices))
-            if mirror is None:
-                raise ShoalError("the adjacency is marked symmetric but its pattern is not")
-            values = values[torch.from_numpy(mirror).to(self.device).long()]
+            self._permutation = self._mirror()
+        if values is not None:
+            values = torch.index_select(values, 0, self.transpose_permutation())
         return Adjacency(
             indptr,
             indices,
@@ -114,6 +127,12 @@ class Adjacency:
             column_scale=self.row_scale,
             symmetric=self.symmetric,
         )
+
+    def _mirror(self) -> Tensor:
+        mirror = mirror_permutation(_numpy(self.indptr), _numpy(self.indices))
+        if mirror is None:
+            raise ShoalError("the adjacency is marked symmetric but its pattern is not")
+        return torch.from_numpy(mirror).to(self.device)
 
     def slice_rows(self, start: int, end: int) -> Adjacency:
         """Rows start…end-1 as an operator of their own, sharing this one's memory."""

@@ -4,12 +4,16 @@ A pattern is (`indptr`, `indices`): the columns of row i are `indices[indptr[i]:
 increasing. Every function here is linear in the number of entries but for the sort inside each row.
 """
 
+import threading
 from collections.abc import Iterable
 
+import numba
 import numpy as np
 from numba import prange
 
 from shoal.kernels.jit import kernel, parallel_kernel
+
+_MIN_PARALLEL_ENTRIES = 200_000
 
 
 def index_dtype(num_columns: int) -> type[np.signedinteger]:
@@ -51,7 +55,7 @@ def build_csr(
     _sort_rows(indptr, indices)
     kept, loops = _merge_duplicates(indptr, indices)
     if kept < len(indices):
-        indices = indices[:kept].copy()
+        indices.resize(kept, refcheck=False)  # shrinks in place: no second copy of the edges
     distinct = (kept - loops) // 2 + loops if symmetrize else kept
     return indptr, indices, given - distinct
 
@@ -59,13 +63,25 @@ def build_csr(
 def transpose_csr(
     indptr: np.ndarray, indices: np.ndarray, num_columns: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Counting-sort transpose: (indptr, indices, permutation) with `values_t = values[permutation]`."""
-    indptr_t = np.zeros(num_columns + 1, np.int64)
-    _count(indices, indptr_t)
-    np.cumsum(indptr_t, out=indptr_t)
+    """Counting-sort transpose: (indptr, indices, permutation) with `values_t = values[permutation]`.
+
+    Large patterns are transposed in parallel: each thread counts the columns of its own run of rows, and a
+    prefix sum over (column, thread) tells every thread where its entries of each column go. The result does
+    not depend on the number of threads.
+    """
     indices_t = np.empty(len(indices), index_dtype(len(indptr) - 1))
     permutation = np.empty(len(indices), index_dtype(len(indices)))
-    _fill_transpose(indptr, indices, indptr_t[:-1].copy(), indices_t, permutation)
+    # Each thread pays for one counter per column: more threads than that is worth do not help.
+    threads = min(_thread_count(len(indices)), max(1, len(indices) // (num_columns + 1)))
+    indptr_t = np.zeros(num_columns + 1, np.int64)
+    if threads > 1:
+        cursors = np.zeros((threads, num_columns), np.int64)
+        bounds = _split_rows(indptr, threads)
+        _transpose_parallel(indptr, indices, bounds, cursors, indptr_t, indices_t, permutation)
+    else:
+        _count(indices, indptr_t)
+        np.cumsum(indptr_t, out=indptr_t)
+        _fill_transpose(indptr, indices, indptr_t[:-1].copy(), indices_t, permutation)
     return indptr_t, indices_t, permutation
 
 
@@ -74,14 +90,42 @@ def mirror_permutation(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray | 
 
     One linear pass (JPDC'21 algorithm 6): entries are met in row order, so the mirror images of row j's
     entries are met in exactly the order in which row j lists them, and one cursor per row suffices.
+    In parallel every thread takes a run of rows; by symmetry its cursors start where row j first lists a
+    column of that run, which a binary search in row j finds without counting anything.
     """
     permutation = np.empty(len(indices), index_dtype(len(indices)))
-    return permutation if _match_mirrors(indptr, indices, indptr[:-1].copy(), permutation) else None
+    threads = _thread_count(len(indices))
+    if threads > 1:
+        bounds = _split_rows(indptr, threads)
+        cursors = np.empty((threads, len(indptr) - 1), np.int64)
+        matched = _match_parallel(indptr, indices, bounds, cursors, permutation)
+    else:
+        matched = _match_mirrors(indptr, indices, indptr[:-1].copy(), permutation)
+    return permutation if matched else None
+
+
+def _thread_count(num_entries: int) -> int:
+    """Threads worth using: parallel kernels belong to the main thread, and starting them costs some µs."""
+    if num_entries < _MIN_PARALLEL_ENTRIES or threading.current_thread() is not threading.main_thread():
+        return 1
+    return numba.get_num_threads()
+
+
+def _split_rows(indptr: np.ndarray, parts: int) -> np.ndarray:
+    """Bounds of `parts` runs of rows with about equal numbers of entries."""
+    bounds = np.searchsorted(indptr, np.linspace(0, indptr[-1], parts + 1))
+    bounds[0], bounds[-1] = 0, len(indptr) - 1
+    return bounds
 
 
 def is_symmetric(indptr: np.ndarray, indices: np.ndarray) -> bool:
     """Whether every entry (i, j) has its mirror image (j, i). Needs sorted rows."""
-    return bool(_all_mirrored(indptr, indices, indptr[:-1].copy()))
+    return bool(_match_mirrors(indptr, indices, indptr[:-1].copy(), np.empty(0, np.int32)))
+
+
+def count_diagonal(indptr: np.ndarray, indices: np.ndarray) -> int:
+    """The number of entries (i, i)."""
+    return int(_count_diagonal(indptr, indices))
 
 
 def first_bad_row(indptr: np.ndarray, indices: np.ndarray) -> int:
@@ -216,27 +260,72 @@ def _fill_transpose(indptr, indices, cursor, indices_t, permutation):
 
 @kernel
 def _match_mirrors(indptr, indices, cursor, permutation):
+    """Whether all entries have a mirror image; its position is noted unless `permutation` is empty."""
     for r in range(len(indptr) - 1):
         for k in range(indptr[r], indptr[r + 1]):
             c = indices[k]
             p = cursor[c]
             if p >= indptr[c + 1] or indices[p] != r:
                 return False
-            permutation[k] = p
+            if len(permutation):
+                permutation[k] = p
             cursor[c] = p + 1
     return True
+
+
+@parallel_kernel
+def _transpose_parallel(indptr, indices, bounds, cursors, indptr_t, indices_t, permutation):
+    for t in prange(len(bounds) - 1):
+        counts = cursors[t]
+        for k in range(indptr[bounds[t]], indptr[bounds[t + 1]]):
+            counts[indices[k]] += 1
+    place = 0
+    for c in range(len(indptr_t) - 1):
+        for t in range(len(bounds) - 1):
+            count = cursors[t, c]
+            cursors[t, c] = place
+            place += count
+        indptr_t[c + 1] = place
+    for t in prange(len(bounds) - 1):
+        cursor = cursors[t]
+        for r in range(bounds[t], bounds[t + 1]):
+            for k in range(indptr[r], indptr[r + 1]):
+                c = indices[k]
+                p = cursor[c]
+                indices_t[p] = r
+                permutation[p] = k
+                cursor[c] = p + 1
+
+
+@parallel_kernel
+def _match_parallel(indptr, indices, bounds, cursors, permutation):
+    failed = 0
+    for t in prange(len(bounds) - 1):
+        cursor = cursors[t]
+        for c in range(len(indptr) - 1):
+            row = indices[indptr[c] : indptr[c + 1]]
+            cursor[c] = indptr[c] + np.searchsorted(row, bounds[t])
+        wrong = 0
+        for r in range(bounds[t], bounds[t + 1]):
+            for k in range(indptr[r], indptr[r + 1]):
+                c = indices[k]
+                p = cursor[c]
+                if p < indptr[c + 1] and indices[p] == r:
+                    permutation[k] = p
+                    cursor[c] = p + 1
+                else:
+                    wrong += 1
+        failed += wrong
+    return failed == 0
 
 
 @kernel
-def _all_mirrored(indptr, indices, cursor):
+def _count_diagonal(indptr, indices):
+    loops = 0
     for r in range(len(indptr) - 1):
         for k in range(indptr[r], indptr[r + 1]):
-            c = indices[k]
-            p = cursor[c]
-            if p >= indptr[c + 1] or indices[p] != r:
-                return False
-            cursor[c] = p + 1
-    return True
+            loops += indices[k] == r
+    return loops
 
 
 @kernel

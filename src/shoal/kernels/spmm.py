@@ -1,28 +1,39 @@
-"""Sparse × dense product with gradients: `spmm(adj, h)`."""
+"""Sparse × dense product with gradients: `spmm(adj, h)`.
+
+Two ways to share the work. "rows" splits the rows of the result by nonzeros. "features" is IPDPS'19 algorithm 6
+(JPDC'21 algorithm 7): the columns of h are split so that a part of all its rows fits a core's private cache,
+and the graph is not split at all. Both sum in the same order, so the results are equal bit for bit.
+"""
 
 from typing import Any
 
 import numpy as np
 import torch
-from numba import njit, prange
+from numba import prange
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
+from shoal.kernels.jit import kernel, next_chunk, parallel_kernel
+from shoal.kernels.plan import ProductTimer
+from shoal.kernels.rows import add_row
 
-_CHUNKS_PER_THREAD = 16
+_ROUNDS_OF_CHUNKS = 32
+_NO_SCALE = {dtype: torch.empty(0, dtype=dtype).numpy() for dtype in (torch.float32, torch.float64)}
 
 
-def spmm(adj: Adjacency, h: Tensor) -> Tensor:
+def spmm(adj: Adjacency, h: Tensor, variant: str = "auto", out_dtype: torch.dtype | None = None) -> Tensor:
     """`adj · h`, differentiable in h; the gradient is `adjᵀ · g` with the transpose kept by `adj`.
 
-    Shapes: adj (n, m), h (m, f) float32 or float64, result (n, f). Work: nnz · f multiply-adds.
+    Shapes: adj (n, m), h (m, f), result (n, f). Work: nnz · f multiply-adds; traffic: nnz · f values gathered.
+    h is float32, float64 or bfloat16; bfloat16 is summed in float32 and the result has `out_dtype`, by
+    default that of h. `variant` is "rows", "features" or "auto" (`shoal.kernels.plan` decides).
     On a device other than the CPU torch's own sparse product is used.
     """
     if h.dim() != 2 or h.shape[0] != adj.num_columns:
         raise ShoalError(f"h has shape {tuple(h.shape)}: expected ({adj.num_columns}, f) for {adj!r}")
-    product: Tensor = _Spmm.apply(h, adj)
+    product: Tensor = _Spmm.apply(h, adj, variant, out_dtype or h.dtype)
     return product
 
 
@@ -35,37 +46,96 @@ def spmm_reference(adj: Adjacency, h: Tensor) -> Tensor:
 
 class _Spmm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, h: Tensor, adj: Adjacency) -> Tensor:
-        ctx.adj = adj
-        return multiply(adj, h)
+    def forward(ctx: Any, h: Tensor, adj: Adjacency, variant: str, out_dtype: torch.dtype) -> Tensor:
+        ctx.adj, ctx.variant, ctx.dtype = adj, variant, h.dtype
+        return multiply(adj, h, variant=variant, out_dtype=out_dtype)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return multiply(ctx.adj.transpose(), grad), None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        product = multiply(ctx.adj.transpose(), grad, variant=ctx.variant, out_dtype=ctx.dtype)
+        return product, None, None, None
 
 
-def multiply(adj: Adjacency, h: Tensor) -> Tensor:
-    """`adj · h` without gradients."""
-    if h.device.type != "cpu" or h.dtype not in (torch.float32, torch.float64):
-        return adj.to_torch(h.dtype) @ h
-    h = h.contiguous()
-    out = torch.empty(adj.num_rows, h.shape[1], dtype=h.dtype)
-    if out.numel():
-        scalars = (_numpy(part, h.dtype) for part in (adj.values, adj.row_scale, adj.column_scale))
-        chunks = _CHUNKS_PER_THREAD * torch.get_num_threads()
-        _multiply_rows(
-            adj.indptr.numpy(), adj.indices.numpy(), *scalars, h.detach().numpy(), out.numpy(), chunks
+def multiply(
+    adj: Adjacency,
+    h: Tensor,
+    out: Tensor | None = None,
+    *,
+    accumulate: bool = False,
+    variant: str = "auto",
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """`out = adj · h`, or `out += adj · h` with `accumulate`, without gradients.
+
+    h and out may be column slices of wider matrices: only their rows must be contiguous. A given `out` saves
+    the first touch of fresh memory, which costs as much as a small product.
+    """
+    if out is None:
+        if accumulate:
+            raise ShoalError("accumulate needs the matrix to add to: give out=")
+        out = torch.empty(adj.num_rows, h.shape[1], dtype=out_dtype or h.dtype, device=h.device)
+    elif out.shape != (adj.num_rows, h.shape[1]) or out.stride(1) != 1:
+        raise ShoalError(
+            f"out has shape {tuple(out.shape)} and strides {out.stride()}: expected "
+            f"({adj.num_rows}, {h.shape[1]}) with contiguous rows"
         )
+    compute = torch.float64 if h.dtype == torch.float64 else torch.float32
+    if h.device.type != "cpu" or not _is_supported(h.dtype, out.dtype):
+        product = (adj.to_torch(h.dtype) @ h).to(out.dtype)
+        return out.add_(product) if accumulate else out.copy_(product)
+    if out.numel() == 0 or h.numel() == 0:
+        return out if accumulate else out.zero_()
+    h = h.detach() if h.stride(1) == 1 or h.shape[1] == 1 else h.detach().contiguous()
+    f = h.shape[1]
+    row_scale = _NO_SCALE[compute] if adj.row_scale is None else _numpy(adj.row_scale, compute)
+    operands = (
+        adj.indptr.numpy(),
+        adj.indices.numpy(),
+        _numpy(adj.values, compute),
+        row_scale,
+        _numpy(adj.column_scale, compute),
+        _flatten(h),
+        h.stride(0),
+        _flatten(out.detach()),
+        out.stride(0),
+        f,
+        _NO_SCALE[compute].dtype.type(1),
+        accumulate,
+    )
+    with ProductTimer(*adj.shape, adj.num_entries, f, h.element_size(), variant) as plan:
+        threads = plan.num_threads
+        if plan.variant == "features":
+            packed = torch.empty(threads, adj.num_columns * plan.part_width, dtype=h.dtype)
+            _multiply_features(*operands, _view(packed).numpy(), plan.part_width, threads)
+        else:
+            chunks = 1 if threads == 1 else _ROUNDS_OF_CHUNKS * threads
+            _multiply_rows(*operands, plan.prefetch, threads, chunks)
     return out
 
 
+def _is_supported(h: torch.dtype, out: torch.dtype) -> bool:
+    single = (torch.float32, torch.bfloat16)
+    return (h in single and out in single) or h == out == torch.float64
+
+
 def _numpy(part: Tensor | None, dtype: torch.dtype) -> np.ndarray | None:
-    return None if part is None else part.to(dtype).numpy()
+    return None if part is None else part.to(dtype).contiguous().numpy()
 
 
-@njit(cache=True, nogil=True)
-def _find_row(indptr, work):
+def _view(tensor: Tensor) -> Tensor:
+    """NumPy has no bfloat16: its bits stand in for it."""
+    return tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor
+
+
+def _flatten(matrix: Tensor) -> np.ndarray:
+    """The memory a matrix with contiguous rows spans, as one flat array: one kernel for every row stride."""
+    span = (matrix.shape[0] - 1) * matrix.stride(0) + matrix.shape[1]
+    return _view(matrix.as_strided((span,), (1,))).numpy()
+
+
+@kernel
+def find_row(indptr, work):
     """The first row at which entries + rows before it reach `work`: splits rows by nonzeros."""
     low, high = 0, len(indptr) - 1
     while low < high:
@@ -77,28 +147,56 @@ def _find_row(indptr, work):
     return low
 
 
-@njit(cache=True, nogil=True, parallel=True, fastmath=True)
-def _multiply_rows(indptr, indices, values, row_scale, column_scale, h, out, num_chunks):
-    """Rows are split by nonzeros; slices instead of index ranges let LLVM vectorise the inner loop."""
+# fmt: off
+@parallel_kernel
+def _multiply_rows(
+    indptr, indices, values, row_scale, column_scale, h, h_stride, out, out_stride, f, one, accumulate,
+    prefetch, num_threads, num_chunks,
+):
+    """Threads take chunks of rows with equal numbers of nonzeros until none is left."""
     n = len(indptr) - 1
     total = indptr[n] + n
-    for chunk in prange(num_chunks):
-        first = _find_row(indptr, chunk * total // num_chunks)
-        last = n if chunk == num_chunks - 1 else _find_row(indptr, (chunk + 1) * total // num_chunks)
-        for r in range(first, last):
-            o = out[r]
-            o[:] = 0
-            for k in range(indptr[r], indptr[r + 1]):
-                c = indices[k]
-                w = h.dtype.type(1)
-                if values is not None:
-                    w = values[k]
-                if column_scale is not None:
-                    w = w * column_scale[c]
-                row = h[c]
-                for j in range(len(o)):
-                    o[j] += w * row[j]
-            if row_scale is not None:
-                s = row_scale[r]
-                for j in range(len(o)):
-                    o[j] *= s
+    last = indptr[n] - 1
+    counter = np.zeros(1, np.int64)
+    for _ in prange(num_threads):
+        chunk = next_chunk(counter)
+        while chunk < num_chunks:
+            first = find_row(indptr, chunk * total // num_chunks)
+            stop = n if chunk == num_chunks - 1 else find_row(indptr, (chunk + 1) * total // num_chunks)
+            for r in range(first, stop):
+                scale = row_scale[r] if len(row_scale) else one
+                add_row(
+                    h, 0, h_stride, indices, indptr[r], indptr[r + 1], last, values, 0, 1, column_scale,
+                    out, r * out_stride, f, scale, accumulate, prefetch,
+                )
+            chunk = next_chunk(counter)
+
+
+@parallel_kernel
+def _multiply_features(
+    indptr, indices, values, row_scale, column_scale, h, h_stride, out, out_stride, f, one, accumulate,
+    packed, width, num_threads,
+):
+    """Each thread owns a run of adjacent parts, so that parts side by side are never worked on together.
+
+    A part is copied to memory of its own first: with the row stride of the whole h, a power of two, it would
+    map to a few sets of the cache and never fit.
+    """
+    n = len(indptr) - 1
+    m = packed.shape[1] // width
+    num_parts = (f + width - 1) // width
+    rounds = (num_parts + num_threads - 1) // num_threads
+    for thread in prange(num_threads):
+        mine = packed[thread]
+        for part in range(thread * rounds, min(num_parts, (thread + 1) * rounds)):
+            first = part * width
+            count = min(width, f - first)
+            for j in range(m):
+                mine[j * width : j * width + count] = h[j * h_stride + first : j * h_stride + first + count]
+            for r in range(n):
+                scale = row_scale[r] if len(row_scale) else one
+                add_row(
+                    mine, 0, width, indices, indptr[r], indptr[r + 1], 0, values, 0, 1, column_scale,
+                    out, r * out_stride + first, count, scale, accumulate, False,
+                )
+# fmt: on

@@ -19,6 +19,7 @@ from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.csr import add_diagonal
 from shoal.kernels.induce import SubgraphExtractor
+from shoal.kernels.spmm import multiply
 
 if TYPE_CHECKING:
     from shoal.sampling.normalize import Norms
@@ -137,6 +138,7 @@ class Batch:
         train_mask: which of the nodes the loss counts.
         node_norm: factor on every node's loss, or None.
         index: the batch's number.
+        fixed: whether the batch serves many steps, so that what depends on x alone is worth keeping.
     """
 
     def __init__(
@@ -147,12 +149,15 @@ class Batch:
         *,
         index: int = 0,
         node_norm: Tensor | None = None,
+        fixed: bool = False,
     ) -> None:
         self.graph = graph
         self.nodes = nodes
         self.blocks = blocks
         self.index = index
         self.node_norm = node_norm
+        self.fixed = fixed
+        self._aggregated: dict[str, Tensor] = {}
 
     @property
     def num_nodes(self) -> int:
@@ -193,7 +198,7 @@ class Batch:
 
     @cached_property
     def x(self) -> Tensor | Adjacency:
-        whole = self.num_nodes == self.graph.num_nodes
+        whole = self.num_nodes == self.graph.num_nodes and bool((np.diff(self.nodes) > 0).all())
         x = self.graph.x if whole else self.graph.take_features(self.nodes)
         if x is None:
             raise ShoalError(f"graph {self.graph.name!r} has no features: a model needs x")
@@ -205,6 +210,14 @@ class Batch:
             int(x.shape[1]),
             values=as_tensor(x.data),
         )
+
+    def aggregate_input(self, kind: str) -> Tensor | None:
+        """`A x` of the first layer if the batch is fixed and x dense: then it is computed only once."""
+        if not self.fixed or not isinstance(self.x, Tensor):
+            return None
+        if kind not in self._aggregated:
+            self._aggregated[kind] = multiply(self.block(0).adjacency(kind), self.x)
+        return self._aggregated[kind]
 
     @cached_property
     def y(self) -> Tensor:

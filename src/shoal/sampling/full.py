@@ -25,7 +25,7 @@ class FullSampler(Sampler):
         block = Block(
             as_tensor(graph.indptr), as_tensor(graph.indices), graph.num_nodes, symmetric=not graph.directed
         )
-        return Batch(graph, self.draw_nodes(0), (block,))
+        return Batch(graph, self.draw_nodes(0), (block,), fixed=True)
 
     def sample(self, k: int) -> Batch:
         return self._whole

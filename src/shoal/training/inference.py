@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from shoal.graph import Graph
-from shoal.models.convs import Conv, Input
-from shoal.models.gnn import GNN, Layer, take_rows
+from shoal.models.convs import Conv, Input, take_rows
+from shoal.models.gnn import GNN, Layer
 from shoal.sampling.base import Block
 from shoal.sampling.full import FullSampler
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
+from shoal.kernels.adam import FusedAdam
 from shoal.models.gnn import GNN
 from shoal.sampling.base import Batch, Sampler
 from shoal.sampling.full import FullSampler
@@ -61,7 +62,7 @@ class Trainer:
         self.model = model
         self.graph = graph
         self.sampler = sampler if sampler is not None else FullSampler(graph)
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay)
+        self.optimizer = FusedAdam(model.parameters(), lr=lr, weight_decay=weight_decay)
         self.clip = clip
         self.patience = patience
         self.eval_every = eval_every
@@ -100,7 +101,7 @@ class Trainer:
             records.append(record)
             if on_epoch is not None:
                 on_epoch(record)
-        self._restore_best()
+        self.restore_best()
         return records
 
     def evaluate(self, split: str = "test") -> dict[str, float]:
@@ -139,11 +140,17 @@ class Trainer:
         self.epoch, self.best_epoch = progress["epoch"], progress["best_epoch"]
         self.best_score = progress["best_score"]
 
+    def restore_best(self) -> None:
+        """Put back the weights of the best evaluation; fit does so at its end."""
+        if self._best_weights is not None:
+            self.model.load_state_dict(self._best_weights)
+
     def _train_epoch(self) -> Record:
         self.model.train()
         started, nodes, losses = time.perf_counter(), 0, []
-        for batch in self._batches():
-            loss = compute_loss(self.model(batch), batch)
+        first_step = self.epoch * self.sampler.num_batches
+        for step, batch in enumerate(self._batches(), first_step):
+            loss = compute_loss(self.model(batch, step), batch)
             self.optimizer.zero_grad()
             loss.backward()
             if self.clip is not None:
@@ -195,7 +202,3 @@ class Trainer:
 
     def _keep_best_weights(self) -> None:
         self._best_weights = {name: value.clone() for name, value in self.model.state_dict().items()}
-
-    def _restore_best(self) -> None:
-        if self._best_weights is not None:
-            self.model.load_state_dict(self._best_weights)

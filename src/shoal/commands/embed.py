@@ -1,0 +1,74 @@
+"""`shoal embed RUN` and `shoal predict RUN`: every node's vector or label from a trained run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from shoal.training.run import Run
+
+_RUN = click.argument("folder", metavar="RUN", type=click.Path(path_type=Path))
+_OUT = click.option(
+    "-o", "--out", required=True, type=click.Path(path_type=Path), help="File to write: .npy or .parquet."
+)
+
+
+@click.command()
+@_RUN
+@_OUT
+def embed(folder: Path, out: Path) -> None:
+    """Write every node's embedding, computed with the best weights of RUN.
+
+    \b
+    Example:
+      shoal embed runs/digits-sage-1 -o embeddings.npy
+    """
+    _write(folder, out, "embedding")
+
+
+@click.command()
+@_RUN
+@_OUT
+def predict(folder: Path, out: Path) -> None:
+    """Write every node's predicted label, computed with the best weights of RUN.
+
+    \b
+    Example:
+      shoal predict runs/digits-sage-1 -o labels.parquet
+    """
+    _write(folder, out, "label")
+
+
+def _write(folder: Path, out: Path, column: str) -> None:
+    from rich.progress import Progress
+
+    from shoal.commands.screen import open_console
+    from shoal.training.output import check_output, write_nodes
+    from shoal.training.run import Run
+
+    check_output(out)
+    run = Run.open(folder)
+    _check_trained(run)
+    run.trainer.restore_best()
+    console = open_console()
+    with Progress(console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("computing", total=None)
+
+        def show(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        values = run.trainer.embed(show) if column == "embedding" else run.trainer.predict(show)
+    write_nodes(out, column, values.numpy(), run.graph)
+    console.print(f"{out}: {len(values):,} nodes, {column} {tuple(values.shape)}")
+
+
+def _check_trained(run: Run) -> None:
+    from shoal.errors import ShoalError
+
+    if run.trainer.epoch == 0:
+        raise ShoalError(
+            f"{run.folder} has no checkpoint yet: train it first with `shoal train --resume {run.folder}`"
+        )

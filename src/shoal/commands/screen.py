@@ -1,0 +1,81 @@
+"""What commands show: tables that survive a pipe, and a Watcher with a download bar."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+
+WIDTH_IN_A_PIPE = 200  # a file or another program gets whole lines, whatever the terminal's width
+
+
+def open_console(*, stderr: bool = False) -> Console:
+    """A console for results (stdout) or for progress (stderr)."""
+    console = Console(stderr=stderr, highlight=False, soft_wrap=False)
+    if not console.is_terminal:
+        console.width = WIDTH_IN_A_PIPE
+    return console
+
+
+def plain_table(*columns: str, right: tuple[str, ...] = ()) -> Table:
+    """A table with one rule below its head; the columns in `right` hold numbers."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return table
+
+
+def format_bytes(size: float) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+class ScreenWatcher:
+    """Shows a fetch or an import on stderr: a bar with bytes, speed and time left, and a line for every step."""
+
+    def __init__(self) -> None:
+        self.console = open_console(stderr=True)
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self.tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> ScreenWatcher:
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.stop()
+
+    def on_bytes(self, file: str, done: int, total: int | None) -> None:
+        if file not in self.tasks:
+            self.tasks[file] = self.progress.add_task(file, total=total)
+            if not self.console.is_terminal:
+                size = format_bytes(total) if total is not None else "size unknown"
+                resumed = f", {format_bytes(done)} of it here already" if done else ""
+                self.on_step(f"fetching {file} ({size}{resumed})")
+        self.progress.update(self.tasks[file], completed=done, total=total)
+
+    def on_step(self, sentence: str) -> None:
+        self.console.print(sentence, style="dim", markup=False)

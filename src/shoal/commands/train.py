@@ -1,0 +1,149 @@
+"""`shoal train DATA`: trains a model and leaves a run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from shoal.config import RunConfig
+
+
+@click.command()
+@click.argument("data", required=False)
+@click.option("--method", help="sampled (subgraph mini-batches) or full (the whole graph every step).")
+@click.option("--sampler", help="How subgraphs are drawn: random-walk, full.")
+@click.option("--model", help="sage, gcn, or mlp (no edges: the baseline).")
+@click.option("--epochs", type=click.IntRange(min=1), help="Most epochs to train.")
+@click.option("--seed", type=int, help="Decides the initial weights and every batch.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Run folder to make  [default: runs/DATA-MODEL-N]"
+)
+@click.option("--resume", type=click.Path(path_type=Path), help="Run folder to continue.")
+@click.option("--recipe", type=click.Path(path_type=Path), help="YAML file with a run's configuration.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other setting; may be repeated."
+)
+def train(
+    data: str | None,
+    method: str | None,
+    sampler: str | None,
+    model: str | None,
+    epochs: int | None,
+    seed: int | None,
+    out: Path | None,
+    resume: Path | None,
+    recipe: Path | None,
+    settings: tuple[str, ...],
+) -> None:
+    """Train a graph neural network on DATA: a data set's name, a stored graph, or a graph file.
+
+    \b
+    Examples:
+      shoal train digits
+      shoal train my-graph/ --model gcn --epochs 100 --out runs/first
+      shoal train my-graph/ --set sampler.roots=2000 --set model.hidden=128 --set training.lr=0.003
+      shoal train --resume runs/first --epochs 200
+
+    \b
+    Settings for --set (and keys of a recipe), with their defaults:
+      model.hidden=256 model.num_layers=2 model.orders=1-0-1-0 model.norm=layer|batch|none
+      model.dropout=0.1 model.l2_normalize=false
+      sampler.roots=3000 sampler.depth=2
+      training.lr=0.01 training.weight_decay=0 training.clip=null training.patience=10
+      training.eval_every=1 training.setting=transductive|inductive training.threads=null
+      data.KEY=VALUE for a generator's or importer's own options
+    """
+    from shoal.errors import ShoalError
+
+    if resume is not None:
+        given = [
+            f"--{n}" for n, v in _named(data, method, sampler, model, seed, out, recipe) if v is not None
+        ]
+        if given or settings:
+            raise ShoalError(
+                f"--resume continues a run as it was configured: leave out {', '.join(given) or '--set'}"
+            )
+        _continue_run(resume, epochs)
+        return
+    config = _configure(data, method, sampler, model, epochs, seed, recipe, settings)
+    _start_run(config, out)
+
+
+def _named(*values: object) -> list[tuple[str, object]]:
+    return list(zip(("data", "method", "sampler", "model", "seed", "out", "recipe"), values))
+
+
+def _configure(
+    data: str | None,
+    method: str | None,
+    sampler: str | None,
+    model: str | None,
+    epochs: int | None,
+    seed: int | None,
+    recipe: Path | None,
+    settings: tuple[str, ...],
+) -> RunConfig:
+    """The recipe, overridden by options, overridden by --set."""
+    from shoal.config import RunConfig, apply_setting, read_config
+    from shoal.errors import ShoalError
+
+    config = read_config(recipe) if recipe is not None else RunConfig()
+    config.data = data or config.data
+    config.method = method or config.method
+    config.sampler.name = sampler or config.sampler.name
+    config.model.name = model or config.model.name
+    config.training.epochs = epochs or config.training.epochs
+    config.training.seed = config.training.seed if seed is None else seed
+    for setting in settings:
+        apply_setting(config, setting)
+    if not config.data:
+        raise ShoalError("no data given: name a data set (`shoal data list`), a stored graph or a graph file")
+    return config
+
+
+def _start_run(config: RunConfig, out: Path | None) -> None:
+    from shoal.training.run import Run
+
+    _train(Run.create(out if out is not None else _next_folder(config), config))
+
+
+def _continue_run(folder: Path, epochs: int | None) -> None:
+    from shoal.training.run import Run
+
+    _train(Run.open(folder, epochs=epochs))
+
+
+def _train(run) -> None:  # type: ignore[no-untyped-def]
+    from shoal.commands.screen import open_console
+    from shoal.training.progress import TrainingProgress
+
+    console = open_console()
+    graph, trainer, config = run.graph, run.trainer, run.config
+    console.print(
+        f"{graph.name}: {graph.num_nodes:,} nodes, {graph.num_entries:,} entries, "
+        f"{graph.num_features:,} features, {graph.num_classes} classes"
+    )
+    for notice in graph.notices:
+        console.print(f"[dim]note: {notice}[/dim]")
+    with TrainingProgress(console, config.training.epochs, trainer.metric, trainer.epoch) as progress:
+        scores = run.train(progress.show)
+    if scores["best_epoch"]:
+        console.print(
+            f"best validation {trainer.metric} {trainer.best_score:.4f} in epoch {scores['best_epoch']}"
+        )
+    for name, value in scores.items():
+        if name.startswith("test_"):
+            console.print(f"{name.replace('_', ' ', 1)} {value:.4f}")
+    console.print(f"run folder: {run.folder}")
+
+
+def _next_folder(config: RunConfig) -> Path:
+    """runs/DATA-MODEL-N with the first N that is free."""
+    stem = f"{Path(config.data).name.split('.')[0]}-{config.model.name}"
+    number = 1
+    while (folder := Path("runs") / f"{stem}-{number}").exists():
+        number += 1
+    return folder

@@ -1,0 +1,122 @@
+"""One .npz file with a CSR pattern, features, labels and split (arrays `indptr, indices, x, y, *_mask`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from shoal.datasets.importers.files import Progress, read_npz, silent
+from shoal.errors import ShoalError
+from shoal.graph import MASKS, Graph
+
+SPARSE = ("x_data", "x_indices", "x_indptr", "x_shape")
+KNOWN = {"indptr", "indices", "num_nodes", "directed", "x", *SPARSE, "y", "num_classes", *MASKS}
+EXPECTED = "a CSR pattern in indptr and indices"
+
+
+def matches(path: Path) -> bool:
+    return path.is_file() and path.suffix == ".npz"
+
+
+def read_npz_graph(
+    path: Path,
+    *,
+    directed: bool | None = None,
+    name: str | None = None,
+    progress: Progress = silent,
+    fold: int = 0,
+) -> Graph:
+    """Rows of a directed graph are sources, so it is transposed: the target of an arc aggregates from its source.
+
+    Where `train_masks` and its like hold several folds (rows of bits) but there is no `train_mask`, `fold`
+    chooses one.
+    """
+    progress(f"reading {path.name}")
+    arrays = read_npz(path, EXPECTED, required=("indptr", "indices"))
+    indptr, indices = arrays["indptr"], arrays["indices"]
+    n = len(indptr) - 1
+    _check_pattern(path, arrays)
+    fields: dict[str, Any] = {"x": _read_features(path, arrays)}
+    fields["y"] = arrays.get("y")
+    if fields["y"] is not None and fields["y"].ndim == 2 and fields["y"].dtype.kind not in "fiub":
+        raise ShoalError(f"{path}: y holds {fields['y'].dtype}: expected integers or a 0/1 matrix")
+    if "num_classes" in arrays:
+        fields["num_classes"] = int(arrays["num_classes"])
+    used = set(KNOWN)
+    for mask in MASKS:
+        fields[mask] = arrays.get(mask)
+        if fields[mask] is None and f"{mask}s" in arrays:
+            fields[mask] = _unpack_fold(path, f"{mask}s", arrays[f"{mask}s"], fold, n)
+            used.add(f"{mask}s")
+    notices = []
+    ignored = sorted(set(arrays) - used)
+    if ignored:
+        notices.append(f"ignored the arrays {', '.join(ignored)} of {path.name}")
+    said_directed = bool(arrays["directed"]) if "directed" in arrays else None
+    rows = np.repeat(np.arange(n, dtype=np.int32), np.diff(indptr))
+    if directed is None and said_directed:
+        directed = True
+    graph = Graph.from_edge_chunks(
+        [(rows, indices)], n, directed=directed, name=name or path.stem, notices=notices, **fields
+    )
+    if directed is None and said_directed is False and graph.directed:
+        raise ShoalError(
+            f"{path} says directed = False but some edges lack their reverse: store both directions, or give directed=False to add them"
+        )
+    return graph
+
+
+def _check_pattern(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    indptr, indices = arrays["indptr"], arrays["indices"]
+    for key, array in (("indptr", indptr), ("indices", indices)):
+        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+            raise ShoalError(
+                f"{path}: {key} is {array.dtype} of shape {array.shape}: expected a row of integers"
+            )
+    if len(indptr) < 2 or indptr[0] != 0 or int(indptr[-1]) != len(indices) or (np.diff(indptr) < 0).any():
+        raise ShoalError(
+            f"{path}: indptr is not a CSR row pointer: expected it to rise from 0 to {len(indices):,}, the length of indices"
+        )
+    if "num_nodes" in arrays and int(arrays["num_nodes"]) != len(indptr) - 1:
+        raise ShoalError(
+            f"{path}: num_nodes is {int(arrays['num_nodes']):,} but indptr has {len(indptr) - 1:,} rows: expected the same number"
+        )
+
+
+def _read_features(path: Path, arrays: dict[str, np.ndarray]) -> np.ndarray | sp.csr_array | None:
+    if "x" in arrays:
+        return arrays["x"]
+    given = [key for key in SPARSE if key in arrays]
+    if not given:
+        return None
+    if len(given) < len(SPARSE):
+        raise ShoalError(f"{path} holds {', '.join(given)}: sparse features need all of {', '.join(SPARSE)}")
+    parts = (arrays["x_data"].astype(np.float32), arrays["x_indices"], arrays["x_indptr"])
+    try:
+        x = sp.csr_array(parts, shape=tuple(int(size) for size in arrays["x_shape"]))
+        x.check_format(full_check=True)
+    except (ValueError, TypeError) as error:
+        raise ShoalError(f"{path}: x_data, x_indices and x_indptr are no CSR matrix ({error})") from None
+    return x
+
+
+def _unpack_fold(path: Path, key: str, packed: np.ndarray, fold: int, num_nodes: int) -> np.ndarray:
+    """Row `fold` of masks stored one fold per row, as bool or as bits packed by np.packbits."""
+    bits = packed if packed.dtype == np.bool_ else None
+    if packed.ndim != 2 or (bits is None and packed.dtype != np.uint8):
+        raise ShoalError(
+            f"{path}: {key} is {packed.dtype} of shape {packed.shape}: expected one row of bits per fold"
+        )
+    if not 0 <= fold < len(packed):
+        raise ShoalError(
+            f"{path}: {key} has {len(packed)} folds: fold {fold} is none of 0 to {len(packed) - 1}"
+        )
+    if packed.shape[1] != (num_nodes if bits is not None else (num_nodes + 7) // 8):
+        raise ShoalError(
+            f"{path}: {key} has {packed.shape[1]:,} columns, which does not fit {num_nodes:,} nodes"
+        )
+    row = packed[fold]
+    return row if bits is not None else np.unpackbits(row, count=num_nodes).astype(np.bool_)

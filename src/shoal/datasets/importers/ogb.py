@@ -1,0 +1,173 @@
+"""OGB node-property folders: raw/*.csv.gz (or the binary raw/data.npz) and split/<scheme>/*.csv.gz."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.datasets.importers.files import Progress, read_npz, silent
+from shoal.datasets.importers.number_csv import read_numbers, stream_numbers
+from shoal.datasets.importers.split import masks_from_lists
+from shoal.errors import ShoalError, unknown_name
+from shoal.graph import Graph
+
+SPLIT_FILES = {"train_mask": "train.csv.gz", "val_mask": "valid.csv.gz", "test_mask": "test.csv.gz"}
+# OGB's own loader adds the reverse of every edge to these.
+INVERSE_EDGES = ("ogbn_products", "ogbn_proteins")
+
+
+def matches(path: Path) -> bool:
+    raw = path / "raw"
+    return (raw / "edge.csv.gz").is_file() or (raw / "data.npz").is_file()
+
+
+def read_ogb(
+    path: Path,
+    *,
+    directed: bool | None = None,
+    name: str | None = None,
+    progress: Progress = silent,
+    split: str | None = None,
+) -> Graph:
+    """Edge (u, v) is the arc u → v: node v aggregates from u. A NaN label is -1, unlabelled.
+
+    `directed=False` adds reverse edges; without the option that is done for the datasets for which OGB does
+    it, by folder name. `split` names the scheme where the split folder holds several.
+    """
+    notices: list[str] = []
+    if directed is None and path.resolve().name.startswith(INVERSE_EDGES):
+        directed = False
+        notices.append("added the reverse of every edge, as OGB does for this dataset")
+    raw = path / "raw"
+    if (raw / "data.npz").is_file():
+        progress("reading raw/data.npz")
+        chunks, n, fields = _read_binary(raw, notices)
+    else:
+        chunks, n, fields = _read_text(raw, progress)
+    fields |= _read_split(path, split, n)
+    return Graph.from_edge_chunks(
+        chunks, n, directed=directed, name=name or path.resolve().name, notices=notices, **fields
+    )
+
+
+def _read_text(
+    raw: Path, progress: Progress
+) -> tuple[list[tuple[np.ndarray, np.ndarray]], int, dict[str, Any]]:
+    counts = read_numbers(raw / "num-node-list.csv.gz", np.int64, "the number of nodes", num_columns=1)
+    if len(counts) != 1:
+        raise ShoalError(
+            f"{raw / 'num-node-list.csv.gz'} counts {len(counts):,} graphs: expected one, Shoal reads node-property datasets"
+        )
+    n = int(counts[0, 0])
+    progress("reading raw/edge.csv.gz")
+    chunks = [
+        _check_range(raw / "edge.csv.gz", block, n)
+        for block in stream_numbers(raw / "edge.csv.gz", np.int64, "two node numbers a line", num_columns=2)
+    ]
+    fields: dict[str, Any] = {}
+    path = raw / "node-feat.csv.gz"
+    if path.is_file():
+        progress("reading raw/node-feat.csv.gz")
+        fields["x"] = _fill_features(path, n)
+    path = raw / "node-label.csv.gz"
+    if path.is_file():
+        progress("reading raw/node-label.csv.gz")
+        fields["y"] = _read_labels(
+            path, read_numbers(path, np.float64, "a label number a line", skip_empty=False)
+        )
+    return chunks, n, fields
+
+
+def _check_range(path: Path, block: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    if len(block) and (int(block.min()) < 0 or int(block.max()) >= num_nodes):
+        bad = int(block.min()) if int(block.min()) < 0 else int(block.max())
+        raise ShoalError(
+            f"{path} names node {bad}: the graph has {num_nodes:,} nodes, 0 to {num_nodes - 1:,}"
+        )
+    dtype = np.int32 if num_nodes <= np.iinfo(np.int32).max else np.int64
+    return block[:, 0].astype(dtype), block[:, 1].astype(dtype)
+
+
+def _fill_features(path: Path, num_nodes: int) -> np.ndarray:
+    x: np.ndarray | None = None
+    filled = 0
+    for block in stream_numbers(path, np.float32, "one row of features per node"):
+        if x is None:
+            x = np.empty((num_nodes, block.shape[1]), np.float32)
+        if filled + len(block) <= num_nodes:
+            x[filled : filled + len(block)] = block
+        filled += len(block)
+    if x is None or filled != num_nodes:
+        raise ShoalError(
+            f"{path} has {filled:,} rows but the graph has {num_nodes:,} nodes: give one feature row per node"
+        )
+    return x
+
+
+def _read_labels(path: Path, labels: np.ndarray) -> np.ndarray:
+    """One column: int64 with -1 for NaN. Several: a 0/1 matrix, one column per task."""
+    labels = labels.reshape(len(labels), -1)
+    if labels.shape[1] > 1:
+        wrong = ~((labels == 0) | (labels == 1)).all(axis=1)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise ShoalError(
+                f"{path}: row {row} holds a label other than 0 and 1: expected a 0/1 column per class"
+            )
+        return labels.astype(np.uint8)
+    y = np.where(np.isnan(labels[:, 0]), -1, labels[:, 0])
+    wrong = (y != np.floor(y)) | (y < -1)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ShoalError(f"{path}: row {row} holds label {y[row]}: expected a class number or nothing")
+    return y.astype(np.int64)
+
+
+def _read_binary(
+    raw: Path, notices: list[str]
+) -> tuple[list[tuple[np.ndarray, np.ndarray]], int, dict[str, Any]]:
+    path = raw / "data.npz"
+    arrays = read_npz(path, "OGB's edge_index and node_feat", required=("edge_index",))
+    edge_index = arrays["edge_index"]
+    if edge_index.ndim != 2 or edge_index.shape[0] != 2 or edge_index.dtype.kind not in "iu":
+        raise ShoalError(
+            f"{path}: edge_index is {edge_index.dtype} of shape {edge_index.shape}: expected integers (2, num_edges)"
+        )
+    fields: dict[str, Any] = {}
+    if arrays.get("node_feat") is not None and arrays["node_feat"].ndim == 2:
+        fields["x"] = arrays["node_feat"]
+    label_path = raw / "node-label.npz"
+    if label_path.is_file():
+        labels = read_npz(label_path, "an array node_label", required=("node_label",))["node_label"]
+        fields["y"] = _read_labels(label_path, labels.astype(np.float64))
+    if "num_nodes_list" in arrays:
+        n = int(np.ravel(arrays["num_nodes_list"])[0])
+    elif fields:
+        n = len(next(iter(fields.values())))
+    else:
+        n = int(edge_index.max(initial=-1)) + 1
+    ignored = sorted(set(arrays) - {"edge_index", "node_feat", "num_nodes_list", "num_edges_list"})
+    if ignored:
+        notices.append(f"ignored the arrays {', '.join(ignored)} of {path.name}")
+    return [(edge_index[0], edge_index[1])], n, fields
+
+
+def _read_split(path: Path, scheme: str | None, num_nodes: int) -> dict[str, np.ndarray]:
+    folder = path / "split"
+    schemes = sorted(child.name for child in folder.iterdir() if child.is_dir()) if folder.is_dir() else []
+    if scheme is not None and scheme not in schemes:
+        raise unknown_name(f"split of {path.name}", scheme, schemes)
+    if not schemes:
+        return {}
+    if scheme is None and len(schemes) > 1:
+        raise ShoalError(
+            f"{folder} holds {len(schemes)} schemes ({', '.join(schemes)}): choose one with split="
+        )
+    files = {mask: folder / (scheme or schemes[0]) / file for mask, file in SPLIT_FILES.items()}
+    lists = {
+        mask: read_numbers(file, np.int64, "one node number a line", num_columns=1)[:, 0]
+        for mask, file in files.items()
+    }
+    return masks_from_lists(lists, num_nodes, {mask: str(file) for mask, file in files.items()})

@@ -1,0 +1,141 @@
+"""Streaming record batches out of CSV and Parquet files, so that a table is never held whole."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import csv as arrow_csv
+
+from shoal.datasets.importers.files import open_text, reading
+from shoal.errors import ShoalError
+
+CSV_ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+PARQUET_ENDINGS = (".parquet", ".pq")
+BLOCK_BYTES = 1 << 24
+ROWS_AT_ONCE = 1 << 20
+EXPECTED = "a CSV or Parquet table"
+
+
+class TableFile:
+    """A CSV or Parquet file read column by column. Cells of a CSV file arrive as strings, null where empty.
+
+    `header=False` numbers the columns of a CSV file that has no line of names.
+    """
+
+    def __init__(self, path: Path, *, header: bool = True) -> None:
+        self.path = path
+        self.is_csv = path.name.endswith(CSV_ENDINGS)
+        self.header = header
+        if not self.is_csv and not path.name.endswith(PARQUET_ENDINGS):
+            raise ShoalError(f"{path} is no table: expected {', '.join(CSV_ENDINGS + PARQUET_ENDINGS)}")
+        self.delimiter = "\t" if ".tsv" in path.suffixes else ","
+        self.num_rows: int | None = None
+        with reading(path, EXPECTED):
+            if self.is_csv:
+                first = self._first_cells()
+                self.names = first if header else [str(i) for i in range(len(first))]
+                self.types = dict.fromkeys(self.names, pa.string())
+            else:
+                with pq.ParquetFile(path) as file:
+                    self.names = list(file.schema_arrow.names)
+                    self.types = {field.name: field.type for field in file.schema_arrow}
+                    self.num_rows = file.metadata.num_rows
+        repeated = next((name for i, name in enumerate(self.names) if name in self.names[:i]), None)
+        if repeated is not None:
+            raise ShoalError(f"{path} has two columns {repeated!r}: expected distinct names")
+
+    def require(self, column: str) -> str:
+        if column not in self.names:
+            raise ShoalError(f"{self.path} has no column {column!r}: it has {', '.join(self.names)}")
+        return column
+
+    def batches(self, columns: list[str], rows: int = ROWS_AT_ONCE) -> Iterator[pa.RecordBatch]:
+        """The `columns`, about `rows` rows at a time."""
+        with reading(self.path, EXPECTED):
+            if self.is_csv:
+                yield from self._csv_batches(columns)
+                return
+            with pq.ParquetFile(self.path, pre_buffer=False, buffer_size=BLOCK_BYTES) as file:
+                yield from file.iter_batches(rows, columns=columns, use_threads=False)
+
+    def _csv_batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        stream = pa.input_stream(str(self.path), compression="gzip" if self.path.suffix == ".gz" else None)
+        try:
+            for batch in arrow_csv.open_csv(
+                stream,
+                arrow_csv.ReadOptions(block_size=BLOCK_BYTES, column_names=self.names, skip_rows=self.header),
+                arrow_csv.ParseOptions(delimiter=self.delimiter),
+                arrow_csv.ConvertOptions(
+                    column_types={name: pa.string() for name in columns},
+                    include_columns=columns,
+                    null_values=[""],
+                    strings_can_be_null=True,
+                ),
+            ):
+                trimmed = [pc.ascii_trim_whitespace(column) for column in batch.columns]
+                yield pa.RecordBatch.from_arrays(trimmed, names=columns)
+        except pa.ArrowInvalid as error:
+            if "Empty CSV" in str(error):  # a header and no rows
+                return
+            ragged = self._find_ragged_line()
+            if ragged is None:
+                raise
+            raise ragged from None
+
+    def _first_cells(self) -> list[str]:
+        with open_text(self.path) as file:
+            cells = next(csv.reader(file, delimiter=self.delimiter), [])
+        return [cell.strip().removeprefix("\ufeff") for cell in cells]
+
+    def _find_ragged_line(self) -> ShoalError | None:
+        with open_text(self.path) as file:
+            reader = csv.reader(file, delimiter=self.delimiter)
+            for cells in reader:
+                if cells and len(cells) != len(self.names):
+                    return ShoalError(
+                        f"{self.path}: line {reader.line_num} has {len(cells)} columns: expected {len(self.names)} ({', '.join(self.names)})"
+                    )
+        return None
+
+
+def plain(column: pa.Array) -> pa.Array:
+    """A column without dictionary encoding, its strings as large strings."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if (
+        pa.types.is_string(column.type)
+        or pa.types.is_large_string(column.type)
+        or pa.types.is_string_view(column.type)
+    ):
+        return column.cast(pa.large_string())
+    return column
+
+
+def is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def first_null(column: pa.Array) -> int:
+    """The first row that is null or NaN, or -1."""
+    return int(pc.index(pc.is_null(column, nan_is_null=True), True).as_py())
+
+
+def to_integers(text: pa.Array) -> pa.Array | None:
+    """Strings as int64 if every one spells an integer in the only usual way (no `007`), else None."""
+    try:
+        numbers = text.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
+    same = pc.equal(numbers.cast(text.type), text)
+    return numbers if pc.all(same).as_py() is not False else None

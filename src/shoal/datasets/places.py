@@ -1,0 +1,85 @@
+"""Where graphs and downloads live on this machine, and where registered files are fetched from."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from shoal.errors import ShoalError
+
+META = "meta.json"  # what makes a folder a stored graph; repeated here so that a look-up needs no NumPy
+
+
+def data_home() -> Path:
+    """`$SHOAL_HOME`, else `$XDG_CACHE_HOME/shoal`, else `~/.cache/shoal`."""
+    if home := os.environ.get("SHOAL_HOME"):
+        return Path(home).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache).expanduser() if cache else Path.home() / ".cache") / "shoal"
+
+
+def graph_folder(name: str) -> Path:
+    """Where `shoal data get NAME` stores the graph."""
+    return data_home() / "graphs" / name
+
+
+def download_folder(name: str) -> Path:
+    """Where the publisher's files of a dataset are kept while they are fetched and read."""
+    return data_home() / "downloads" / name
+
+
+def find_graph(name: str) -> Path | None:
+    """The graph called `name` on this machine: in `$SHOAL_DATA` (a stored graph, or NAME.npz), then in the home."""
+    if not is_plain_name(name):
+        return None
+    candidates = [graph_folder(name)]
+    if shared := _shared_folder():
+        candidates = [shared / name, shared / f"{name}.npz", *candidates]
+    for path in candidates:
+        if is_stored(path) or (path.suffix == ".npz" and path.is_file()):
+            return path
+    return None
+
+
+def local_names() -> list[str]:
+    """Every name that `find_graph` finds."""
+    names = set()
+    shared = _shared_folder()
+    for folder in (shared, data_home() / "graphs"):
+        if folder is not None and folder.is_dir():
+            for path in folder.iterdir():
+                name = path.stem if path.suffix == ".npz" else path.name
+                if not name.startswith(".") and find_graph(name) is not None:
+                    names.add(name)
+    return sorted(names)
+
+
+def is_stored(folder: Path) -> bool:
+    """Whether `folder` is a stored graph; `shoal.store.is_stored_graph` without its imports."""
+    return (folder / META).is_file()
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether `name` is a name and not a path."""
+    return bool(name) and not name.startswith(".") and Path(name).name == name and "\\" not in name
+
+
+def resolve_address(url: str) -> str:
+    """`url`, with scheme and host replaced by `$SHOAL_MIRROR` where that is set.
+
+    The mirror serves the same paths: `SHOAL_MIRROR=http://mirror.local/graphs` turns
+    `https://snap.stanford.edu/ogb/x.zip` into `http://mirror.local/graphs/ogb/x.zip`.
+    """
+    mirror = os.environ.get("SHOAL_MIRROR")
+    if not mirror:
+        return url
+    base, original = urlsplit(mirror), urlsplit(url)
+    if base.scheme not in ("http", "https") or not base.netloc:
+        raise ShoalError(f"SHOAL_MIRROR is {mirror!r}: expected an address such as http://mirror.local")
+    return urlunsplit((base.scheme, base.netloc, base.path.rstrip("/") + original.path, original.query, ""))
+
+
+def _shared_folder() -> Path | None:
+    folder = os.environ.get("SHOAL_DATA")
+    return Path(folder).expanduser() if folder else None

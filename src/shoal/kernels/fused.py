@@ -1,0 +1,194 @@
+"""Bias, ReLU and dropout in one pass, with a mask that is a pure function of (seed, step, layer, node, column)."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit, prange
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from shoal.errors import ShoalError
+from shoal.kernels.jit import next_chunk, parallel_kernel
+
+_ROWS_PER_CHUNK = 64
+_MASK64 = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_MIX_A, _MIX_B = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_COLUMN, _FIRST, _SECOND = 0x9E3779B1, 0x85EBCA6B, 0xC2B2AE35
+
+
+def mix_key(seed: int, step: int, layer: int) -> int:
+    """One 64-bit key for the masks of a layer in a step; different for any two (seed, step, layer)."""
+    key = 0
+    for part in (seed, step, layer):
+        key = _mix64((key ^ part) + _GOLDEN & _MASK64)
+    return key
+
+
+def bias_relu_dropout(
+    h: Tensor,
+    bias: Tensor | None,
+    rate: float,
+    key: int,
+    n_id: Tensor | None = None,
+    *,
+    inplace: bool = False,
+) -> Tensor:
+    """`out[i, j] = max(h[i, j] + bias[j], 0) · keep(key, n_id[i], j) / (1 − rate)`.
+
+    `keep` is 1 with probability 1 − rate, drawn from a hash of the key (`mix_key`), the global node id and
+    the column: the same whatever the threads, the batch's order and the ranks. `n_id` defaults to 0…n-1.
+    The trick: backward needs no mask, because `out > 0` says both that ReLU was active and that the element
+    was kept. `inplace` overwrites h, when nothing else needs it (the output of a matrix product).
+
+    Shapes: h (n, f) float32 or float64, bias (f,), n_id (n,) int64. Traffic: h read once, out written once.
+    """
+    if not 0 <= rate < 1:
+        raise ShoalError(f"dropout rate {rate}: expected 0 ≤ rate < 1")
+    if n_id is not None and n_id.shape != h.shape[:1]:
+        raise ShoalError(f"n_id has shape {tuple(n_id.shape)}: expected ({h.shape[0]},), one id per row of h")
+    if h.device.type != "cpu" or h.dtype not in (torch.float32, torch.float64):
+        return bias_relu_dropout_reference(h, bias, rate, key, n_id)
+    return _BiasReluDropout.apply(h, bias, rate, key, n_id, inplace)
+
+
+def bias_relu_dropout_reference(
+    h: Tensor, bias: Tensor | None, rate: float, key: int, n_id: Tensor | None = None
+) -> Tensor:
+    """The same in plain torch, on any device."""
+    n_id = torch.arange(h.shape[0], device=h.device) if n_id is None else n_id
+    active = torch.relu(h if bias is None else h + bias)
+    return active * keep_mask_reference(key, n_id, h.shape[1], rate) / (1 - rate)
+
+
+def keep_mask_reference(key: int, n_id: Tensor, f: int, rate: float) -> Tensor:
+    """The mask of `bias_relu_dropout`, (n, f) booleans, by torch's integer arithmetic."""
+    row = n_id.long() * _signed(_GOLDEN) + _signed(key)
+    for shift, factor in ((30, _MIX_A), (27, _MIX_B)):
+        row = (row ^ _shift_right(row, shift, 64)) * _signed(factor)
+    row = row ^ _shift_right(row, 31, 64)
+    low, high = row & 0xFFFFFFFF, _shift_right(row, 32, 64)
+    x = (torch.arange(f, device=n_id.device) * _COLUMN + low[:, None]) & 0xFFFFFFFF
+    x = ((x ^ (x >> 16)) * _FIRST & 0xFFFFFFFF) ^ high[:, None]
+    x = (x ^ (x >> 15)) * _SECOND & 0xFFFFFFFF
+    return (x ^ (x >> 16)) >= _threshold(rate)
+
+
+class _BiasReluDropout(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, h: Tensor, bias: Tensor | None, rate: float, key: int, n_id: Tensor | None, inplace: bool
+    ) -> Tensor:
+        if not h.is_contiguous():
+            h, inplace = h.contiguous(), False
+        out = h if inplace else torch.empty_like(h)
+        if inplace:
+            ctx.mark_dirty(h)
+        one = h.numpy().dtype.type
+        shift = torch.zeros(h.shape[1], dtype=h.dtype) if bias is None else bias.detach().contiguous()
+        ids = np.empty(0, np.int64) if n_id is None else n_id.long().contiguous().numpy()
+        _forward(
+            h.detach().numpy(),
+            shift.numpy(),
+            one(1 / (1 - rate)),
+            np.uint32(_threshold(rate)),
+            np.uint64(key & _MASK64),
+            ids,
+            out.detach().numpy(),
+            torch.get_num_threads(),
+        )
+        ctx.save_for_backward(out)
+        ctx.scale, ctx.has_bias = one(1 / (1 - rate)), bias is not None
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (out,) = ctx.saved_tensors
+        grad_h = torch.empty_like(out)
+        num_chunks = -(-out.shape[0] // _ROWS_PER_CHUNK)
+        sums = torch.zeros(num_chunks, out.shape[1], dtype=out.dtype)
+        _backward(
+            out.numpy(),
+            grad.contiguous().numpy(),
+            ctx.scale,
+            grad_h.numpy(),
+            sums.numpy(),
+            torch.get_num_threads(),
+        )
+        return grad_h, sums.sum(0) if ctx.has_bias else None, None, None, None, None
+
+
+def _threshold(rate: float) -> int:
+    return min(round(rate * 2**32), 2**32 - 1)
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _shift_right(x: Tensor, shift: int, bits: int) -> Tensor:
+    return (x >> shift) & ((1 << (bits - shift)) - 1)
+
+
+def _mix64(x: int) -> int:
+    x = (x ^ x >> 30) * _MIX_A & _MASK64
+    x = (x ^ x >> 27) * _MIX_B & _MASK64
+    return x ^ x >> 31
+
+
+_GOLDEN_64, _MIX_A_64, _MIX_B_64 = np.uint64(_GOLDEN), np.uint64(_MIX_A), np.uint64(_MIX_B)
+_COLUMN_32, _FIRST_32, _SECOND_32 = np.uint32(_COLUMN), np.uint32(_FIRST), np.uint32(_SECOND)
+_15, _16 = np.uint32(15), np.uint32(16)
+
+
+@njit(cache=True, nogil=True)
+def _forward_row(h, shift, scale, threshold, low, high, out):
+    """One 32-bit hash per element: two multiplications, so that LLVM vectorises the loop."""
+    zero = h.dtype.type(0)
+    for j in range(len(h)):
+        x = np.uint32(np.uint32(np.uint32(j) * _COLUMN_32) + low)
+        x = np.uint32(np.uint32(np.uint32(x ^ np.uint32(x >> _16)) * _FIRST_32) ^ high)
+        x = np.uint32(np.uint32(x ^ np.uint32(x >> _15)) * _SECOND_32)
+        x = np.uint32(x ^ np.uint32(x >> _16))
+        value = h[j] + shift[j]
+        value = value if value > zero else zero
+        out[j] = value * scale if x >= threshold else zero
+
+
+@parallel_kernel
+def _forward(h, shift, scale, threshold, key, n_id, out, num_threads):
+    n = len(h)
+    num_chunks = (n + _ROWS_PER_CHUNK - 1) // _ROWS_PER_CHUNK
+    counter = np.zeros(1, np.int64)
+    for _ in prange(num_threads):
+        chunk = next_chunk(counter)
+        while chunk < num_chunks:
+            for i in range(chunk * _ROWS_PER_CHUNK, min(n, (chunk + 1) * _ROWS_PER_CHUNK)):
+                row = np.uint64(n_id[i] if len(n_id) else i) * _GOLDEN_64 + key
+                row = (row ^ (row >> np.uint64(30))) * _MIX_A_64
+                row = (row ^ (row >> np.uint64(27))) * _MIX_B_64
+                row = row ^ (row >> np.uint64(31))
+                low, high = np.uint32(row & np.uint64(0xFFFFFFFF)), np.uint32(row >> np.uint64(32))
+                _forward_row(h[i], shift, scale, threshold, low, high, out[i])
+            chunk = next_chunk(counter)
+
+
+@parallel_kernel
+def _backward(out, grad, scale, grad_h, sums, num_threads):
+    """Bias sums are kept per chunk of rows: the same to the bit whatever the number of threads."""
+    n = len(out)
+    counter = np.zeros(1, np.int64)
+    zero = out.dtype.type(0)
+    for _ in prange(num_threads):
+        chunk = next_chunk(counter)
+        while chunk < len(sums):
+            total = sums[chunk]
+            for i in range(chunk * _ROWS_PER_CHUNK, min(n, (chunk + 1) * _ROWS_PER_CHUNK)):
+                o, g, target = out[i], grad[i], grad_h[i]
+                for j in range(len(o)):
+                    value = g[j] * scale if o[j] > zero else zero
+                    target[j] = value
+                    total[j] += value
+            chunk = next_chunk(counter)

@@ -1,0 +1,39 @@
+"""Names: one text per node in two flat arrays, so that millions of ids are memory-mapped like everything else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Names:
+    """A read-only sequence of texts: text i is the UTF-8 in `text[offsets[i]:offsets[i + 1]]`."""
+
+    def __init__(self, offsets: np.ndarray, text: np.ndarray) -> None:
+        self.offsets = offsets
+        self.text = text
+
+    @classmethod
+    def from_arrow(cls, array: pa.LargeStringArray) -> Names:
+        """From an Arrow array of large strings without nulls."""
+        _, offsets, text = array.buffers()
+        ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+        content = np.frombuffer(text, np.uint8) if text is not None else np.empty(0, np.uint8)
+        return cls(ends - ends[0], content[ends[0] : ends[-1]])
+
+    def to_arrow(self) -> pa.LargeStringArray:
+        import pyarrow as pa
+
+        return pa.LargeStringArray.from_buffers(
+            len(self), pa.py_buffer(self.offsets), pa.py_buffer(self.text)
+        )
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: int) -> str:
+        return bytes(self.text[self.offsets[i] : self.offsets[i + 1]]).decode()

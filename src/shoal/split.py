@@ -1,0 +1,24 @@
+"""Random splits of nodes into training, validation and test sets."""
+
+import numpy as np
+
+from shoal.errors import ShoalError
+from shoal.validation import MASKS
+
+
+def draw_split(
+    nodes: np.ndarray, num_nodes: int, train: float = 0.6, val: float = 0.2, seed: int = 0
+) -> dict[str, np.ndarray]:
+    """Masks of a random split of `nodes`, a subset of 0 … num_nodes-1; what train and val leave is test."""
+    if not (train > 0 and val >= 0 and train + val <= 1):
+        raise ShoalError(
+            f"a split of {train} / {val} is impossible: fractions must be positive and sum to at most 1"
+        )
+    order = np.random.default_rng(seed).permutation(nodes)
+    ends = np.cumsum([round(train * len(order)), round(val * len(order))])
+    masks = {}
+    for name, chosen in zip(MASKS, np.split(order, ends)):
+        mask = np.zeros(num_nodes, np.bool_)
+        mask[chosen] = True
+        masks[name] = mask
+    return masks

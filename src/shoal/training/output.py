@@ -1,0 +1,73 @@
+"""Per-node results as .npy or .parquet files, written in one rename."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import numpy as np
+
+from shoal.errors import ShoalError
+from shoal.graph import Graph
+from shoal.names import Names
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SUFFIXES = (".npy", ".parquet")
+
+
+def check_output(path: Path) -> None:
+    """Refuse a result file that could not be written, before any work starts."""
+    if path.suffix not in SUFFIXES:
+        raise ShoalError(f"{path}: expected a name that ends in {' or '.join(SUFFIXES)}")
+    if not path.parent.is_dir():
+        raise ShoalError(f"{path.parent} does not exist: make the folder first")
+
+
+def write_nodes(path: Path, column: str, values: np.ndarray, graph: Graph) -> None:
+    """Write one row per node: the array itself as .npy, or a table as .parquet.
+
+    The table has the node's number and, where the graph came with them, its id and the names of its classes.
+    """
+    handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            if path.suffix == ".npy":
+                np.save(file, values, allow_pickle=False)
+            else:
+                _write_table(file, column, values, graph)
+        os.chmod(scratch, 0o644)
+        os.replace(scratch, path)
+    except BaseException:
+        Path(scratch).unlink(missing_ok=True)
+        raise
+
+
+def _write_table(file: BinaryIO, column: str, values: np.ndarray, graph: Graph) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = {"node": pa.array(np.arange(len(values)))}
+    if graph.node_ids is not None:
+        ids = graph.node_ids
+        table["id"] = ids.to_arrow() if isinstance(ids, Names) else pa.array(ids)
+    flat = pa.array(values.reshape(-1))
+    table[column] = flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+    if column == "label" and graph.class_names is not None:
+        table["name"] = _name_classes(values, graph.class_names)
+    pq.write_table(pa.table(table), file)
+
+
+def _name_classes(labels: np.ndarray, names: tuple[str, ...]) -> pa.Array:
+    """The name of each node's class, or the list of names of its classes."""
+    import pyarrow as pa
+
+    known = pa.array(names)
+    if labels.ndim == 1:
+        return known.take(pa.array(labels))
+    rows, classes = np.nonzero(labels)
+    ends = np.searchsorted(rows, np.arange(len(labels) + 1))
+    return pa.LargeListArray.from_arrays(pa.array(ends, pa.int64()), known.take(pa.array(classes)))

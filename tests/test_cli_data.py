@@ -1,0 +1,164 @@
+"""`shoal data …` as a user types it: a real server, exit codes and sentences; its own process where that matters."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from command_line import Run
+from shoal.graph import Graph
+from shoal.store import save_graph
+
+
+def make_graph() -> Graph:
+    """Seven nodes: a path 0-1-2-3 with a self loop at 0, and three isolated nodes."""
+    x = np.zeros((7, 4), np.float32)
+    x[:, 0] = 1
+    return Graph.from_edge_index(
+        np.array([[0, 0, 1, 2], [0, 1, 2, 3]]),
+        7,
+        directed=False,
+        x=x,
+        y=np.array([0, 1, 0, 1, 0, -1, -1]),
+        train_mask=np.arange(7) < 2,
+        val_mask=np.arange(7) == 2,
+        test_mask=np.arange(7) == 3,
+        name="tiny",
+    )
+
+
+def test_help_is_fast_and_imports_nothing_heavy(environment: dict[str, str]) -> None:
+    program = (
+        "import sys\nfrom shoal.cli import shoal\n"
+        "for args in (['--help'], ['data', '--help'], ['data', 'get', '--help']):\n"
+        "    try: shoal.main(args, standalone_mode=False)\n    except SystemExit: pass\n"
+        "print('heavy:', [m for m in ('torch', 'numba', 'numpy', 'scipy', 'rich') if m in sys.modules])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=30
+    )
+    assert run.stdout.strip().endswith("heavy: []"), run.stderr
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "shoal", "--help"], env=environment, capture_output=True, check=True
+        )
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 0.5
+
+
+@pytest.mark.parametrize("command", ["list", "info", "import", "get", "verify"])
+def test_every_command_explains_itself_with_an_example(command: str) -> None:
+    from click.testing import CliRunner
+
+    from shoal.cli import shoal as group
+
+    said = CliRunner().invoke(group, ["data", command, "--help"])
+    assert said.exit_code == 0
+    assert f"Example:\n    shoal data {command}" in said.output
+
+
+def test_list_says_where_every_graph_is(shoal: Callable[..., Run], tmp_path: Path) -> None:
+    save_graph(make_graph(), tmp_path / "home" / "graphs" / "cora")
+    save_graph(make_graph(), tmp_path / "data" / "tiny")
+    lines = shoal("data", "list", SHOAL_DATA=str(tmp_path / "data")).stdout.splitlines()
+    rows = {line.split()[0]: line for line in lines}
+    for name, where in {
+        "digits": "embedded",
+        "cora": "here",
+        "tiny": "here",
+        "yelp": "fetchable",
+        "ppi": "by hand",
+    }.items():
+        assert f" {where} " in rows[name]
+    assert "111,059,956  1,615,685,872" in rows["ogbn-papers100M"]
+
+
+def test_info_describes_a_stored_graph(shoal: Callable[..., Run], tmp_path: Path) -> None:
+    save_graph(make_graph(), tmp_path / "tiny")
+    said = " ".join(shoal("data", "info", "tiny").stdout.split())
+    assert "nodes 7 edges 4 undirected degree mean 1, min 0, median 1, 90 % 2, 99 % 2, max 2" in said
+    assert "isolated nodes 3 self loops 1" in said
+    assert "features 4 dense float32, 25.0% nonzero" in said
+    assert "labels one a node, 2 classes, the largest holds 60%; 2 nodes unlabelled" in said
+    assert "split train 2 / val 1 / test 1" in said
+
+
+def test_info_of_a_graph_not_here_tells_what_its_publisher_says(shoal: Callable[..., Run]) -> None:
+    said = shoal("data", "info", "ogbn-arxiv").stdout
+    assert "not here yet; shoal data get ogbn-arxiv" in said
+    assert "accuracy 0.7174" in said
+    assert "ODC-BY" in said
+
+
+def test_verify_tells_a_sound_graph_from_a_changed_one(shoal: Callable[..., Run], tmp_path: Path) -> None:
+    save_graph(make_graph(), tmp_path / "tiny")
+    assert shoal("data", "verify", "tiny").stdout == "tiny is sound\n"
+    content = bytearray((tmp_path / "tiny" / "y.npy").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "tiny" / "y.npy").write_bytes(content)
+    assert "y.npy has changed since it was written" in shoal("data", "verify", "tiny").refusal()
+    assert "nowhere does not exist" in shoal("data", "verify", "nowhere").refusal()
+
+
+def test_mistyped_commands_are_refused_in_one_sentence(shoal: Callable[..., Run], tmp_path: Path) -> None:
+    assert "did you mean 'data'?" in shoal("dat").refusal()
+    assert "'--overwrite'" in shoal("data", "get", "cora", "--overwrit").refusal()
+    assert "did you mean 'ogbn-arxiv'?" in shoal("data", "get", "ogbn-arxv").refusal()
+    assert "'-o' / '--out'" in shoal("data", "import", "x").refusal()
+    (tmp_path / "x.mtx").write_text("")
+    assert "expected KEY=VALUE" in shoal("data", "import", "x.mtx", "-o", "d", "--option", "header").refusal()
+    assert "nothing.csv does not exist" in shoal("data", "import", "nothing.csv", "-o", "d").refusal()
+    assert not (tmp_path / "d").exists()
+
+
+def test_import_never_replaces_what_is_no_graph(shoal: Callable[..., Run], tmp_path: Path) -> None:
+    (tmp_path / "x.mtx").write_text("")
+    (tmp_path / "precious").mkdir()
+    assert "add --overwrite" in shoal("data", "import", "x.mtx", "-o", "precious").refusal()
+    assert (
+        "refusing to overwrite" in shoal("data", "import", "x.mtx", "-o", "precious", "--overwrite").refusal()
+    )
+
+
+def test_import_reports_and_says_what_to_type_next(shoal: Callable[..., Run], tmp_path: Path) -> None:
+    pytest.importorskip("shoal.datasets.importers")
+    (tmp_path / "a.mtx").write_text(
+        "%%MatrixMarket matrix coordinate pattern general\n3 3 3\n1 2\n1 2\n2 3\n"
+    )
+    run = shoal("data", "import", "a.mtx", "-o", "a", "--undirected", "--name", "chain")
+    assert run.code == 0, run.stderr
+    assert run.stdout.splitlines()[-2:] == [
+        "stored chain in a: 3 nodes, 2 edges, 0 features, 0 classes",
+        "next: shoal train a",
+    ]
+    assert "notice: merged 1 duplicate edges" in run.stdout
+    assert json.loads((tmp_path / "a" / "meta.json").read_text())["name"] == "chain"
+    assert shoal("data", "verify", "a").code == 0
+
+
+def test_import_onto_a_full_disk_leaves_nothing(environment: dict[str, str], tmp_path: Path) -> None:
+    pytest.importorskip("shoal.datasets.importers")
+    with gzip.open(tmp_path / "a.mtx.gz", "wt") as file:
+        file.write("%%MatrixMarket matrix coordinate pattern general\n900000 900000 2\n1 2\n2 3\n")
+    run = subprocess.run(
+        [sys.executable, "-m", "shoal", "data", "import", "a.mtx.gz", "-o", "out", "--directed"],
+        env=environment,
+        cwd=tmp_path,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000)),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "no space left while writing out" in Run(run.returncode, run.stdout, run.stderr).refusal()
+    assert [path.name for path in tmp_path.iterdir() if path.name not in ("home", "a.mtx.gz")] == []

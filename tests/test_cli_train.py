@@ -1,0 +1,109 @@
+"""The command line as a person uses it: train, resume, embed, predict, and what it says when refused."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+import shoal
+from shoal.cli import main
+
+
+def run(capsys, *args: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(list(args))
+    said = capsys.readouterr()
+    return int(ended.value.code or 0), said.out, said.err
+
+
+def train(capsys, folder: Path, *more: str) -> tuple[int, str, str]:
+    small = ("--set", "model.hidden=16", "--set", "sampler.roots=100", "--out", str(folder))
+    return run(capsys, "train", "digits", *small, *more)
+
+
+def test_train_leaves_a_run_folder_that_embed_and_predict_read(capsys, tmp_path):
+    folder = tmp_path / "run"
+    code, out, _ = train(capsys, folder, "--epochs", "3", "--seed", "5")
+    assert code == 0
+    assert "epoch 3/3" in out
+    assert "test accuracy" in out
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [record.get("epoch") for record in records] == [1, 2, 3, None]
+    assert records[0].keys() >= {"loss", "seconds", "nodes_per_second", "val_accuracy", "val_f1_micro"}
+    assert 0.1 < records[-1]["test_accuracy"] <= 1
+    assert yaml.safe_load((folder / "config.yaml").read_text())["training"]["seed"] == 5
+    assert {path.name for path in (folder / "checkpoints").iterdir()} == {
+        "last.safetensors",
+        "best.safetensors",
+    }
+
+    assert run(capsys, "embed", str(folder), "-o", str(tmp_path / "z.npy"))[0] == 0
+    assert np.load(tmp_path / "z.npy").shape == (1797, 16)
+    assert run(capsys, "predict", str(folder), "-o", str(tmp_path / "y.parquet"))[0] == 0
+    labels = pq.read_table(tmp_path / "y.parquet")
+    graph = shoal.load("digits")
+    right = labels["label"].to_numpy() == graph.y
+    assert right[graph.test_mask].mean() == pytest.approx(records[-1]["test_accuracy"])
+
+
+def test_a_resumed_command_ends_with_the_scores_of_an_uninterrupted_one(capsys, tmp_path):
+    train(capsys, tmp_path / "straight", "--epochs", "4")
+    train(capsys, tmp_path / "halved", "--epochs", "2")
+    code, _, _ = run(capsys, "train", "--resume", str(tmp_path / "halved"), "--epochs", "4")
+    assert code == 0
+    lines = [(tmp_path / name / "metrics.jsonl").read_text().splitlines() for name in ("straight", "halved")]
+    straight, halved = ([json.loads(line) for line in text] for text in lines)
+    assert straight[-1] == halved[-1]
+    assert [r["loss"] for r in straight[:-1]] == [r["loss"] for r in halved[:-1]]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["train", "digts"], "did you mean 'digits'"),
+        (["train", "nowhere/graph"], "nowhere/graph does not exist"),
+        (["train", "digits", "--model", "sagee"], "did you mean 'sage'"),
+        (["train", "digits", "--sampler", "random-wak"], "did you mean 'random-walk'"),
+        (["train", "digits", "--set", "sampler.rots=3"], "did you mean 'roots'"),
+        (["train", "digits", "--epocs", "3"], "--epochs"),
+        (["train", "digits", "--epochs", "0"], "epochs"),
+        (["train"], "no data given"),
+        (["train", "--resume", "nowhere"], "nowhere is not a run folder"),
+        (["embed", "nowhere", "-o", "z.txt"], "ends in .npy or .parquet"),
+        (["trian", "digits"], "did you mean 'train'"),
+    ],
+)
+def test_a_refusal_is_one_sentence_with_exit_code_2_and_leaves_nothing(
+    capsys, tmp_path, monkeypatch, args, message
+):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, *args)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in out + err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_run_is_never_overwritten(capsys, tmp_path):
+    train(capsys, tmp_path / "run", "--epochs", "1")
+    before = (tmp_path / "run" / "metrics.jsonl").read_text()
+    code, _, err = train(capsys, tmp_path / "run", "--epochs", "1")
+    assert code == 2
+    assert "exists already" in err
+    assert (tmp_path / "run" / "metrics.jsonl").read_text() == before
+
+
+def test_help_does_not_wait_for_torch():
+    script = "import sys, shoal.cli; sys.exit(any(m in sys.modules for m in ('torch', 'numba', 'numpy')))"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_doctor_tells_that_kernels_agree_with_torch(capsys):
+    code, out, _ = run(capsys, "doctor")
+    assert code == 0
+    assert "agree with torch" in out

@@ -1,0 +1,108 @@
+"""Graph.from_pyg, from_networkx, from_scipy: what is taken along, and clear refusals."""
+
+from types import SimpleNamespace
+
+import networkx as nx
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from shoal.errors import ShoalError
+from shoal.graph import Graph
+
+
+def make_data(**fields):
+    return SimpleNamespace(edge_index=torch.tensor([[0, 0, 2], [1, 2, 1]]), num_nodes=3, **fields)
+
+
+def test_pyg_data_keeps_direction_features_labels_and_masks():
+    data = make_data(
+        x=torch.tensor([[1.0], [2.0], [3.0]], dtype=torch.float64),
+        y=torch.tensor([[1], [0], [1]]),
+        train_mask=torch.tensor([True, False, False]),
+    )
+    graph = Graph.from_pyg(data)
+    assert graph.directed
+    assert graph.indptr.tolist() == [0, 0, 2, 3]
+    assert graph.indices.tolist() == [0, 2, 0]
+    assert graph.x.dtype == np.float32
+    assert graph.y.tolist() == [1, 0, 1]
+    assert graph.train_mask.tolist() == [True, False, False]
+    assert not Graph.from_pyg(data, directed=False).directed
+
+
+def test_pyg_object_is_read():
+    geometric = pytest.importorskip("torch_geometric.data")
+    data = geometric.Data(
+        x=torch.eye(2), edge_index=torch.tensor([[0, 1], [1, 0]]), y=torch.tensor([0.0, 1.0])
+    )
+    graph = Graph.from_pyg(data)
+    assert (graph.directed, graph.num_edges, graph.y.tolist()) == (False, 1, [0, 1])
+    with pytest.raises(ShoalError, match="no edge_index"):
+        Graph.from_pyg(geometric.Data(x=torch.eye(2)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"train_mask": torch.ones(3, 10, dtype=torch.bool)},
+            r"train_mask has 10 columns, one per split.*mask\[:, 0\]",
+        ),
+        ({"y": torch.tensor([0.5, 1.0, 2.0])}, r"y is float32 of shape \(3,\): expected integers"),
+        ({"x": torch.ones(2, 4)}, "x has 2 rows but the graph has 3 nodes"),
+        ({"x": torch.tensor([[1.0], [float("nan")], [1.0]])}, "row 1 of x holds NaN"),
+        ({"train_mask": torch.tensor([0, 2])}, "train_mask is int64 of shape"),
+    ],
+)
+def test_pyg_oddities_are_refused(fields, message):
+    with pytest.raises(ShoalError, match=message):
+        Graph.from_pyg(make_data(**fields))
+
+
+def test_pyg_sparse_features_stay_sparse():
+    graph = Graph.from_pyg(make_data(x=torch.eye(3).to_sparse()))
+    assert sp.issparse(graph.x)
+    assert graph.x.toarray().tolist() == np.eye(3).tolist()
+
+
+def test_networkx_nodes_are_numbered_in_graph_order():
+    graph = nx.DiGraph()
+    graph.add_node("b", x=[1.0, 2.0], y=1)
+    graph.add_node("a", x=[3.0, 4.0], y=0)
+    graph.add_edge("b", "a")
+    found = Graph.from_networkx(graph)
+    assert (found.directed, found.indptr.tolist(), found.indices.tolist()) == (True, [0, 0, 1], [0])
+    assert found.x.tolist() == [[1, 2], [3, 4]]
+    assert found.y.tolist() == [1, 0]
+    assert Graph.from_networkx(graph.to_undirected()).num_entries == 2
+    graph.add_node("c")
+    with pytest.raises(ShoalError, match="node 'c' has no attribute 'x'"):
+        Graph.from_networkx(graph)
+
+
+def test_networkx_uneven_features_are_refused():
+    graph = nx.Graph()
+    graph.add_node(0, x=[1.0])
+    graph.add_node(1, x=[1.0, 2.0])
+    with pytest.raises(ShoalError, match="attribute 'x' of the nodes differs in length"):
+        Graph.from_networkx(graph)
+
+
+def test_scipy_rows_aggregate_from_their_columns():
+    matrix = sp.csr_matrix(np.array([[0, 1, 0], [0, 0, 1], [0, 0, 0]]))
+    graph = Graph.from_scipy(matrix)
+    assert (graph.directed, graph.indptr.tolist(), graph.indices.tolist()) == (True, [0, 1, 2, 2], [1, 2])
+    with pytest.raises(ShoalError, match="2 × 3: expected a square matrix"):
+        Graph.from_scipy(sp.csr_matrix((2, 3)))
+
+
+def test_list_of_chunks_is_emptied_and_a_tuple_is_not():
+    chunks = [(np.array([0]), np.array([1])), (np.array([1]), np.array([2]))]
+    kept = tuple(chunks)
+    graph = Graph.from_edge_chunks(chunks, 3)
+    assert chunks == []
+    assert graph.indices.tolist() == [0, 1]
+    assert Graph.from_edge_chunks(kept, 3).indices.tolist() == [0, 1]
+    assert len(kept) == 2

@@ -1,0 +1,120 @@
+"""Training: it learns, it stops, it resumes, it evaluates on the full graph."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+import shoal
+from shoal.training.inference import classify_nodes, embed_nodes
+
+
+@pytest.fixture(scope="module")
+def graph() -> shoal.Graph:
+    return shoal.load("blocks", num_nodes=2000, seed=1)
+
+
+def make_trainer(
+    graph: shoal.Graph, *, model: str = "sage", sampled: bool = True, **settings
+) -> shoal.Trainer:
+    torch.manual_seed(0)
+    gnn = shoal.GNN(model, graph.num_features, 32, graph.num_classes, dropout=0.2)
+    sampler = shoal.RandomWalkSampler(graph, roots=200, depth=2) if sampled else None
+    return shoal.Trainer(gnn, graph, sampler, **settings)
+
+
+def weights(trainer: shoal.Trainer) -> list[torch.Tensor]:
+    return [value.clone() for value in trainer.model.state_dict().values()]
+
+
+@pytest.mark.parametrize("sampled", [True, False])
+def test_a_gnn_learns_what_an_mlp_cannot(graph, sampled):
+    scores = {}
+    for model in ("mlp", "sage", "gcn"):
+        trainer = make_trainer(graph, model=model, sampled=sampled)
+        trainer.fit(8 if sampled else 40)
+        scores[model] = trainer.evaluate("test")["accuracy"]
+    assert scores["sage"] > scores["mlp"] + 0.15
+    assert scores["gcn"] > scores["mlp"] + 0.15
+
+
+@pytest.mark.parametrize("model", ["sage", "gcn"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_inference_in_chunks_equals_the_full_forward_pass(graph, model, sparse):
+    if sparse:
+        x = sp.csr_array(np.where(np.abs(graph.x) > 1, graph.x, 0))
+        graph = graph._copy(x=x)
+    torch.manual_seed(0)
+    gnn = shoal.GNN(model, graph.num_features, 32, graph.num_classes, orders="1-0-1").eval()
+    calls = []
+    found = embed_nodes(
+        gnn, graph, rows_at_once=333, progress=lambda done, total: calls.append((done, total))
+    )
+    batch = shoal.FullSampler(graph).sample(0)
+    with torch.no_grad():
+        torch.testing.assert_close(found, gnn.embed(batch), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            classify_nodes(gnn, found, rows_at_once=100), gnn(batch), rtol=1e-4, atol=1e-5
+        )
+    assert calls[-1] == (21, 21)
+
+
+def test_resumed_run_equals_uninterrupted_run(graph, tmp_path):
+    straight = make_trainer(graph)
+    straight.fit(6)
+    first = make_trainer(graph, checkpoints=tmp_path)
+    first.fit(3)
+    torch.manual_seed(123)  # a new process starts from another random state
+    second = make_trainer(graph, checkpoints=tmp_path)
+    second.resume(tmp_path)
+    assert second.epoch == 3
+    second.fit(6)
+    assert second.best_epoch == straight.best_epoch
+    for ours, theirs in zip(weights(second), weights(straight)):
+        assert torch.equal(ours, theirs)
+
+
+def test_the_same_seed_gives_the_same_run(graph):
+    runs = []
+    for _ in range(2):
+        trainer = make_trainer(graph)
+        runs.append([record["loss"] for record in trainer.fit(3)])
+    assert runs[0] == runs[1]
+
+
+def test_training_stops_when_patience_ends_and_keeps_the_best_weights(graph):
+    trainer = make_trainer(graph, lr=0.5, patience=2)
+    records = trainer.fit(100)
+    assert len(records) < 100
+    assert records[-1]["epoch"] - trainer.best_epoch == 2
+    best = max(record["val_accuracy"] for record in records)
+    assert trainer.evaluate("val")["accuracy"] == pytest.approx(best)
+
+
+def test_multi_label_graphs_train_with_sigmoids(graph):
+    y = np.zeros((graph.num_nodes, 10), np.uint8)
+    y[np.arange(graph.num_nodes), graph.y] = 1
+    y[np.arange(graph.num_nodes), (graph.y + 1) % 10] = 1
+    trainer = make_trainer(graph._copy(y=y, num_classes=None))
+    trainer.fit(25)
+    assert trainer.evaluate("test")["f1_micro"] > 0.6
+    assert trainer.predict().shape == (graph.num_nodes, 10)
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_with_advice(graph):
+    trainer = make_trainer(graph, lr=1e30)
+    with pytest.raises(shoal.ShoalError, match="lower the learning rate"):
+        trainer.fit(20)
+
+
+def test_a_graph_that_cannot_be_trained_on_is_refused(graph):
+    gnn = shoal.GNN("sage", 4, 8, 2)
+    bare = shoal.Graph(graph.indptr, graph.indices)
+    with pytest.raises(shoal.ShoalError, match="no labels"):
+        shoal.Trainer(gnn, bare)
+    with pytest.raises(shoal.ShoalError, match="no split"):
+        shoal.Trainer(gnn, shoal.Graph(graph.indptr, graph.indices, y=graph.y))
+    with pytest.raises(shoal.ShoalError, match="no features"):
+        shoal.Trainer(gnn, shoal.Graph(graph.indptr, graph.indices, y=graph.y).with_split())
+    with pytest.raises(shoal.ShoalError, match="did you mean 'test'"):
+        make_trainer(graph).evaluate("tset")
