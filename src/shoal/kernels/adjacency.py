@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,8 @@ class Adjacency:
         self.column_scale = column_scale
         self.symmetric = symmetric  # of the pattern; the weights need not be
         self._transpose: Adjacency | None = None
+        # What this is the transpose of. Weak: a cycle would keep every batch until the next garbage collection.
+        self._origin: weakref.ref[Adjacency] | None = None
         self._permutation: Tensor | None = None  # of the entries, on the way to the transpose
 
     @property
@@ -90,9 +93,12 @@ class Adjacency:
 
     def transpose(self) -> Adjacency:
         """The transposed operator, made once."""
+        origin = None if self._origin is None else self._origin()
+        if origin is not None:
+            return origin
         if self._transpose is None:
             self._transpose = self._make_transpose()
-            self._transpose._transpose = self
+            self._transpose._origin = weakref.ref(self)
         return self._transpose
 
     def transpose_permutation(self) -> Tensor:
@@ -104,7 +110,7 @@ class Adjacency:
             if self.symmetric:
                 self._permutation = self._mirror()
             else:
-                self._transpose = None  # made from the other side, without a permutation
+                self._transpose = self._origin = None  # made from the other side, without a permutation
                 self.transpose()
         assert self._permutation is not None
         return self._permutation
