@@ -42,6 +42,7 @@ class TrainingConfig:
     setting: str = "transductive"
     seed: int = 0
     threads: int | None = None
+    sampling_threads: int = 0
 
 
 @dataclass

@@ -163,6 +163,12 @@ def test_training_with_threads_gives_the_same_weights(graph, tmp_path):
     assert num_sampling_threads() == 0
 
 
+def test_a_negative_number_of_threads_is_refused(graph):
+    model = shoal.GNN("sage", graph.num_features, 16, graph.num_classes)
+    with pytest.raises(shoal.ShoalError, match="sampling_threads is -1"):
+        shoal.Trainer(model, graph, sampling_threads=-1)
+
+
 def test_shards_are_disjoint_and_together_everything(graph):
     sampler = make_sampler("random-walk", graph, roots=10)
     shards = [shoal.ShardedSampler(sampler, rank, 3) for rank in range(3)]

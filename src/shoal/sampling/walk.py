@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.bits import make_bitmap, mark, take_marked
 from shoal.kernels.jit import kernel
@@ -38,6 +39,8 @@ class RandomWalkSampler(Sampler):
         self.depth = depth
         mask = self.graph.train_mask
         self._root_nodes = np.arange(self.graph.num_nodes) if mask is None else np.flatnonzero(mask)
+        if len(self._root_nodes) == 0:
+            raise ShoalError(f"the training graph of {graph.name!r} has no training nodes to walk from")
 
     def draw_nodes(self, k: int) -> np.ndarray:
         bitmap = self.keep_for_thread("bitmap", lambda: make_bitmap(self.graph.num_nodes))

@@ -130,5 +130,6 @@ def make_trainer(config: RunConfig, graph: Graph, checkpoints: Path | None = Non
         clip=training.clip,
         patience=training.patience,
         eval_every=training.eval_every,
+        sampling_threads=training.sampling_threads,
         checkpoints=checkpoints,
     )
