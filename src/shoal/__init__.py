@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from shoal.sampling.multi_walk import MultiRandomWalkSampler as MultiRandomWalkSampler
     from shoal.sampling.neighbor import NeighborSampler as NeighborSampler
     from shoal.sampling.node import NodeSampler as NodeSampler
+    from shoal.sampling.parts import PartSampler as PartSampler
     from shoal.sampling.prefetch import Prefetcher as Prefetcher
     from shoal.sampling.prefetch import SubgraphLoader as SubgraphLoader
     from shoal.sampling.shard import ShardedSampler as ShardedSampler
@@ -63,6 +64,7 @@ _HOMES = {
     "Prefetcher": "shoal.sampling.prefetch",
     "SubgraphLoader": "shoal.sampling.prefetch",
     "ShardedSampler": "shoal.sampling.shard",
+    "PartSampler": "shoal.sampling.parts",
     "open_graph": "shoal.store",
     "save_graph": "shoal.store",
     "Trainer": "shoal.training.trainer",

@@ -1,10 +1,15 @@
 """SubgraphExtractor equals the plain induced subgraph, on small and large graphs, again and again."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.bits import make_bitmap, mark, take_marked
 from shoal.kernels.csr import build_csr, induce_csr
 from shoal.kernels.induce import SMALL_GRAPH, SubgraphExtractor
@@ -37,3 +42,17 @@ def test_a_bitmap_gives_back_its_nodes_in_order_and_is_empty_after(nodes):
     assert sum(mark(bitmap, v) for v in [*nodes, *nodes]) == len(nodes)
     assert take_marked(bitmap, len(nodes)).tolist() == sorted(nodes)
     assert not bitmap.any()
+
+
+def test_an_operator_and_its_transpose_are_freed_without_garbage_collection():
+    """Batches come by the thousand: one kept until the collector runs costs fresh memory for the next."""
+    gc.disable()
+    try:
+        adjacency = Adjacency.from_scipy(sp.random_array((30, 20), density=0.2, rng=np.random.default_rng(0)))
+        transpose = adjacency.transpose()
+        assert transpose.transpose() is adjacency
+        gone = weakref.ref(adjacency)
+        del adjacency, transpose
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sampler_laws import SIGNIFICANCE, chi_square_p
 from shoal.sampling.alias import build_alias, draw_alias
 from shoal.sampling.rng import key
-from tests.sampling.laws import SIGNIFICANCE, chi_square_p
 
 
 @settings(deadline=None, max_examples=50)

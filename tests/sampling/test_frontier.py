@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import shoal
+from sampler_laws import SIGNIFICANCE, chi_square_p, count_sets, enumerate_frontier_law
 from shoal.sampling.frontier_methods.reference import draw_by_definition
-from tests.sampling.laws import SIGNIFICANCE, chi_square_p, count_sets, enumerate_frontier_law
 
 METHODS = shoal.FrontierSampler.METHODS
 NUM_DRAWS = 20_000

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import shoal
+from sampler_laws import SIGNIFICANCE, chi_square_p
 from shoal.kernels.spmm import spmm_reference
 from shoal.sampling.cluster import partition_by_metis
 from shoal.sampling.registry import make_sampler
-from tests.sampling.graphs import make_graph, make_labelled, make_lopsided
-from tests.sampling.laws import SIGNIFICANCE, chi_square_p
+from small_graphs import make_graph, make_labelled, make_lopsided
 
 LAYERED = {
     "neighbor": {"fanouts": (5, 3), "batch_size": 60},
@@ -105,6 +105,13 @@ def test_fan_out_minus_one_reads_every_neighbour():
     graph = make_lopsided()
     batch = shoal.NeighborSampler(graph, fanouts=(-1, -1), batch_size=6).sample(0)
     assert batch.edges_per_layer == [graph.num_entries, graph.num_entries]
+
+
+def test_features_follow_the_batch_when_it_holds_every_node(graph):
+    graph = make_labelled(40)
+    batch = shoal.NeighborSampler(graph, fanouts=(-1, -1), batch_size=40).sample(0)
+    assert batch.num_nodes == 40
+    np.testing.assert_array_equal(batch.x.numpy(), graph.x[batch.nodes])
 
 
 @pytest.mark.parametrize("model", ["sage", "gcn"])

@@ -12,7 +12,7 @@ from shoal.kernels.spmm import spmm_reference as spmm
 from shoal.sampling.normalize import FIRST_COUNTED_BATCH, cache_folder, cache_key, count_batches
 from shoal.sampling.registry import make_sampler
 from shoal.training.loss import compute_loss
-from tests.sampling.graphs import make_graph, make_labelled
+from small_graphs import make_graph, make_labelled
 
 COUNTED = {
     "frontier": {"budget": 120, "frontier": 20},

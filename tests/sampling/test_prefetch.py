@@ -10,7 +10,7 @@ import torch
 
 import shoal
 from shoal.sampling.registry import make_sampler
-from tests.sampling.graphs import make_labelled
+from small_graphs import make_labelled
 
 
 def num_sampling_threads():
@@ -161,6 +161,12 @@ def test_training_with_threads_gives_the_same_weights(graph, tmp_path):
     (tmp_path / "best.safetensors").unlink(missing_ok=True)
     assert train_weights(graph, 2, 4, resume=tmp_path).equal(plain)
     assert num_sampling_threads() == 0
+
+
+def test_a_negative_number_of_threads_is_refused(graph):
+    model = shoal.GNN("sage", graph.num_features, 16, graph.num_classes)
+    with pytest.raises(shoal.ShoalError, match="sampling_threads is -1"):
+        shoal.Trainer(model, graph, sampling_threads=-1)
 
 
 def test_shards_are_disjoint_and_together_everything(graph):

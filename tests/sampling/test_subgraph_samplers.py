@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import shoal
+from sampler_laws import SIGNIFICANCE, chi_square_p, count_sets
 from shoal.sampling.registry import SAMPLERS, make_sampler
-from tests.sampling.graphs import make_graph, make_labelled, make_lopsided
-from tests.sampling.laws import SIGNIFICANCE, chi_square_p, count_sets
+from small_graphs import make_graph, make_labelled, make_lopsided
 
 NUM_DRAWS = 20_000
 SMALL = {

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("data", required=False)
 @click.option("--method", help="sampled (subgraph mini-batches) or full (the whole graph every step).")
-@click.option("--sampler", help="How subgraphs are drawn: random-walk, full.")
+@click.option(
+    "--sampler",
+    help="How batches are drawn: frontier, random-walk, edge, node, neighbor, … (docs/samplers.md).",
+)
 @click.option("--model", help="sage, gcn, mixhop, gat, or mlp (no edges: the baseline).")
 @click.option("--epochs", type=click.IntRange(min=1), help="Most epochs to train.")
 @click.option("--seed", type=int, help="Decides the initial weights and every batch.")
@@ -51,10 +54,10 @@ def train(
     Settings for --set (and keys of a recipe), with their defaults:
       model.hidden=256 model.num_layers=2 model.orders=1-0-1-0 model.norm=layer|batch|none
       model.dropout=0.1 model.heads=4 model.l2_normalize=false
-      sampler.roots=3000 sampler.depth=2 (every sampler has its own: docs/samplers.md)
+      sampler.roots=3000 sampler.depth=2 sampler.coverage=null (50: normalised); others: docs/samplers.md
       training.lr=0.01 training.weight_decay=0 training.clip=null training.patience=10
       training.eval_every=1 training.setting=transductive|inductive training.threads=null
-      training.sampling_threads=1
+      training.sampling_threads=1 (threads that draw batches ahead of the step)
       data.KEY=VALUE for a generator's or importer's own options
     """
     from shoal.errors import ShoalError
@@ -127,7 +130,7 @@ def _train(run) -> None:  # type: ignore[no-untyped-def]
         f"{graph.name}: {graph.num_nodes:,} nodes, {graph.num_entries:,} entries, "
         f"{graph.num_features:,} features, {graph.num_classes} classes"
     )
-    for notice in graph.notices:
+    for notice in (*graph.notices, *trainer.sampler.notices):
         console.print(f"[dim]note: {notice}[/dim]")
     with TrainingProgress(console, config.training.epochs, trainer.metric, trainer.epoch) as progress:
         scores = run.train(progress.show)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,8 @@ class Adjacency:
         self.column_scale = column_scale
         self.symmetric = symmetric  # of the pattern; the weights need not be
         self._transpose: Adjacency | None = None
+        # What this is the transpose of. Weak: a cycle would keep every batch until the next garbage collection.
+        self._origin: weakref.ref[Adjacency] | None = None
         self._permutation: Tensor | None = None  # of the entries, on the way to the transpose
 
     @property
@@ -90,9 +93,12 @@ class Adjacency:
 
     def transpose(self) -> Adjacency:
         """The transposed operator, made once."""
+        origin = None if self._origin is None else self._origin()
+        if origin is not None:
+            return origin
         if self._transpose is None:
             self._transpose = self._make_transpose()
-            self._transpose._transpose = self
+            self._transpose._origin = weakref.ref(self)
         return self._transpose
 
     def transpose_permutation(self) -> Tensor:
@@ -101,7 +107,8 @@ class Adjacency:
         Anything that belongs to entries (attention weights) follows the transpose through it.
         """
         if self._permutation is None:
-            back = None if self._transpose is None else self._transpose._permutation
+            origin = None if self._origin is None else self._origin()
+            back = None if origin is None else origin._permutation
             if self.symmetric:
                 self._permutation = self._mirror()
             elif back is not None:  # this is the transpose: the way back is the inverse

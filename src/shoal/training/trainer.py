@@ -59,6 +59,8 @@ class Trainer:
             raise ShoalError(f"graph {graph.name!r} has no {missing}: training needs y and train_mask")
         if graph.num_features == 0:
             raise ShoalError(f"graph {graph.name!r} has no features: training needs x")
+        if sampling_threads < 0:
+            raise ShoalError(f"sampling_threads is {sampling_threads}: expected 0 or more")
         self.model = model
         self.graph = graph
         self.sampler = sampler if sampler is not None else FullSampler(graph)

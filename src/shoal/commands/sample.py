@@ -1,0 +1,166 @@
+"""`shoal sample DATA`: draws batches and shows what they keep of the graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from shoal.sampling.base import Sampler
+    from shoal.sampling.character import SampleCharacter
+
+
+@click.command()
+@click.argument("data")
+@click.option("--sampler", default="frontier", show_default=True, help="The sampler's name.")
+@click.option("--stats", is_flag=True, help="Measure the samples beside the full graph, and plot degrees.")
+@click.option(
+    "--samples",
+    "num_samples",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Batches to draw.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Decides every batch.")
+@click.option(
+    "--plot", type=click.Path(path_type=Path), help="PNG to write with --stats  [default: DATA-SAMPLER.png]"
+)
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the sampler; may be repeated."
+)
+def sample(
+    data: str,
+    sampler: str,
+    stats: bool,
+    num_samples: int,
+    seed: int,
+    plot: Path | None,
+    settings: tuple[str, ...],
+) -> None:
+    """Draw batches from DATA and show their sizes; with --stats, how alike they are to the full graph.
+
+    \b
+    Examples:
+      shoal sample digits --sampler frontier --set budget=500 --set frontier=100
+      shoal sample my-graph/ --sampler random-walk --stats --plot walk.png
+    """
+    from shoal.commands.screen import open_console
+    from shoal.datasets import load
+    from shoal.errors import ShoalError
+    from shoal.sampling.registry import make_sampler
+
+    if plot is not None and not stats:
+        raise ShoalError("--plot shows what --stats measures: give both")
+    if stats:
+        require_matplotlib()
+    console = open_console()
+    chosen = make_sampler(sampler, load(data), seed=seed, **parse_options(settings))
+    for notice in chosen.notices:
+        console.print(f"[dim]note: {notice}[/dim]")
+    show_sizes(console, chosen, num_samples)
+    if stats:
+        from shoal.sampling.character import measure_samples
+
+        character = measure_samples(chosen, num_samples)
+        show_character(console, character)
+        path = plot if plot is not None else Path(f"{Path(data).name.split('.')[0]}-{sampler}.png")
+        plot_degrees(character, path, f"{data}, {sampler}")
+        console.print(f"plot: {path}")
+
+
+def parse_options(settings: tuple[str, ...]) -> dict[str, Any]:
+    """`("budget=500", …)` as a dictionary with YAML values."""
+    import yaml
+
+    from shoal.errors import ShoalError
+
+    options = {}
+    for setting in settings:
+        name, found, text = setting.partition("=")
+        if not found or not name:
+            raise ShoalError(f"setting {setting!r}: expected key=value, such as budget=500")
+        options[name] = yaml.safe_load(text)
+    return options
+
+
+def require_matplotlib() -> None:
+    """Refuse before any work is done rather than after it."""
+    from importlib.util import find_spec
+
+    from shoal.errors import missing_extra
+
+    if find_spec("matplotlib") is None:
+        raise missing_extra("matplotlib", "report", "a plot of the samples")
+
+
+def show_sizes(console: Console, sampler: Sampler, num_samples: int) -> None:
+    import time
+
+    from shoal.commands.screen import plain_table
+
+    sampler.sample(0)  # compiles, so that the time is the sampler's own
+    started = time.perf_counter()
+    batches = [sampler.sample(k) for k in range(num_samples)]
+    seconds = (time.perf_counter() - started) / num_samples
+    layers = range(len(batches[0].blocks))
+    table = plain_table("", "nodes", "entries", right=("nodes", "entries"))
+    for layer in layers:
+        name = "batch, mean" if len(layers) == 1 else f"read by layer {layer + 1}, mean"
+        nodes = sum(batch.nodes_per_layer[layer] for batch in batches) / num_samples
+        entries = sum(batch.edges_per_layer[layer] for batch in batches) / num_samples
+        table.add_row(name, f"{nodes:,.1f}", f"{entries:,.1f}")
+    graph = sampler.graph
+    table.add_row("training graph", f"{graph.num_nodes:,}", f"{graph.num_entries:,}")
+    console.print(table)
+    console.print(f"{seconds * 1e3:.2f} ms a batch, {sampler.num_batches:,} batches an epoch")
+
+
+def show_character(console: Console, character: SampleCharacter) -> None:
+    import numpy as np
+
+    from shoal.commands.screen import plain_table
+    from shoal.sampling.character import Character
+
+    measures = {
+        "mean degree": lambda c: c.mean_degree,
+        "median degree": lambda c: c.quantile(0.5),
+        "90 % quantile of degrees": lambda c: c.quantile(0.9),
+        "99 % quantile of degrees": lambda c: c.quantile(0.99),
+        "clustering coefficient": lambda c: c.clustering,
+        "degree assortativity": lambda c: c.assortativity,
+    }
+    table = plain_table("measure", "full graph", "samples", "±", right=("full graph", "samples", "±"))
+    full: Character = character.full
+    for name, measure in measures.items():
+        values = [measure(one) for one in character.samples]
+        table.add_row(name, f"{measure(full):.3f}", f"{np.mean(values):.3f}", f"{np.std(values):.3f}")
+    share = f"{character.coverage:.1%}"
+    table.add_row(f"nodes in any of {len(character.samples)} samples", "100.0%", share, "")
+    console.print(table)
+
+
+def plot_degrees(character: SampleCharacter, path: Path, title: str) -> None:
+    """Share of nodes with at least a degree, over degree over the mean: the shape, whatever the size."""
+    import matplotlib
+    import numpy as np
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
+    for number, one in enumerate([*character.samples[:10], character.full]):
+        degrees = np.sort(one.degrees[one.degrees > 0])[::-1]
+        share = np.arange(1, len(degrees) + 1) / one.num_nodes
+        is_full = one is character.full
+        label = "full graph" if is_full else "samples" if number == 0 else None
+        style = {"color": "black", "linewidth": 2} if is_full else {"color": "tab:blue", "alpha": 0.5}
+        axes.loglog(degrees / max(one.mean_degree, 1e-12), share, label=label, **style)
+    axes.set(xlabel="degree / mean degree", ylabel="share of nodes with at least it", title=title)
+    axes.legend()
+    figure.savefig(path, dpi=120, format="png")
+    pyplot.close(figure)

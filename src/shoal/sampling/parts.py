@@ -1,0 +1,108 @@
+"""PartSampler: every rank samples its own part of the graph; parts are dealt anew every few epochs."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from shoal.errors import ShoalError
+from shoal.graph import Graph
+from shoal.sampling.base import Batch, Sampler, check_positive
+from shoal.sampling.registry import make_sampler
+from shoal.sampling.rng import permute
+
+_FIRST_DEAL = 3 << 61  # streams of the deals, apart from those of batches and epochs
+
+
+class PartSampler(Sampler):
+    """Batches of one rank's part only, drawn by any subgraph sampler (JPDC'21 §8).
+
+    The graph is cut into K ≥ num_ranks clusters; every `reshuffle_every` epochs they are put in a new random
+    order and dealt to the ranks in turn, so that edges between clusters of different ranks, which no batch
+    of this period can hold, come back in a later one. Rank r's step s of the common sequence draws number
+    `s · num_ranks + r`. Every rank computes the same deal from the seed: nothing is exchanged.
+
+    Args:
+        sampler: the name of a subgraph sampler, made anew on each part with `options`.
+        assignment: the cluster of every node of `graph`, (num_nodes,) from 0.
+        reshuffle_every: epochs between deals.
+
+    Cost: extracting the part once per deal, then the inner sampler's.
+    """
+
+    name = "parts"
+
+    def __init__(
+        self,
+        graph: Graph,
+        sampler: str,
+        *,
+        assignment: np.ndarray,
+        rank: int,
+        num_ranks: int,
+        reshuffle_every: int = 1,
+        setting: str = "transductive",
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        check_positive(num_ranks=num_ranks, reshuffle_every=reshuffle_every)
+        if not 0 <= rank < num_ranks:
+            raise ShoalError(f"rank is {rank}: expected 0 to {num_ranks - 1}")
+        assignment = np.asarray(assignment)
+        if assignment.shape != (graph.num_nodes,):
+            raise ShoalError(
+                f"assignment has shape {assignment.shape}: expected the cluster of each of the {graph.num_nodes:,} nodes"
+            )
+        super().__init__(graph, setting=setting, seed=seed)
+        kept = assignment if self.graph is graph or self.graph.n_id is None else assignment[self.graph.n_id]
+        used, self.assignment = np.unique(kept, return_inverse=True)
+        self.num_clusters = len(used)
+        if self.num_clusters < num_ranks:
+            raise ShoalError(
+                f"{self.num_clusters} clusters cannot be dealt to {num_ranks} ranks: cut the graph into more"
+            )
+        self.sampler, self.options = sampler, options
+        self.rank, self.num_ranks = rank, num_ranks
+        self.reshuffle_every = reshuffle_every
+        whole = make_sampler(sampler, self.graph, seed=seed, **options)
+        self._num_batches = -(-whole.num_batches // num_ranks)
+        self._made: dict[int, Sampler] = {}
+        self._lock = threading.Lock()
+
+    def part_nodes(self, deal: int) -> np.ndarray:
+        """The increasing nodes (in `self.graph`) of this rank's part in a deal."""
+        order = permute(self.num_clusters, self.seed, _FIRST_DEAL + deal)
+        mine = np.zeros(self.num_clusters, np.bool_)
+        mine[order[self.rank :: self.num_ranks]] = True
+        return np.flatnonzero(mine[self.assignment])
+
+    def part_sampler(self, deal: int) -> Sampler:
+        """The sampler of this rank's part in a deal; the last two are kept."""
+        with self._lock:
+            if deal not in self._made:
+                part = self.graph.subgraph(self.part_nodes(deal))
+                self._made = {d: s for d, s in self._made.items() if abs(d - deal) == 1}
+                self._made[deal] = make_sampler(self.sampler, part, seed=self.seed, **self.options)
+            return self._made[deal]
+
+    def sample(self, k: int) -> Batch:
+        """Batch number k of this rank."""
+        return self._of_step(k).sample(k * self.num_ranks + self.rank)
+
+    def draw_nodes(self, k: int) -> np.ndarray:
+        nodes = self._of_step(k).draw_nodes(k * self.num_ranks + self.rank)
+        drawn: np.ndarray = self.part_nodes(self._deal_of(k))[nodes]
+        return drawn
+
+    @property
+    def num_batches(self) -> int:
+        """Batches in an epoch, the same on every rank."""
+        return self._num_batches
+
+    def _deal_of(self, k: int) -> int:
+        return k // self._num_batches // self.reshuffle_every
+
+    def _of_step(self, k: int) -> Sampler:
+        return self.part_sampler(self._deal_of(k))

@@ -1,0 +1,31 @@
+"""`shoal sample`: sizes, measures and a plot; refusals in one sentence."""
+
+from pathlib import Path
+
+
+def test_samples_are_measured_beside_the_full_graph(shoal, tmp_path: Path) -> None:
+    options = ["--set", "budget=300", "--set", "frontier=50", "--samples", 3]
+    run = shoal("sample", "digits", "--stats", "--plot", tmp_path / "degrees.png", *options)
+    assert run.code == 0, run.stderr
+    for words in (
+        "300.0",
+        "mean degree",
+        "clustering coefficient",
+        "assortativity",
+        "nodes in any of 3 samples",
+    ):
+        assert words in run.stdout
+    assert (tmp_path / "degrees.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_layered_samplers_show_how_nodes_multiply(shoal) -> None:
+    run = shoal("sample", "digits", "--sampler", "neighbor", "--set", "batch_size=50", "--samples", 2)
+    assert run.code == 0, run.stderr
+    assert "read by layer 2" in run.stdout
+
+
+def test_mistakes_are_refused_in_one_sentence(shoal) -> None:
+    assert "did you mean 'frontier'" in shoal("sample", "digits", "--sampler", "fronteer").refusal()
+    assert "did you mean 'budget'" in shoal("sample", "digits", "--set", "budgt=3").refusal()
+    assert "expected key=value" in shoal("sample", "digits", "--set", "budget").refusal()
+    assert "give both" in shoal("sample", "digits", "--plot", "a.png").refusal()
