@@ -1,8 +1,7 @@
 """python benchmarks/bench_spmm.py [--seconds 4] [--threads 1 2]
 
 Sparse × dense product beside torch CSR, torch addmm(out=) with int32 indices, MKL and PyG message passing: forward,
-forward + backward, the feature-partitioned variant, bfloat16 storage, sparse features, and gathered bytes per
-second beside the DRAM read bandwidth measured in the same run. Ratios are peer / ours: above 1 is faster here.
+forward + backward, the feature-partitioned variant, bfloat16 storage and sparse features. Ratios are peer / ours: above 1 is faster here.
 """
 
 from timing import describe, interleave, print_environment, save, use_threads  # isort: skip  (before torch)
@@ -15,7 +14,6 @@ from functools import partial
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numba import njit, prange
 
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.plan import explain_products
@@ -68,18 +66,6 @@ def pyg_product(adj, h):
     return lambda x: propagation(x, edge_index)
 
 
-@njit(parallel=True, fastmath=True, cache=True)
-def sum_all(x, parts):
-    total = np.float32(0)
-    step = len(x) // parts
-    for part in prange(parts):
-        mine = np.float32(0)
-        for value in x[part * step : (part + 1) * step]:
-            mine += value
-        total += mine
-    return total
-
-
 def forward(n, degree, f, seconds, threads):
     adj, h = random_adjacency(n, degree), torch.randn(n, f)
     long, short = torch_csr(adj, torch.int64), torch_csr(adj, torch.int32)
@@ -97,23 +83,11 @@ def forward(n, degree, f, seconds, threads):
         contenders["sparse_dot_mkl"] = peer
     if (message_passing := pyg_product(adj, h)) is not None:
         contenders["PyG message passing"] = lambda: message_passing(h)
-    wide = n * f * 4 > 64 << 20
-    memory = torch.ones((512 if wide else 1) << 18).numpy()
-    if wide:
-        contenders["read 512 MiB"] = lambda: sum_all(memory, threads)
     times = interleave(contenders, seconds, least=3)
     assert torch.allclose(ours, long @ h, rtol=1e-4, atol=1e-3)
-    record = {"what": "forward", "n": n, "degree": degree, "f": f, "threads": threads, "ms": times}
     print(f"forward n={n:,} degree={degree} f={f} threads={threads}")
-    print(describe({k: v for k, v in times.items() if k != "read 512 MiB"}, OURS))
-    if wide:
-        gathered = adj.num_entries * f * 4 / times[OURS]["min"] / 1e6
-        bandwidth = memory.nbytes / times["read 512 MiB"]["min"] / 1e6
-        record |= {"gathered_GBps": gathered, "read_GBps": bandwidth}
-        print(
-            f"  {gathered / bandwidth:.2f}x of the read bandwidth: {gathered:.1f} of {bandwidth:.1f} GB/s gathered"
-        )
-    return record
+    print(describe(times, OURS))
+    return {"what": "forward", "n": n, "degree": degree, "f": f, "threads": threads, "ms": times}
 
 
 def with_backward(n, degree, f, seconds, threads):
