@@ -26,6 +26,7 @@ from torch.nn import functional
 import shoal
 from shoal.kernels.adam import FusedAdam
 from shoal.kernels.spmm import multiply
+from shoal.memory import keep_freed_memory
 from shoal.sampling.base import Batch, Block
 from shoal.training.loss import compute_loss
 
@@ -190,6 +191,7 @@ def main():
     options = parser.parse_args()
     if not options.dgl:
         print("!! PEER MISSING: DGL. See dgl_worker.py for its environment; name its Python with --dgl")
+    keep_freed_memory()  # as the trainer does; the peers in this process gain from it too
     graph = random_graph(8_000, 15, INPUTS)
     results = []
     for threads in options.threads:

@@ -97,6 +97,7 @@ class _BiasReluDropout(torch.autograd.Function):
                 np.uint64(key & _MASK64),
                 ids,
                 out.detach().numpy(),
+                inplace,
                 threads,
             )
         ctx.save_for_backward(out)
@@ -145,22 +146,34 @@ _COLUMN_32, _FIRST_32, _SECOND_32 = np.uint32(_COLUMN), np.uint32(_FIRST), np.ui
 _15, _16 = np.uint32(15), np.uint32(16)
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _activate(value, j, scale, threshold, low, high, zero):
+    """One element. One 32-bit hash with two multiplications, so that LLVM vectorises the loop around it."""
+    x = np.uint32(np.uint32(np.uint32(j) * _COLUMN_32) + low)
+    x = np.uint32(np.uint32(np.uint32(x ^ np.uint32(x >> _16)) * _FIRST_32) ^ high)
+    x = np.uint32(np.uint32(x ^ np.uint32(x >> _15)) * _SECOND_32)
+    x = np.uint32(x ^ np.uint32(x >> _16))
+    value = value if value > zero else zero
+    return value * scale if x >= threshold else zero
+
+
 @njit(cache=True, nogil=True)
 def _forward_row(h, shift, scale, threshold, low, high, out):
-    """One 32-bit hash per element: two multiplications, so that LLVM vectorises the loop."""
     zero = h.dtype.type(0)
     for j in range(len(h)):
-        x = np.uint32(np.uint32(np.uint32(j) * _COLUMN_32) + low)
-        x = np.uint32(np.uint32(np.uint32(x ^ np.uint32(x >> _16)) * _FIRST_32) ^ high)
-        x = np.uint32(np.uint32(x ^ np.uint32(x >> _15)) * _SECOND_32)
-        x = np.uint32(x ^ np.uint32(x >> _16))
-        value = h[j] + shift[j]
-        value = value if value > zero else zero
-        out[j] = value * scale if x >= threshold else zero
+        out[j] = _activate(h[j] + shift[j], j, scale, threshold, low, high, zero)
+
+
+@njit(cache=True, nogil=True)
+def _overwrite_row(h, shift, scale, threshold, low, high):
+    """Its own loop: with `out` the same memory as `h`, LLVM would fall back to one element at a time."""
+    zero = h.dtype.type(0)
+    for j in range(len(h)):
+        h[j] = _activate(h[j] + shift[j], j, scale, threshold, low, high, zero)
 
 
 @parallel_kernel
-def _forward(h, shift, scale, threshold, key, n_id, out, num_threads):
+def _forward(h, shift, scale, threshold, key, n_id, out, inplace, num_threads):
     n = len(h)
     num_chunks = (n + _ROWS_PER_CHUNK - 1) // _ROWS_PER_CHUNK
     counter = new_counter()
@@ -173,7 +186,10 @@ def _forward(h, shift, scale, threshold, key, n_id, out, num_threads):
                 row = (row ^ (row >> np.uint64(27))) * _MIX_B_64
                 row = row ^ (row >> np.uint64(31))
                 low, high = np.uint32(row & np.uint64(0xFFFFFFFF)), np.uint32(row >> np.uint64(32))
-                _forward_row(h[i], shift, scale, threshold, low, high, out[i])
+                if inplace:
+                    _overwrite_row(h[i], shift, scale, threshold, low, high)
+                else:
+                    _forward_row(h[i], shift, scale, threshold, low, high, out[i])
             chunk = next_chunk(counter)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
 from shoal.kernels.adam import FusedAdam
+from shoal.memory import keep_freed_memory
 from shoal.models.gnn import GNN
 from shoal.sampling.base import Batch, Sampler
 from shoal.sampling.full import FullSampler
@@ -86,6 +87,7 @@ class Trainer:
         was evaluated, val_<metric>. At the end the weights of the best evaluation are put in; another call
         goes on from the last ones.
         """
+        keep_freed_memory()
         if self._last_weights is not None:
             self.model.load_state_dict(self._last_weights)
         try:
