@@ -34,7 +34,7 @@ from shoal.kernels.jit import kernel
 from shoal.sampling.base import Sampler
 from shoal.sampling.frontier_methods.reference import draw_by_definition
 from shoal.sampling.normalize import count_batches
-from shoal.sampling.prefetch import Prefetcher
+from shoal.sampling.prefetch import Prefetcher, gather_fields
 from shoal.threads import set_threads
 from shoal.training.loss import compute_loss
 
@@ -281,8 +281,17 @@ def bench_overlap(profile: str, seconds: float) -> Iterator[Result]:
         for _ in range(6):
             step(next(ahead))
 
+    def only_sample(k: int) -> None:
+        for i in range(6):
+            gather_fields(sampler.sample(6 * k + i))
+
     with Prefetcher(sampler, num_threads=1, capacity=2) as ahead:
         times = race({"step alone": train_ready, "sampling ahead": train_ahead}, seconds)
+    times |= race({"sampling": only_sample}, 2.0)
+    times["steps + sampling, nothing hidden"] = {
+        key: times["step alone"][key] + times["sampling"][key] for key in times["step alone"]
+    }
+    yield compare("6 steps of SAGE-512", times, "steps + sampling, nothing hidden", "step alone", 1 / 1.08)
     yield compare("6 steps of SAGE-512", times, "sampling ahead", "step alone", 1 / 1.08)
 
 
