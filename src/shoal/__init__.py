@@ -3,8 +3,13 @@
 Public names are loaded on first use, so that `import shoal` and `shoal --help` stay fast.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+# Torch and Numba each bring an OpenMP runtime whose idle threads spin by default, on the very cores the other
+# one needs. OpenMP reads this when it is loaded: import shoal before torch to have it for both.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 __version__ = "0.1.0"
 

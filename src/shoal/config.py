@@ -19,7 +19,8 @@ class ModelConfig:
     name: str = "sage"
     hidden: int = 256
     num_layers: int = 2
-    orders: str | None = None
+    orders: str | int | None = None
+    heads: int = 4
     norm: str = "layer"
     dropout: float = 0.1
     l2_normalize: bool = False
@@ -39,10 +40,10 @@ class TrainingConfig:
     clip: float | None = None
     patience: int | None = 10
     eval_every: int = 1
+    sampling_threads: int = 1
     setting: str = "transductive"
     seed: int = 0
     threads: int | None = None
-    sampling_threads: int = 0
 
 
 @dataclass

@@ -136,12 +136,17 @@ class Graph:
 
     def take_features(self, nodes: np.ndarray) -> Features:
         """The feature rows of `nodes` (this graph's numbering); copies nothing else."""
+        x, rows = self.find_features(nodes)
+        return x[rows]
+
+    def find_features(self, nodes: np.ndarray) -> tuple[Features, np.ndarray]:
+        """Where the features of `nodes` are: a matrix, this graph's or an ancestor's, and its rows."""
         if self._x is None and self.parent is not None:
             assert self.n_id is not None
-            return self.parent.take_features(self.n_id[nodes])
+            return self.parent.find_features(self.n_id[nodes])
         if self._x is None:
             raise ShoalError(f"graph {self.name!r} has no features: give x, or train on another graph")
-        return self._x[nodes]
+        return self._x, nodes
 
     def global_ids(self, nodes: np.ndarray) -> np.ndarray:
         """`nodes` in the numbering of the graph this one was cut from."""

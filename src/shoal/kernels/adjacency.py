@@ -107,10 +107,14 @@ class Adjacency:
         Anything that belongs to entries (attention weights) follows the transpose through it.
         """
         if self._permutation is None:
+            origin = None if self._origin is None else self._origin()
+            back = None if origin is None else origin._permutation
             if self.symmetric:
                 self._permutation = self._mirror()
+            elif back is not None:  # this is the transpose: the way back is the inverse
+                numbers = torch.arange(len(back), dtype=back.dtype, device=back.device)
+                self._permutation = torch.empty_like(back).index_copy_(0, back.long(), numbers)
             else:
-                self._transpose = self._origin = None  # made from the other side, without a permutation
                 self.transpose()
         assert self._permutation is not None
         return self._permutation

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from shoal.errors import ShoalError
-from shoal.kernels.jit import next_chunk, parallel_kernel
+from shoal.kernels.jit import new_counter, next_chunk, parallel_kernel, worker_threads
 
 _ROWS_PER_CHUNK = 64
 _MASK64 = (1 << 64) - 1
@@ -88,16 +88,17 @@ class _BiasReluDropout(torch.autograd.Function):
         one = h.numpy().dtype.type
         shift = torch.zeros(h.shape[1], dtype=h.dtype) if bias is None else bias.detach().contiguous()
         ids = np.empty(0, np.int64) if n_id is None else n_id.long().contiguous().numpy()
-        _forward(
-            h.detach().numpy(),
-            shift.numpy(),
-            one(1 / (1 - rate)),
-            np.uint32(_threshold(rate)),
-            np.uint64(key & _MASK64),
-            ids,
-            out.detach().numpy(),
-            torch.get_num_threads(),
-        )
+        with worker_threads(h.numel()) as threads:
+            _forward(
+                h.detach().numpy(),
+                shift.numpy(),
+                one(1 / (1 - rate)),
+                np.uint32(_threshold(rate)),
+                np.uint64(key & _MASK64),
+                ids,
+                out.detach().numpy(),
+                threads,
+            )
         ctx.save_for_backward(out)
         ctx.scale, ctx.has_bias = one(1 / (1 - rate)), bias is not None
         return out
@@ -109,14 +110,15 @@ class _BiasReluDropout(torch.autograd.Function):
         grad_h = torch.empty_like(out)
         num_chunks = -(-out.shape[0] // _ROWS_PER_CHUNK)
         sums = torch.zeros(num_chunks, out.shape[1], dtype=out.dtype)
-        _backward(
-            out.numpy(),
-            grad.contiguous().numpy(),
-            ctx.scale,
-            grad_h.numpy(),
-            sums.numpy(),
-            torch.get_num_threads(),
-        )
+        with worker_threads(out.numel()) as threads:
+            _backward(
+                out.numpy(),
+                grad.contiguous().numpy(),
+                ctx.scale,
+                grad_h.numpy(),
+                sums.numpy(),
+                threads,
+            )
         return grad_h, sums.sum(0) if ctx.has_bias else None, None, None, None, None
 
 
@@ -161,7 +163,7 @@ def _forward_row(h, shift, scale, threshold, low, high, out):
 def _forward(h, shift, scale, threshold, key, n_id, out, num_threads):
     n = len(h)
     num_chunks = (n + _ROWS_PER_CHUNK - 1) // _ROWS_PER_CHUNK
-    counter = np.zeros(1, np.int64)
+    counter = new_counter()
     for _ in prange(num_threads):
         chunk = next_chunk(counter)
         while chunk < num_chunks:
@@ -179,7 +181,7 @@ def _forward(h, shift, scale, threshold, key, n_id, out, num_threads):
 def _backward(out, grad, scale, grad_h, sums, num_threads):
     """Bias sums are kept per chunk of rows: the same to the bit whatever the number of threads."""
     n = len(out)
-    counter = np.zeros(1, np.int64)
+    counter = new_counter()
     zero = out.dtype.type(0)
     for _ in prange(num_threads):
         chunk = next_chunk(counter)

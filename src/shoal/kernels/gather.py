@@ -6,7 +6,7 @@ from numba import prange
 from torch import Tensor
 
 from shoal.errors import ShoalError
-from shoal.kernels.jit import kernel, next_chunk, parallel_kernel
+from shoal.kernels.jit import kernel, new_counter, next_chunk, parallel_kernel
 
 _ROWS_PER_CHUNK = 256
 
@@ -85,7 +85,7 @@ def _row_numbers(rows: np.ndarray | Tensor, num_rows: int) -> np.ndarray:
 
 @parallel_kernel
 def _copy_rows(source, rows, out, f, num_threads):
-    counter = np.zeros(1, np.int64)
+    counter = new_counter()
     num_chunks = (len(rows) + _ROWS_PER_CHUNK - 1) // _ROWS_PER_CHUNK
     for _ in prange(num_threads):
         chunk = next_chunk(counter)
@@ -101,7 +101,7 @@ _SCALE = np.float32(2.0**112)  # moves the exponent's bias from float16's 15 to 
 @parallel_kernel
 def _copy_half_rows(source, rows, out, f, num_threads):
     """Half to single precision by integer shifts, which vectorise; exact, subnormal and non-finite included."""
-    counter = np.zeros(1, np.int64)
+    counter = new_counter()
     num_chunks = (len(rows) + _ROWS_PER_CHUNK - 1) // _ROWS_PER_CHUNK
     for _ in prange(num_threads):
         chunk = next_chunk(counter)

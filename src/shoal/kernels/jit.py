@@ -1,11 +1,16 @@
 """How kernels are compiled: cached on disk, without the GIL, on a thread-safe layer where there is one."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numba
+import numpy as np
+import torch
 from llvmlite import ir
 from numba import njit, types
+from numba.core import event
 from numba.extending import intrinsic
 
 # OpenMP and TBB let several Python threads run parallel kernels at once; workqueue does not.
@@ -24,6 +29,30 @@ def parallel_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     return compiled
 
 
+_WORK_PER_THREAD = 1 << 16  # multiply-adds that are worth waking a thread for
+
+
+@contextmanager
+def worker_threads(work: int) -> Iterator[int]:
+    """How many threads to run a parallel kernel with: torch's number, or fewer for little work.
+
+    While it lasts Numba wakes no others. Waiting for a second thread takes longer than a small product.
+    """
+    before = numba.get_num_threads()
+    count = max(1, min(torch.get_num_threads(), before, work // _WORK_PER_THREAD))
+    numba.set_num_threads(count)
+    try:
+        yield count
+    finally:
+        numba.set_num_threads(before)
+
+
+@kernel
+def new_counter():
+    """A counter for `next_chunk`. Made out here: inside a parallel kernel filling it would be a parallel loop."""
+    return np.zeros(1, np.int64)
+
+
 @intrinsic
 def next_chunk(typingctx, counter):
     """Atomically take the next number from `counter` (an int64 array of one element).
@@ -37,3 +66,24 @@ def next_chunk(typingctx, counter):
         return builder.atomic_rmw("add", array.data, ir.Constant(ir.IntType(64), 1), "monotonic")
 
     return types.int64(counter), codegen
+
+
+class _CompileNotice(event.Listener):
+    """Says once that kernels are being compiled: the first run on a machine is slow, and should say why."""
+
+    said = False
+
+    def on_start(self, event: Any) -> None:
+        module = getattr(event.data.get("dispatcher"), "__module__", None) or ""
+        if not self.said and module.startswith("shoal."):
+            self.said = True
+            print(
+                "shoal: compiling kernels, once on this machine; they are kept for later runs",
+                file=sys.stderr,
+            )
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+event.register("numba:compile", _CompileNotice())

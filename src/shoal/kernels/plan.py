@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-import torch
-
 from shoal.errors import unknown_name
 
 CACHE_LINE = 64
 VARIANTS = ("auto", "rows", "features")
-# Time of one multiply-add in a sparse product over one in a dense product, measured by benchmarks/bench_spmm.py.
+# Time of one multiply-add in a sparse product over one in a dense product: an estimate, not yet measured. It
+# matters only where num_rows and num_columns differ; otherwise both orders have the same dense work.
 SPARSE_WEIGHT = 6.0
-# Below this average degree copying the columns of a part costs more than its cache hits save.
+# Below this average degree copying the columns of a part costs more than its cache hits save, so it is not even
+# tried: measured slower at degree 15 and faster at 100 (n = 8,000, f = 512); the bound between is a guess.
 MIN_FEATURES_DEGREE = 24
-_TRIALS = 4
+_TRIALS = 6
 
 
 @lru_cache
@@ -87,16 +87,22 @@ class ProductTimer:
 
     Which plan is fastest depends on the machine: prefetching gains a third on a Zen 3 with a small L2 and
     loses a fifth on a Xeon whose H fits its L2 or huge L3. So the first products of each kind (size of h,
-    average degree and threads, to a factor of two) are run each way in turn, four times, and the fastest
+    average degree and threads, to a factor of two) are run each way in turn, six times, and the fastest
     stays. Nothing is computed for the sake of measuring, and the results do not depend on the choice.
     """
 
     def __init__(
-        self, num_rows: int, num_columns: int, num_entries: int, f: int, item_bytes: int, variant: str
+        self,
+        num_rows: int,
+        num_columns: int,
+        num_entries: int,
+        f: int,
+        item_bytes: int,
+        variant: str,
+        threads: int,
     ) -> None:
         if variant not in VARIANTS:
             raise unknown_name("spmm variant", variant, VARIANTS)
-        threads = torch.get_num_threads()
         size = num_columns * f * item_bytes
         self._choice: _Choice | None = None
         far = size > cache_bytes(2)

@@ -88,15 +88,15 @@ class _RowEmitter:
         masks and no scalar loop, whatever the number of columns.
         """
         b, f, width = self.builder, self.num_columns, self.width
-        with b.if_else(b.icmp_signed(">=", f, _int(width))) as (wide, narrow):
+        with b.if_else(b.icmp_signed(">=", f, int_constant(width))) as (wide, narrow):
             with wide:
                 first = self.emit_blocks(width)
                 self.emit_rest(first, b.sub(f, first), width, NUM_ACCUMULATORS)
-            with narrow, b.if_else(b.icmp_signed(">=", f, _int(4))) as (some, few):
+            with narrow, b.if_else(b.icmp_signed(">=", f, int_constant(4))) as (some, few):
                 with some:
-                    self.emit_rest(_int(0), f, 4, max(width // 4, 1))
+                    self.emit_rest(int_constant(0), f, 4, max(width // 4, 1))
                 with few:
-                    self.emit_rest(_int(0), f, 1, 3)
+                    self.emit_rest(int_constant(0), f, 1, 3)
 
     def emit_blocks(self, width):
         """A loop over full blocks; returns the first column left over."""
@@ -107,11 +107,11 @@ class _RowEmitter:
         b.branch(head)
         b.position_at_end(head)
         column = b.phi(_I64)
-        column.add_incoming(_int(0), before)
-        following = b.add(column, _int(block))
+        column.add_incoming(int_constant(0), before)
+        following = b.add(column, int_constant(block))
         b.cbranch(b.icmp_signed("<=", following, self.num_columns), body, done)
         b.position_at_end(body)
-        self.emit_pass([b.add(column, _int(t * width)) for t in range(NUM_ACCUMULATORS)], width)
+        self.emit_pass([b.add(column, int_constant(t * width)) for t in range(NUM_ACCUMULATORS)], width)
         column.add_incoming(following, b.block)
         b.branch(head)
         b.position_at_end(done)
@@ -120,16 +120,16 @@ class _RowEmitter:
     def emit_rest(self, first, rest, width, most):
         """One pass with ceil(rest / width) ≤ most registers, chosen at run time."""
         b = self.builder
-        needed = b.sdiv(b.add(rest, _int(width - 1)), _int(width))
+        needed = b.sdiv(b.add(rest, int_constant(width - 1)), int_constant(width))
         done = b.append_basic_block("rest.done")
         choice = b.switch(needed, done)
         for count in range(1, most + 1):
             case = b.append_basic_block(f"rest.{count}")
-            choice.add_case(_int(count), case)
+            choice.add_case(int_constant(count), case)
             b.position_at_end(case)
-            columns = [b.add(first, _int(t * width)) for t in range(count - 1)]
-            final = b.sub(self.num_columns, _int(width))
-            repeated = b.sub(b.add(first, _int((count - 1) * width)), final)
+            columns = [b.add(first, int_constant(t * width)) for t in range(count - 1)]
+            final = b.sub(self.num_columns, int_constant(width))
+            repeated = b.sub(b.add(first, int_constant((count - 1) * width)), final)
             self.emit_pass([*columns, final], width, repeated)
             b.branch(done)
         b.position_at_end(done)
@@ -159,7 +159,7 @@ class _RowEmitter:
         weight = self.load_weight(k, node)
         row = b.add(b.mul(node, self.h_stride), self.h_offset)
         if weight is not None:
-            weight = _splat(b, weight, width)
+            weight = splat(b, weight, width)
             suffix = "f64" if isinstance(self.element, ir.DoubleType) else "f32"
             name = f"llvm.fma.{suffix}" if width == 1 else f"llvm.fma.v{width}{suffix}"
             fma = cgutils.get_or_insert_function(b.module, ir.FunctionType(vector, [vector] * 3), name)
@@ -168,10 +168,10 @@ class _RowEmitter:
             total.add_incoming(
                 b.fadd(total, x) if weight is None else b.call(fma, [weight, x, total]), b.block
             )
-        k.add_incoming(b.add(k, _int(1)), b.block)
+        k.add_incoming(b.add(k, int_constant(1)), b.block)
         b.branch(head)
         b.position_at_end(done)
-        scale = _splat(b, self.scale, width)
+        scale = splat(b, self.scale, width)
         results = [b.fmul(total, scale) for total in sums]
         self.emit_stores(columns, results, width, repeated)
 
@@ -185,7 +185,7 @@ class _RowEmitter:
                     total = b.fadd(old, result)
                     if width > 1 and repeated is not None and number == len(columns) - 1:
                         lanes = ir.Constant(ir.VectorType(_I64, width), list(range(width)))
-                        fresh = b.icmp_signed(">=", lanes, _splat(b, repeated, width))
+                        fresh = b.icmp_signed(">=", lanes, splat(b, repeated, width))
                         total = b.select(fresh, total, old)
                     self.store_vector(total, place, width)
             with put:
@@ -194,7 +194,7 @@ class _RowEmitter:
 
     def emit_prefetch(self, k, column, num_columns):
         b = self.builder
-        ahead = b.add(k, _int(PREFETCH_DISTANCE))
+        ahead = b.add(k, int_constant(PREFETCH_DISTANCE))
         ahead = b.select(b.icmp_signed("<", ahead, self.last), ahead, self.last)
         place = b.add(b.add(b.mul(self.load_index(ahead), self.h_stride), self.h_offset), column)
         byte = ir.IntType(8).as_pointer()
@@ -202,7 +202,7 @@ class _RowEmitter:
         kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
         fetch = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0")
         for offset in range(0, num_columns * self.item_bytes, 64):
-            where = b.gep(address, [_int(offset)])
+            where = b.gep(address, [int_constant(offset)])
             b.call(fetch, [where, ir.Constant(_I32, 0), ir.Constant(_I32, 3), ir.Constant(_I32, 1)])
 
     def load_index(self, k):
@@ -233,7 +233,7 @@ class _RowEmitter:
         if not half:
             return loaded
         word = _I32 if width == 1 else ir.VectorType(_I32, width)
-        shifted = b.shl(b.zext(loaded, word), _constant(word, 16))
+        shifted = b.shl(b.zext(loaded, word), constant(word, 16))
         return b.bitcast(shifted, self.element if width == 1 else ir.VectorType(self.element, width))
 
     def store_vector(self, value, place, width):
@@ -242,8 +242,8 @@ class _RowEmitter:
         if self.out_half:
             word = _I32 if width == 1 else ir.VectorType(_I32, width)
             bits = b.bitcast(value, word)
-            odd = b.and_(b.lshr(bits, _constant(word, 16)), _constant(word, 1))
-            bits = b.lshr(b.add(bits, b.add(odd, _constant(word, 0x7FFF))), _constant(word, 16))
+            odd = b.and_(b.lshr(bits, constant(word, 16)), constant(word, 1))
+            bits = b.lshr(b.add(bits, b.add(odd, constant(word, 0x7FFF))), constant(word, 16))
             value = b.trunc(bits, ir.IntType(16) if width == 1 else ir.VectorType(ir.IntType(16), width))
         address = b.gep(self.out, [place])
         if width > 1:
@@ -251,15 +251,15 @@ class _RowEmitter:
         b.store(value, address).align = 2 if self.out_half else 4
 
 
-def _int(value):
+def int_constant(value):
     return ir.Constant(_I64, value)
 
 
-def _constant(kind, value):
+def constant(kind, value):
     return ir.Constant(kind, [value] * kind.count if isinstance(kind, ir.VectorType) else value)
 
 
-def _splat(builder, scalar, width):
+def splat(builder, scalar, width):
     if width == 1:
         return scalar
     kind = ir.VectorType(scalar.type, width)

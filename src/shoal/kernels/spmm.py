@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
-from shoal.kernels.jit import kernel, next_chunk, parallel_kernel
+from shoal.kernels.jit import kernel, new_counter, next_chunk, parallel_kernel, worker_threads
 from shoal.kernels.plan import ProductTimer
 from shoal.kernels.rows import add_row
 
@@ -92,9 +92,7 @@ def multiply(
     operands = (
         adj.indptr.numpy(),
         adj.indices.numpy(),
-        _numpy(adj.values, compute),
-        row_scale,
-        _numpy(adj.column_scale, compute),
+        *_weights(adj, compute, row_scale),
         _flatten(h),
         h.stride(0),
         _flatten(out.detach()),
@@ -103,8 +101,10 @@ def multiply(
         _NO_SCALE[compute].dtype.type(1),
         accumulate,
     )
-    with ProductTimer(*adj.shape, adj.num_entries, f, h.element_size(), variant) as plan:
-        threads = plan.num_threads
+    with (
+        worker_threads(adj.num_entries * f) as threads,
+        ProductTimer(*adj.shape, adj.num_entries, f, h.element_size(), variant, threads) as plan,
+    ):
         if plan.variant == "features":
             packed = torch.empty(threads, adj.num_columns * plan.part_width, dtype=h.dtype)
             _multiply_features(*operands, _view(packed).numpy(), plan.part_width, threads)
@@ -112,6 +112,19 @@ def multiply(
             chunks = 1 if threads == 1 else _ROUNDS_OF_CHUNKS * threads
             _multiply_rows(*operands, plan.prefetch, threads, chunks)
     return out
+
+
+def _weights(adj: Adjacency, dtype: torch.dtype, row_scale: Any) -> tuple[Any, Any, Any]:
+    """(values, row_scale, column_scale) as arrays, None for ones.
+
+    float32 has a kernel for each combination, without the weights that are not there. float64 is for checking
+    gradients: one kernel, compiled once, with ones written out.
+    """
+    values, column_scale = adj.values, adj.column_scale
+    if dtype == torch.float64:
+        values = torch.ones(adj.num_entries) if values is None else values
+        column_scale = torch.ones(adj.num_columns) if column_scale is None else column_scale
+    return _numpy(values, dtype), row_scale, _numpy(column_scale, dtype)
 
 
 def _is_supported(h: torch.dtype, out: torch.dtype) -> bool:
@@ -157,7 +170,7 @@ def _multiply_rows(
     n = len(indptr) - 1
     total = indptr[n] + n
     last = indptr[n] - 1
-    counter = np.zeros(1, np.int64)
+    counter = new_counter()
     for _ in prange(num_threads):
         chunk = next_chunk(counter)
         while chunk < num_chunks:

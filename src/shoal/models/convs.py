@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import ClassVar
 
 import torch
@@ -32,11 +32,7 @@ def take_rows(h: Input, start: int, end: int) -> Input:
 
 
 class Conv(nn.Module):
-    """A layer's linear part, without bias. `kind` names the aggregation whose operator it expects.
-
-    `A (H W)` and `(A H) W` are the same; `forward` computes the cheaper one. Inference in chunks of rows uses
-    the two halves on their own: `project` once for all nodes where H is sparse, then `combine` for each chunk.
-    """
+    """A layer's linear part, without bias. `kind` names the aggregation whose operator it expects."""
 
     kind: ClassVar[str]
 
@@ -48,33 +44,54 @@ class Conv(nn.Module):
     def forward(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
         """Shapes: adj (n, m), h (m, in_features), its first n rows those of the result; result (n, out_features).
 
-        `aggregated` is `adj · h` where it is known already, because h is fixed.
+        `aggregated` is `adj · h` where it is known already, because h is fixed; a layer may ignore it.
         """
 
     @abstractmethod
-    def combine(self, adj: Adjacency, z: Tensor, h_self: Input, *, projected: bool) -> Tensor:
-        """Some rows of the result: `adj` has their entries, `h_self` their own features.
+    def infer(self, adj: Adjacency, h: Input, rows_at_once: int) -> Iterator[tuple[int, int, Tensor]]:
+        """`forward` for a whole graph, without gradients: yields (start, end, rows start…end-1 of the result)."""
 
-        z is `project(h)` if `projected`, and h otherwise.
-        """
+
+class OnePassConv(Conv):
+    """A convolution that aggregates once: `A (H W)`, or `(A H) W` where that is less work."""
+
+    aggregated_width: int | None = None  # columns of H W that are aggregated, where not all are
+
+    def infer(self, adj: Adjacency, h: Input, rows_at_once: int) -> Iterator[tuple[int, int, Tensor]]:
+        z, projected = (h, False) if isinstance(h, Tensor) else (self.project(h), True)
+        for start in range(0, adj.num_rows, rows_at_once):
+            end = min(start + rows_at_once, adj.num_rows)
+            yield start, end, self.combine(adj.slice_rows(start, end), z, take_rows(h, start, end), projected)
 
     def project(self, h: Input) -> Tensor:
         return multiply_weight(h, self.weight)
 
-    def plan(self, adj: Adjacency, h: Tensor, f_out: int) -> LayerPlan:
+    @abstractmethod
+    def combine(self, adj: Adjacency, z: Tensor, h_self: Input, projected: bool) -> Tensor:
+        """The rows of the result whose entries `adj` has and whose own features are `h_self`.
+
+        z is `project(h)` if `projected`, and h otherwise.
+        """
+
+    def plan(self, adj: Adjacency, *, needs_input_grad: bool, training: bool = True) -> LayerPlan:
         """Whether `A (H W)` or `(A H) W` is less work here, forward and backward."""
+        f_in, f_out = self.weight.shape
         return plan_layer(
             adj.num_rows,
             adj.num_columns,
             adj.num_entries,
-            h.shape[1],
-            f_out,
-            needs_input_grad=h.requires_grad,
-            training=torch.is_grad_enabled(),
+            f_in,
+            self.aggregated_width or f_out,
+            needs_input_grad=needs_input_grad,
+            training=training,
         )
 
+    def projects_first(self, adj: Adjacency, h: Tensor) -> bool:
+        plan = self.plan(adj, needs_input_grad=h.requires_grad, training=torch.is_grad_enabled())
+        return plan.transform_first
 
-class GCNConv(Conv):
+
+class GCNConv(OnePassConv):
     """`H' = D̃^-½ (A + I) D̃^-½ H W`."""
 
     kind = "gcn"
@@ -82,15 +99,15 @@ class GCNConv(Conv):
     def forward(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
         if aggregated is not None:
             return aggregated @ self.weight
-        if isinstance(h, Adjacency) or self.plan(adj, h, self.weight.shape[1]).transform_first:
+        if isinstance(h, Adjacency) or self.projects_first(adj, h):
             return spmm(adj, self.project(h))
         return spmm(adj, h) @ self.weight
 
-    def combine(self, adj: Adjacency, z: Tensor, h_self: Input, *, projected: bool) -> Tensor:
+    def combine(self, adj: Adjacency, z: Tensor, h_self: Input, projected: bool) -> Tensor:
         return spmm(adj, z) if projected else spmm(adj, z) @ self.weight
 
 
-class SAGEConv(Conv):
+class SAGEConv(OnePassConv):
     """`H' = [ D⁻¹A H W_neigh ‖ H W_self ]`, each half out_features / 2 wide; the weight holds both side by side."""
 
     kind = "mean"
@@ -99,26 +116,21 @@ class SAGEConv(Conv):
         if out_features % 2:
             raise ShoalError(f"a SAGE layer is {out_features} wide: expected an even width, one half each")
         super().__init__(in_features, out_features)
-        self.split_at = out_features // 2
+        self.split_at = self.aggregated_width = out_features // 2
 
     def forward(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
         if isinstance(h, Adjacency):
-            return self.combine(adj, self.project(h), take_rows(h, 0, adj.num_rows), projected=True)
+            return self.combine(adj, self.project(h), take_rows(h, 0, adj.num_rows), True)
         if aggregated is not None:
             return self._join(aggregated @ self.weight[:, : self.split_at], take_rows(h, 0, adj.num_rows))
-        return sage_linear(
-            adj, h, self.weight, self.split_at, self.plan(adj, h, self.split_at).transform_first
-        )
+        return sage_linear(adj, h, self.weight, self.split_at, self.projects_first(adj, h))
 
     def project(self, h: Input) -> Tensor:
         return multiply_weight(h, self.weight[:, : self.split_at])
 
-    def combine(self, adj: Adjacency, z: Tensor, h_self: Input, *, projected: bool) -> Tensor:
+    def combine(self, adj: Adjacency, z: Tensor, h_self: Input, projected: bool) -> Tensor:
         neighbors = spmm(adj, z)
         return self._join(neighbors if projected else neighbors @ self.weight[:, : self.split_at], h_self)
 
     def _join(self, neighbors: Tensor, h_self: Input) -> Tensor:
         return torch.cat([neighbors, multiply_weight(h_self, self.weight[:, self.split_at :])], dim=1)
-
-
-CONVS: dict[str, Callable[[int, int], Conv]] = {"sage": SAGEConv, "gcn": GCNConv}

@@ -7,11 +7,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from shoal.errors import ShoalError, unknown_name
+from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.fused import bias_relu_dropout, mix_key
-from shoal.models.convs import CONVS, Conv, Input, multiply_weight
+from shoal.models.attention import GATConv
+from shoal.models.convs import Conv, GCNConv, Input, OnePassConv, SAGEConv, multiply_weight
+from shoal.models.mixhop import MixHopConv
 from shoal.sampling.base import Batch, check_positive
 
-MODELS = (*CONVS, "mlp")
+MODELS = ("sage", "gcn", "mixhop", "gat", "mlp")
 NORMS = ("layer", "batch", "none")
 
 
@@ -56,10 +59,13 @@ class GNN(nn.Module):
     """A graph neural network for node classification.
 
     Args:
-        model: `"sage"`, `"gcn"`, or `"mlp"`: the same stack without any edge, the baseline to beat.
+        model: `"sage"`, `"gcn"`, `"mixhop"`, `"gat"`, or `"mlp"`: the same stack without any edge, the baseline
+            to beat.
         in_features, hidden, num_classes: widths of input, every layer, output.
         num_layers: convolutions stacked.
-        orders: a pattern such as `"1-0-1-0"` instead of num_layers; 0 is a dense layer without aggregation.
+        orders: a pattern such as `"1-0-1-0"` instead of num_layers: 0 is a dense layer without aggregation, and
+            with mixhop the number is the highest power of the adjacency.
+        heads: attentions side by side in a gat layer; concatenated, and averaged in the last one.
         norm: `"layer"`, `"batch"` or `"none"`, before each activation.
         dropout: rate, after each layer.
         l2_normalize: scale every embedding to length one before the classifier.
@@ -78,13 +84,15 @@ class GNN(nn.Module):
         *,
         num_layers: int = 2,
         orders: str | None = None,
+        heads: int = 4,
         norm: str = "layer",
         dropout: float = 0.1,
         l2_normalize: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__()
-        check_positive(in_features=in_features, hidden=hidden, num_classes=num_classes, num_layers=num_layers)
+        check_positive(in_features=in_features, hidden=hidden, num_classes=num_classes)
+        check_positive(num_layers=num_layers, heads=heads)
         if model not in MODELS:
             raise unknown_name("model", model, MODELS)
         if norm not in NORMS:
@@ -97,9 +105,10 @@ class GNN(nn.Module):
         self.seed = seed
         self.layers = nn.ModuleList()
         width = in_features
-        for order in parse_orders(orders, num_layers):
-            dense = order == 0 or model == "mlp"
-            linear = Dense(width, hidden) if dense else CONVS[model](width, hidden)
+        pattern = parse_orders(orders, num_layers, default=2 if model == "mixhop" else 1)
+        for number, order in enumerate(pattern):
+            last = not any(pattern[number + 1 :])
+            linear = make_linear(model, order, width, hidden, heads=heads, last=last)
             self.layers.append(Layer(linear, hidden, norm, dropout))
             width = hidden
         self.classifier = nn.Linear(width, num_classes)
@@ -125,6 +134,28 @@ class GNN(nn.Module):
         assert isinstance(h, Tensor)
         return h
 
+    def explain(self, batch: Batch) -> list[str]:
+        """What the scheduler decides for each layer on such a batch, one line a layer."""
+        lines = []
+        depth = 0
+        for number, layer in enumerate(self.layers):
+            assert isinstance(layer, Layer)
+            decision = "a dense product"
+            if layer.kind is not None:
+                adj = batch.block(depth).adjacency(layer.kind)
+                depth += 1
+                decision = f"{layer.kind} over {adj.num_entries:,} entries"
+                if isinstance(layer.linear, OnePassConv):
+                    if number == 0 and isinstance(batch.x, Adjacency):
+                        decision += ", A (X W): the features are sparse"
+                    elif number == 0 and batch.fixed:
+                        decision += ", (A X) W with A X computed once: the batch is always the same"
+                    else:
+                        plan = layer.linear.plan(adj, needs_input_grad=number > 0)
+                        decision += f", {plan.explain()}"
+            lines.append(f"layer {number + 1}: {decision}")
+        return lines
+
     def classify(self, embedding: Tensor) -> Tensor:
         """Logits from embeddings."""
         if self.l2_normalize:
@@ -133,11 +164,26 @@ class GNN(nn.Module):
         return logits
 
 
-def parse_orders(orders: str | None, num_layers: int) -> list[int]:
-    """The order of every layer: `"1-0-1-0"` → [1, 0, 1, 0]; without a pattern, num_layers ones."""
+def make_linear(
+    model: str, order: int, in_features: int, out_features: int, *, heads: int, last: bool
+) -> Conv | Dense:
+    """The linear part of one layer of a model."""
+    if order == 0 or model == "mlp":
+        return Dense(in_features, out_features)
+    if model == "mixhop":
+        return MixHopConv(in_features, out_features, order=order)
+    if order > 1:
+        raise ShoalError(f"order {order} in a {model} model: only mixhop has orders above 1")
+    if model == "gat":
+        return GATConv(in_features, out_features, heads=heads, mean=last)
+    return {"sage": SAGEConv, "gcn": GCNConv}[model](in_features, out_features)
+
+
+def parse_orders(orders: str | int | None, num_layers: int, default: int = 1) -> list[int]:
+    """The order of every layer: `"1-0-1-0"` → [1, 0, 1, 0]; without a pattern, num_layers times the default."""
     if orders is None:
-        return [1] * num_layers
+        return [default] * num_layers
     parts = str(orders).split("-")
-    if not all(part in ("0", "1") for part in parts):
-        raise ShoalError(f"layer pattern {orders!r}: expected orders 0 or 1 joined by '-', such as 1-0-1-0")
+    if not all(part.isdigit() and int(part) < 10 for part in parts):
+        raise ShoalError(f"layer pattern {orders!r}: expected orders joined by '-', such as 1-0-1-0")
     return [int(part) for part in parts]

@@ -18,13 +18,14 @@ from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.csr import add_diagonal
+from shoal.kernels.gather import gather_csr_rows, gather_rows
 from shoal.kernels.induce import SubgraphExtractor
 from shoal.kernels.spmm import multiply
 
 if TYPE_CHECKING:
     from shoal.sampling.normalize import Norms
 
-KINDS = ("sum", "mean", "gcn")
+KINDS = ("sum", "mean", "gcn", "attention")
 _BATCHES_TO_ESTIMATE_SIZE = 8
 
 
@@ -82,11 +83,15 @@ class Block:
         return len(self.indices)
 
     def adjacency(self, kind: str) -> Adjacency:
-        """The operator of a kind of aggregation: `sum` A, `mean` D⁻¹A, `gcn` D̃^-½(A + I)D̃^-½; made once."""
+        """The operator of a kind of aggregation, made once.
+
+        `sum` A, `mean` D⁻¹A, `gcn` D̃^-½(A + I)D̃^-½, `attention` the pattern of A + I for weights to come.
+        """
         if kind not in self._adjacencies:
             if kind not in KINDS:
                 raise unknown_name("aggregation", kind, KINDS)
-            self._adjacencies[kind] = self._normalize_symmetric() if kind == "gcn" else self._scale_rows(kind)
+            make = {"gcn": self._normalize_symmetric, "attention": self._add_loops}.get(kind)
+            self._adjacencies[kind] = make() if make is not None else self._scale_rows(kind)
         return self._adjacencies[kind]
 
     def _scale_rows(self, kind: str) -> Adjacency:
@@ -101,6 +106,12 @@ class Block:
             values=self.edge_norm,
             row_scale=scale,
             symmetric=self.symmetric,
+        )
+
+    def _add_loops(self) -> Adjacency:
+        indptr, indices, _ = add_diagonal(self.indptr.numpy(), self.indices.numpy())
+        return Adjacency(
+            torch.from_numpy(indptr), torch.from_numpy(indices), self.num_columns, symmetric=self.symmetric
         )
 
     def _normalize_symmetric(self) -> Adjacency:
@@ -198,18 +209,11 @@ class Batch:
 
     @cached_property
     def x(self) -> Tensor | Adjacency:
-        whole = self.num_nodes == self.graph.num_nodes and bool((np.diff(self.nodes) > 0).all())
-        x = self.graph.x if whole else self.graph.take_features(self.nodes)
-        if x is None:
-            raise ShoalError(f"graph {self.graph.name!r} has no features: a model needs x")
+        x, rows = self.graph.find_features(self.nodes)
         if isinstance(x, np.ndarray):
-            return as_tensor(x)
-        return Adjacency(
-            as_tensor(x.indptr.astype(np.int64, copy=False)),
-            as_tensor(x.indices),
-            int(x.shape[1]),
-            values=as_tensor(x.data),
-        )
+            return as_tensor(x) if self.fixed and len(rows) == len(x) else _gather(x, rows)
+        indptr, indices, data = gather_csr_rows(x.indptr, x.indices, x.data, rows)
+        return Adjacency(as_tensor(indptr), as_tensor(indices), int(x.shape[1]), values=as_tensor(data))
 
     def aggregate_input(self, kind: str) -> Tensor | None:
         """`A x` of the first layer if the batch is fixed and x dense: then it is computed only once."""
@@ -244,6 +248,15 @@ class Batch:
 
     def __repr__(self) -> str:
         return f"Batch({self.index}, {self.num_nodes:,} nodes, {self.num_edges:,} entries)"
+
+
+def _gather(x: np.ndarray, rows: np.ndarray) -> Tensor:
+    """`x[rows]`: by all threads in the training thread, by one in a thread that samples beside it."""
+    if threading.current_thread() is threading.main_thread():
+        return gather_rows(x, rows)
+    out = torch.empty(len(rows), x.shape[1])
+    np.take(x, rows, axis=0, out=out.numpy())
+    return out
 
 
 class Sampler(ABC):

@@ -1,15 +1,13 @@
 """Layer-by-layer inference over the full graph: memory is two layers' activations, whatever the depth."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
-from shoal.graph import Graph
 from shoal.models.convs import Conv, Input, take_rows
 from shoal.models.gnn import GNN, Layer
-from shoal.sampling.base import Block
-from shoal.sampling.full import FullSampler
+from shoal.sampling.base import Batch, Block
 
 ROWS_AT_ONCE = 1 << 15
 
@@ -17,12 +15,12 @@ ROWS_AT_ONCE = 1 << 15
 @torch.no_grad()
 def embed_nodes(
     model: GNN,
-    graph: Graph,
+    whole: Batch,
     *,
     rows_at_once: int = ROWS_AT_ONCE,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tensor:
-    """The last layer's output for every node, (num_nodes, hidden).
+    """The last layer's output for every node of the graph that `whole` is, (num_nodes, hidden).
 
     Every layer is computed for all nodes, a chunk of rows at a time, before the next begins: each node is
     computed once a layer, and only the input and output of the current layer are held.
@@ -30,21 +28,14 @@ def embed_nodes(
     """
     was_training = model.training
     model.eval()
-    batch = FullSampler(graph).sample(0)
-    h: Input = batch.x
-    starts = range(0, graph.num_nodes, rows_at_once)
+    h: Input = whole.x
+    starts = range(0, whole.num_nodes, rows_at_once)
     total, done = len(starts) * len(model.layers), 0
     for layer in model.layers:
         assert isinstance(layer, Layer)
-        z, projected = h, False
-        if isinstance(layer.linear, Conv) and not isinstance(h, Tensor):
-            z, projected = layer.linear.project(h), True
-        out = torch.empty(graph.num_nodes, model.hidden)
-        for start in starts:
-            end = min(start + rows_at_once, graph.num_nodes)
-            out[start:end] = _compute_rows(
-                layer, batch.blocks[0], z, take_rows(h, start, end), start, projected
-            )
+        out = torch.empty(whole.num_nodes, model.hidden)
+        for start, end, rows in _infer(layer, whole.blocks[0], h, rows_at_once):
+            out[start:end] = layer.finish(rows)
             done += 1
             if progress is not None:
                 progress(done, total)
@@ -54,14 +45,15 @@ def embed_nodes(
     return h
 
 
-def _compute_rows(layer: Layer, block: Block, z: Input, h_self: Input, start: int, projected: bool) -> Tensor:
-    if not isinstance(layer.linear, Conv):
-        return layer.finish(layer.linear(h_self))
-    assert layer.kind is not None
-    assert isinstance(z, Tensor)
-    count = h_self.shape[0]
-    adj = block.adjacency(layer.kind).slice_rows(start, start + count)
-    return layer.finish(layer.linear.combine(adj, z, h_self, projected=projected))
+def _infer(layer: Layer, block: Block, h: Input, rows_at_once: int) -> Iterator[tuple[int, int, Tensor]]:
+    """The layer's linear part, a chunk of rows at a time."""
+    if layer.kind is not None:
+        assert isinstance(layer.linear, Conv)
+        yield from layer.linear.infer(block.adjacency(layer.kind), h, rows_at_once)
+        return
+    for start in range(0, block.num_rows, rows_at_once):
+        end = min(start + rows_at_once, block.num_rows)
+        yield start, end, layer.linear(take_rows(h, start, end))
 
 
 @torch.no_grad()

@@ -14,6 +14,7 @@ from shoal.config import METHODS, RunConfig, read_config
 from shoal.datasets import load
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
+from shoal.kernels.plan import explain_products
 from shoal.models.gnn import GNN
 from shoal.sampling.registry import make_sampler
 from shoal.threads import set_threads
@@ -21,6 +22,7 @@ from shoal.training.trainer import Record, Trainer
 
 CONFIG = "config.yaml"
 METRICS = "metrics.jsonl"
+PLAN = "plan.txt"
 CHECKPOINTS = "checkpoints"
 
 
@@ -67,15 +69,16 @@ class Run:
                 on_epoch(record)
 
         self.trainer.fit(self.config.training.epochs, write)
+        (self.folder / PLAN).write_text("\n".join(self.explain()) + "\n")
         final: Record = {"best_epoch": self.trainer.best_epoch}
         if self.graph.test_mask is not None and self.graph.test_mask.any():
             final |= {f"test_{name}": value for name, value in self.trainer.evaluate("test").items()}
         self._append(final)
         return final
 
-    def restore_best(self) -> None:
-        """Put the best weights into the model, for embedding and prediction."""
-        self.trainer.restore_best()
+    def explain(self) -> list[str]:
+        """What the scheduler decided: the order of products in each layer, the variant of each kind of product."""
+        return [*self.trainer.model.explain(self.trainer.sampler.sample(0)), *explain_products()]
 
     def _append(self, record: Record) -> None:
         with open(self.folder / METRICS, "a") as file:

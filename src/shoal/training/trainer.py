@@ -74,15 +74,20 @@ class Trainer:
         self.epoch = 0
         self.best_epoch = 0
         self.best_score = float("-inf")
+        self._whole = FullSampler(graph).sample(0)
         self._best_weights: dict[str, Tensor] | None = None
+        self._last_weights: dict[str, Tensor] | None = None
         self._ahead: Prefetcher | None = None
 
     def fit(self, epochs: int, on_epoch: Callable[[Record], None] | None = None) -> list[Record]:
         """Train until epoch `epochs` (a resumed trainer goes on from where it was) or until patience ends.
 
         `on_epoch` receives every epoch's record: epoch, loss, seconds, nodes_per_second and, where the epoch
-        was evaluated, val_<metric>. At the end the weights of the best evaluation are put back.
+        was evaluated, val_<metric>. At the end the weights of the best evaluation are put in; another call
+        goes on from the last ones.
         """
+        if self._last_weights is not None:
+            self.model.load_state_dict(self._last_weights)
         try:
             return self._fit(epochs, on_epoch)
         finally:
@@ -103,6 +108,7 @@ class Trainer:
             records.append(record)
             if on_epoch is not None:
                 on_epoch(record)
+        self._last_weights = self._copy_weights()
         self.restore_best()
         return records
 
@@ -120,7 +126,7 @@ class Trainer:
 
     def embed(self, progress: Callable[[int, int], None] | None = None) -> Tensor:
         """Every node's embedding, (num_nodes, hidden), layer by layer in bounded memory."""
-        return embed_nodes(self.model, self.graph, progress=progress)
+        return embed_nodes(self.model, self._whole, progress=progress)
 
     def predict(self, progress: Callable[[int, int], None] | None = None) -> Tensor:
         """Every node's predicted class, or 0/1 matrix for multi-label graphs."""
@@ -137,7 +143,7 @@ class Trainer:
         best = folder / "best.safetensors"
         if best.is_file():
             load_checkpoint(best, self.model)
-            self._keep_best_weights()
+            self._best_weights = self._copy_weights()
         progress = load_checkpoint(folder / "last.safetensors", self.model, self.optimizer)
         self.epoch, self.best_epoch = progress["epoch"], progress["best_epoch"]
         self.best_score = progress["best_score"]
@@ -193,7 +199,7 @@ class Trainer:
         record["eval_seconds"] = time.perf_counter() - started
         if scores[self.metric] > self.best_score:
             self.best_score, self.best_epoch = scores[self.metric], self.epoch
-            self._keep_best_weights()
+            self._best_weights = self._copy_weights()
             if self.checkpoints is not None:
                 save_checkpoint(self.checkpoints / "best.safetensors", self.model)
 
@@ -202,5 +208,5 @@ class Trainer:
             return False
         return self.epoch - self.best_epoch >= self.patience * self.eval_every
 
-    def _keep_best_weights(self) -> None:
-        self._best_weights = {name: value.clone() for name, value in self.model.state_dict().items()}
+    def _copy_weights(self) -> dict[str, Tensor]:
+        return {name: value.clone() for name, value in self.model.state_dict().items()}

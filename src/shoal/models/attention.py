@@ -1,0 +1,53 @@
+"""GATConv: graph attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from shoal.errors import ShoalError
+from shoal.kernels.adjacency import Adjacency
+from shoal.kernels.attention import gat_attention
+from shoal.models.convs import Conv, Input, multiply_weight
+
+
+class GATConv(Conv):
+    """`H'[u] = Σ_v α_uv H[v] W`, `α_u· = softmax_v( LeakyReLU( aᵀ[ W h_u ‖ W h_v ] ) )`, v over the neighbours of u and u.
+
+    `heads` attentions run side by side: their results are concatenated, each out_features / heads wide, or with
+    `mean` averaged, each out_features wide. A sampler's edge norms play no part: the softmax normalises.
+    """
+
+    kind = "attention"
+
+    def __init__(self, in_features: int, out_features: int, *, heads: int = 4, mean: bool = False) -> None:
+        if not mean and out_features % heads:
+            raise ShoalError(
+                f"a GAT layer is {out_features} wide with {heads} heads: expected a multiple of the heads"
+            )
+        width = out_features if mean else out_features // heads
+        super().__init__(in_features, heads * width)
+        self.heads = heads
+        self.mean = mean
+        self.attend = nn.Parameter(nn.init.xavier_uniform_(torch.empty(2, heads, width)))
+
+    def forward(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
+        z, own, other = self.score(h)
+        return self.join(gat_attention(adj, z, own[: adj.num_rows], other))
+
+    def infer(self, adj: Adjacency, h: Input, rows_at_once: int) -> Iterator[tuple[int, int, Tensor]]:
+        z, own, other = self.score(h)
+        for start in range(0, adj.num_rows, rows_at_once):
+            end = min(start + rows_at_once, adj.num_rows)
+            yield start, end, self.join(gat_attention(adj.slice_rows(start, end), z, own[start:end], other))
+
+    def score(self, h: Input) -> tuple[Tensor, Tensor, Tensor]:
+        """`H W` by head, and each node's share of the scores of its own row and of the rows that read it."""
+        z = multiply_weight(h, self.weight).unflatten(1, (self.heads, -1))
+        own, other = ((z * vector).sum(-1) for vector in self.attend)
+        return z, own, other
+
+    def join(self, out: Tensor) -> Tensor:
+        return out.mean(1) if self.mean else out.flatten(1)

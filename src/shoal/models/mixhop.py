@@ -1,0 +1,55 @@
+"""MixHopConv: several powers of the adjacency side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from shoal.errors import ShoalError
+from shoal.kernels.adjacency import Adjacency
+from shoal.kernels.spmm import multiply, spmm
+from shoal.models.convs import Conv, Input, multiply_weight, take_rows
+
+
+class MixHopConv(Conv):
+    """`H' = ‖_{k=0..K} Â^k H W_k`, Â as in GCN, by repeated sparse products; the weight holds the W_k side by side.
+
+    The parts share out_features as evenly as possible, the lower powers getting the wider ones.
+    """
+
+    kind = "gcn"
+
+    def __init__(self, in_features: int, out_features: int, *, order: int = 2) -> None:
+        if out_features < order + 1:
+            raise ShoalError(
+                f"a MixHop layer of order {order} is {out_features} wide: expected at least {order + 1}"
+            )
+        super().__init__(in_features, out_features)
+        each, left = divmod(out_features, order + 1)
+        self.widths = [each + (k < left) for k in range(order + 1)]
+        self.starts = [sum(self.widths[:k]) for k in range(order + 1)]
+
+    def forward(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
+        """Powers of A times what was projected: A is applied to all higher parts at once, K products in all."""
+        if adj.num_rows != adj.num_columns and len(self.widths) > 2:
+            raise ShoalError("MixHop of order 2 and more needs whole subgraphs: use a subgraph sampler")
+        parts = multiply_weight(h, self.weight).split(self.widths, dim=1)
+        out = parts[-1]
+        for part in reversed(parts[:-1]):
+            out = torch.cat([part[: adj.num_rows], spmm(adj, out)], dim=1)
+        return out
+
+    def infer(self, adj: Adjacency, h: Input, rows_at_once: int) -> Iterator[tuple[int, int, Tensor]]:
+        """One pass over all rows for every power, narrower ones first; the last one yields."""
+        out = multiply_weight(take_rows(h, 0, adj.num_rows), self.weight)
+        for power in range(len(self.widths) - 1, 0, -1):
+            first = self.starts[power]
+            multiplied = out[:, first:].contiguous()
+            for start in range(0, adj.num_rows, rows_at_once):
+                end = min(start + rows_at_once, adj.num_rows)
+                multiply(adj.slice_rows(start, end), multiplied, out[start:end, first:])
+        for start in range(0, adj.num_rows, rows_at_once):
+            end = min(start + rows_at_once, adj.num_rows)
+            yield start, end, out[start:end]
