@@ -150,6 +150,15 @@ def test_graphs_without_edges_are_refused(name):
         make_sampler(name, empty, **SMALL[name])
 
 
+@pytest.mark.parametrize("name", sorted(set(SMALL) - {"node"}))
+def test_training_nodes_that_are_isolated_among_themselves_are_refused(name):
+    """Every edge leads from a training to a test node: inductive training would see no edge at all."""
+    train = np.arange(100) < 50
+    graph = make_graph([(i, i + 50) for i in range(50)], 100, train_mask=train, test_mask=~train)
+    with pytest.raises(shoal.ShoalError, match="training graph of 'graph' has no edges"):
+        make_sampler(name, graph, setting="inductive", **SMALL[name])
+
+
 @pytest.mark.parametrize("name", ["node", "multi-random-walk", "forest-fire", "frontier"])
 def test_budgets_beyond_the_graph_are_clipped_with_a_notice(name):
     sampler = make_sampler(name, make_lopsided(), budget=9000)
