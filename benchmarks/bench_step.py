@@ -27,7 +27,7 @@ import shoal
 from shoal.kernels.adam import FusedAdam
 from shoal.kernels.spmm import multiply
 from shoal.memory import keep_freed_memory
-from shoal.sampling.base import Batch, Block
+from shoal.sampling.batch import Batch, Block
 from shoal.training.loss import compute_loss
 
 warnings.filterwarnings("ignore")

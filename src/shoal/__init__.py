@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from shoal.kernels.adjacency import Adjacency as Adjacency
     from shoal.kernels.spmm import spmm as spmm
     from shoal.models.gnn import GNN as GNN
-    from shoal.sampling.base import Batch as Batch
     from shoal.sampling.base import Sampler as Sampler
+    from shoal.sampling.batch import Batch as Batch
     from shoal.sampling.cluster import ClusterSampler as ClusterSampler
     from shoal.sampling.edge import EdgeSampler as EdgeSampler
     from shoal.sampling.forest_fire import ForestFireSampler as ForestFireSampler
@@ -48,7 +48,7 @@ _HOMES = {
     "Adjacency": "shoal.kernels.adjacency",
     "spmm": "shoal.kernels.spmm",
     "GNN": "shoal.models.gnn",
-    "Batch": "shoal.sampling.base",
+    "Batch": "shoal.sampling.batch",
     "Sampler": "shoal.sampling.base",
     "FrontierSampler": "shoal.sampling.frontier",
     "FullSampler": "shoal.sampling.full",

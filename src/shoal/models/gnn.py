@@ -12,7 +12,8 @@ from shoal.kernels.fused import bias_relu_dropout, mix_key
 from shoal.models.attention import GATConv
 from shoal.models.convs import Conv, GCNConv, Input, OnePassConv, SAGEConv, multiply_weight
 from shoal.models.mixhop import MixHopConv
-from shoal.sampling.base import Batch, check_positive
+from shoal.sampling.base import check_positive
+from shoal.sampling.batch import Batch
 
 MODELS = ("sage", "gcn", "mixhop", "gat", "mlp")
 NORMS = ("layer", "batch", "none")

@@ -5,7 +5,8 @@ from functools import cached_property
 import numpy as np
 
 from shoal.graph import Graph
-from shoal.sampling.base import Batch, Block, Sampler, as_tensor
+from shoal.sampling.base import Sampler
+from shoal.sampling.batch import Batch, Block, as_tensor
 
 
 class FullSampler(Sampler):

@@ -15,7 +15,8 @@ from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.jit import kernel
 from shoal.sampling.alias import build_alias, draw_alias
-from shoal.sampling.base import Batch, Block, Sampler, as_tensor, check_positive
+from shoal.sampling.base import Sampler, check_positive
+from shoal.sampling.batch import Batch, Block, as_tensor
 from shoal.sampling.normalize import Norms
 from shoal.sampling.rng import key, permute
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from shoal.errors import ShoalError
 from shoal.graph import Graph
-from shoal.sampling.base import Batch, Sampler, check_positive
+from shoal.sampling.base import Sampler, check_positive
+from shoal.sampling.batch import Batch
 from shoal.sampling.registry import make_sampler
 from shoal.sampling.rng import permute
 

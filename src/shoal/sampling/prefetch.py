@@ -12,7 +12,8 @@ from torch import Tensor
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
-from shoal.sampling.base import Batch, Sampler, check_positive
+from shoal.sampling.base import Sampler, check_positive
+from shoal.sampling.batch import Batch
 
 _PATIENCE = 0.5  # seconds between looks at whether a drawing thread still lives
 

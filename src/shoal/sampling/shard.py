@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.errors import ShoalError
-from shoal.sampling.base import Batch, Sampler, check_positive
+from shoal.sampling.base import Sampler, check_positive
+from shoal.sampling.batch import Batch
 
 
 class ShardedSampler(Sampler):

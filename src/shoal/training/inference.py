@@ -7,7 +7,7 @@ from torch import Tensor
 
 from shoal.models.convs import Conv, Input, take_rows
 from shoal.models.gnn import GNN, Layer
-from shoal.sampling.base import Batch, Block
+from shoal.sampling.batch import Batch, Block
 
 ROWS_AT_ONCE = 1 << 15
 

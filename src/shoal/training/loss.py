@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from shoal.sampling.base import Batch
+from shoal.sampling.batch import Batch
 
 
 def compute_loss(logits: Tensor, batch: Batch) -> Tensor:

@@ -16,7 +16,8 @@ from shoal.graph import Graph
 from shoal.kernels.adam import FusedAdam
 from shoal.memory import keep_freed_memory
 from shoal.models.gnn import GNN
-from shoal.sampling.base import Batch, Sampler
+from shoal.sampling.base import Sampler
+from shoal.sampling.batch import Batch
 from shoal.sampling.full import FullSampler
 from shoal.sampling.prefetch import Prefetcher
 from shoal.training.checkpoint import load_checkpoint, save_checkpoint
