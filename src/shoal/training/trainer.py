@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shoal.distributed.gradients import average_gradients, average_number, broadcast_weights, get_rank
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
 from shoal.kernels.adam import FusedAdam
@@ -20,6 +21,7 @@ from shoal.sampling.base import Sampler
 from shoal.sampling.batch import Batch
 from shoal.sampling.full import FullSampler
 from shoal.sampling.prefetch import Prefetcher
+from shoal.sampling.shard import ShardedSampler
 from shoal.training.checkpoint import load_checkpoint, save_checkpoint
 from shoal.training.inference import classify_nodes, embed_nodes
 from shoal.training.loss import compute_loss
@@ -31,6 +33,9 @@ Record = dict[str, Any]
 
 class Trainer:
     """Trains `model` on batches that `sampler` draws, evaluates on the full graph.
+
+    In a process group of R ranks (`torch.distributed`) every rank draws its own batches, the gradients are
+    averaged, and all ranks hold the same weights: a step works on R batches. Rank 0 writes checkpoints.
 
     Args:
         sampler: full-batch training if None.
@@ -66,6 +71,10 @@ class Trainer:
         self.model = model
         self.graph = graph
         self.sampler = sampler if sampler is not None else FullSampler(graph)
+        self.rank, self.num_ranks = get_rank()
+        if self.num_ranks > 1:
+            self.sampler = ShardedSampler(self.sampler, self.rank, self.num_ranks)
+            broadcast_weights(model)
         self.optimizer = FusedAdam(model.parameters(), lr=lr, weight_decay=weight_decay)
         self.clip = clip
         self.patience = patience
@@ -106,7 +115,7 @@ class Trainer:
                 self.epoch % self.eval_every == 0 or self.epoch == epochs
             ):
                 self._evaluate_epoch(record)
-            if self.checkpoints is not None:
+            if self.checkpoints is not None and self.rank == 0:
                 self.save(self.checkpoints / "last.safetensors")
             records.append(record)
             if on_epoch is not None:
@@ -161,9 +170,12 @@ class Trainer:
         started, nodes, losses = time.perf_counter(), 0, []
         first_step = self.epoch * self.sampler.num_batches
         for step, batch in enumerate(self._batches(), first_step):
-            loss = compute_loss(self.model(batch, step), batch)
+            number = step if batch.fixed else batch.index
+            loss = compute_loss(self.model(batch, number), batch)
             self.optimizer.zero_grad()
             loss.backward()
+            if self.num_ranks > 1:
+                average_gradients(self.model.parameters())
             if self.clip is not None:
                 torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
             self.optimizer.step()
@@ -172,6 +184,8 @@ class Trainer:
         seconds = time.perf_counter() - started
         self.epoch += 1
         mean = sum(losses) / len(losses)
+        if self.num_ranks > 1:
+            mean = average_number(mean)
         if not torch.isfinite(torch.tensor(mean)):
             raise ShoalError(
                 f"the loss became {mean} in epoch {self.epoch}: lower the learning rate, or clip gradients"
@@ -203,7 +217,7 @@ class Trainer:
         if scores[self.metric] > self.best_score:
             self.best_score, self.best_epoch = scores[self.metric], self.epoch
             self._best_weights = self._copy_weights()
-            if self.checkpoints is not None:
+            if self.checkpoints is not None and self.rank == 0:
                 save_checkpoint(self.checkpoints / "best.safetensors", self.model)
 
     def _out_of_patience(self) -> bool:
