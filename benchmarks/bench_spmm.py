@@ -18,6 +18,7 @@ import torch
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.plan import explain_products
 from shoal.kernels.spmm import multiply, spmm
+from shoal.memory import keep_freed_memory
 
 warnings.filterwarnings("ignore")
 CASES = [(8_000, 15, 64), (8_000, 15, 128), (8_000, 15, 512), (200_000, 50, 128), (1_000_000, 16, 64)]
@@ -159,6 +160,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=4.0, help="for each case")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     options = parser.parse_args()
+    keep_freed_memory()  # as the trainer does; the peers in this process gain from it too
     results = []
     for threads in options.threads:
         use_threads(threads)

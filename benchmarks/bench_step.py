@@ -212,8 +212,24 @@ def main():
         results.append({"case": "step", "threads": threads, "times_ms": times, "roofline": bound})
         if options.dgl:
             results += compare_dgl(options.dgl, graph, threads, options.seconds / 2)
-    save("bench_step", results)
+    results.append(measure_clipping())
+    save("step", results)
     print_environment()
+
+
+def measure_clipping():
+    """Whether dense products like a round number of rows: time a row at such numbers and next to them."""
+    weight, grad = torch.randn(HIDDEN, HIDDEN), torch.empty(HIDDEN, HIDDEN)
+    runs, rows = {}, (7983, 7984, 7999, 8000)
+    for n in rows:
+        h, out = torch.randn(n, HIDDEN), torch.empty(n, HIDDEN)
+        runs[str(n)] = lambda h=h, out=out: (torch.mm(h, weight, out=out), torch.mm(h.t(), out, out=grad))
+    times = interleave(runs, 4)
+    per_row = {n: times[str(n)]["min"] / n * 1e3 for n in rows}
+    print(
+        "rows, multiples of 16 and not: " + ", ".join(f"{n:,} {us:.2f} µs a row" for n, us in per_row.items())
+    )
+    return {"case": "clipping", "us_per_row": per_row}
 
 
 def compare_dgl(python, graph, threads, seconds):
