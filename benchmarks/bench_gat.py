@@ -1,10 +1,8 @@
-"""python benchmarks/bench_gat.py [--seconds 6] [--threads 1 2]
+"""python benchmarks/bench_gat.py [--seconds 6] [--threads 1 2] [--keep-memory]
 
 One GAT layer, 8 heads × 64, forward + backward, beside PyG's GATConv with the same weights: time, and how much memory
 the layer adds at its peak. Each peak is taken in a fresh process. Ratios are peer / ours: above 1 is better here.
 """
-
-from timing import describe, interleave, print_environment, save, use_threads  # isort: skip  (before torch)
 
 import argparse
 import multiprocessing
@@ -16,7 +14,15 @@ import torch
 
 from bench_spmm import random_adjacency
 from shoal.kernels.attention import gat_attention
-from shoal.memory import keep_freed_memory
+from timing import (
+    add_memory_option,
+    describe,
+    interleave,
+    print_environment,
+    save,
+    use_memory_option,
+    use_threads,
+)  # isort: skip  (before torch)
 
 warnings.filterwarnings("ignore")
 HEADS, F, F_IN = 8, 64, 128
@@ -77,8 +83,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=6.0, help="for each case")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    add_memory_option(parser)
     options = parser.parse_args()
-    keep_freed_memory()  # as the trainer does; the peers in this process gain from it too
+    suffix = use_memory_option(options.keep_memory)
     results = []
     for n, degree in CASES:
         layers, conv = make_layers(n, degree)
@@ -95,7 +102,7 @@ def main():
             results.append({"n": n, "degree": degree, "threads": threads, "ms": times, "peak_MiB": peaks})
         ratio = peaks["PyG GATConv"] / peaks[OURS]
         print(f"  {ratio:.1f}x less memory at the peak: {peaks[OURS]:.0f} of {peaks['PyG GATConv']:.0f} MiB")
-    save("gat", results)
+    save(f"gat{suffix}", results)
     print_environment()
 
 

@@ -1,10 +1,8 @@
-"""python benchmarks/bench_spmm.py [--seconds 4] [--threads 1 2]
+"""python benchmarks/bench_spmm.py [--seconds 4] [--threads 1 2] [--keep-memory]
 
 Sparse × dense product beside torch CSR, torch addmm(out=) with int32 indices, MKL and PyG message passing: forward,
 forward + backward, the feature-partitioned variant, bfloat16 storage and sparse features. Ratios are peer / ours: above 1 is faster here.
 """
-
-from timing import describe, interleave, print_environment, save, use_threads  # isort: skip  (before torch)
 
 import argparse
 import statistics
@@ -18,7 +16,15 @@ import torch
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.plan import explain_products
 from shoal.kernels.spmm import multiply, spmm
-from shoal.memory import keep_freed_memory
+from timing import (
+    add_memory_option,
+    describe,
+    interleave,
+    print_environment,
+    save,
+    use_memory_option,
+    use_threads,
+)  # isort: skip  (before torch)
 
 warnings.filterwarnings("ignore")
 CASES = [(8_000, 15, 64), (8_000, 15, 128), (8_000, 15, 512), (200_000, 50, 128), (1_000_000, 16, 64)]
@@ -159,8 +165,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=4.0, help="for each case")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    add_memory_option(parser)
     options = parser.parse_args()
-    keep_freed_memory()  # as the trainer does; the peers in this process gain from it too
+    suffix = use_memory_option(options.keep_memory)
     results = []
     for threads in options.threads:
         use_threads(threads)
@@ -169,7 +176,7 @@ def main():
         ]
         for run in [*runs, sparse_features, dense_subgraph]:
             results.append(run(options.seconds, threads))
-            save("spmm", results)  # what has been measured stays when the rest is interrupted
+            save(f"spmm{suffix}", results)  # what has been measured stays when the rest is interrupted
     summarise(results)
     print("\n".join(explain_products()))
     print_environment()

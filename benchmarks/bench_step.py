@@ -1,4 +1,4 @@
-"""python benchmarks/bench_step.py [--seconds 20] [--threads 1 2] [--dgl dgl/bin/python]
+"""python benchmarks/bench_step.py [--seconds 20] [--threads 1 2] [--keep-memory] [--dgl dgl/bin/python]
 
 A whole training step (forward, loss, backward, Adam) of a 2-layer SAGE, hidden 512, 500 inputs, dropout 0.1, on a
 subgraph of 8,000 nodes and mean degree 15, beside PyG, torch CSR and DGL computing the same function
@@ -7,8 +7,6 @@ measured in the same run, plus the bytes its sparse products gather at the read 
 Mean aggregation beside DGL too. DGL runs in an environment of its own (see dgl_worker.py): --dgl names its Python.
 Ratios are peer / ours: above 1 is faster here.
 """
-
-from timing import describe, interleave, print_environment, save, use_threads  # isort: skip  (before torch)
 
 import argparse
 import json
@@ -26,9 +24,17 @@ from torch.nn import functional
 import shoal
 from shoal.kernels.adam import FusedAdam
 from shoal.kernels.spmm import multiply
-from shoal.memory import keep_freed_memory
 from shoal.sampling.batch import Batch, Block
 from shoal.training.loss import compute_loss
+from timing import (
+    add_memory_option,
+    describe,
+    interleave,
+    print_environment,
+    save,
+    use_memory_option,
+    use_threads,
+)  # isort: skip  (before torch)
 
 warnings.filterwarnings("ignore")
 OURS = "shoal"
@@ -188,10 +194,11 @@ def main():
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--threads", type=int, nargs="+", default=[2, 1])
     parser.add_argument("--dgl", help="Python of an environment that has DGL")
+    add_memory_option(parser)
     options = parser.parse_args()
+    suffix = use_memory_option(options.keep_memory)
     if not options.dgl:
         print("!! PEER MISSING: DGL. See dgl_worker.py for its environment; name its Python with --dgl")
-    keep_freed_memory()  # as the trainer does; the peers in this process gain from it too
     graph = random_graph(8_000, 15, INPUTS)
     results = []
     for threads in options.threads:
@@ -213,7 +220,7 @@ def main():
         if options.dgl:
             results += compare_dgl(options.dgl, graph, threads, options.seconds / 2)
     results.append(measure_clipping())
-    save("step", results)
+    save(f"step{suffix}", results)
     print_environment()
 
 

@@ -1,5 +1,6 @@
 """Interleaved timing of a kernel and its peers, and the record of a benchmark run."""
 
+import argparse
 import json
 import os
 import platform
@@ -18,6 +19,7 @@ import numba
 import numpy
 import torch
 
+from shoal.memory import keep_freed_memory
 from shoal.threads import set_threads
 
 RESULTS = Path(__file__).parent / "results"
@@ -73,6 +75,22 @@ def describe(times: dict[str, dict], ours: str) -> str:
         for name, t in times.items()
     ]
     return "\n".join(lines)
+
+
+def add_memory_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--keep-memory",
+        action="store_true",
+        help="keep freed memory in the process, as the trainer does; the peers in this process gain from it too",
+    )
+
+
+def use_memory_option(keep: bool) -> str:
+    """Apply --keep-memory; returns what to add to the name of the results."""
+    if keep:
+        keep_freed_memory()
+    print(f"freed memory is {'kept in the process' if keep else 'returned as the C library decides'}")
+    return "-memory-kept" if keep else ""
 
 
 def use_threads(count: int) -> None:
