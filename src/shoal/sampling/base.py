@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.datasets.settings import check_seed
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
@@ -282,6 +283,7 @@ class Sampler(ABC):
     ) -> None:
         if coverage is not None:
             check_positive(coverage=coverage)
+        check_seed(seed)
         self.graph = graph.train_graph(setting) if graph.has_split else graph
         self.setting = setting
         self.seed = seed
