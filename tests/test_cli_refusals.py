@@ -66,6 +66,7 @@ def test_the_largest_seed_trains_and_the_smallest_too_large_one_does_not_sample(
 ) -> None:
     assert shoal("train", "digits", *SMALL, "--epochs", 1, "--seed", 2**63 - 1).code == 0
     assert "seed is" in shoal("sample", "digits", "--seed", 2**63).refusal()
+    assert "expected 1 to 4096" in shoal("train", "digits", SHOAL_THREADS="5000").refusal()
 
 
 def test_a_sampler_named_on_the_command_line_replaces_the_recipes_with_its_options(

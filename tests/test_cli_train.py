@@ -117,7 +117,9 @@ def test_help_shows_the_defaults_that_hold():
         "--epochs": config.training.epochs,
         "--seed": config.training.seed,
     }.items():
-        assert f"[default: {default}]" in said.split(f" {option} ", 1)[1].split(" --")[0]
+        assert (
+            f"[default: {default}]" in said.split(" Options: ")[1].split(f"{option} ", 1)[1].split(" --")[0]
+        )
     settings = dict(re.findall(r"(training\.\w+|model\.\w+)=([\w.]+)", said.split("with their defaults:")[1]))
     for key, shown in settings.items():
         part, name = key.split(".")

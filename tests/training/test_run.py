@@ -12,6 +12,9 @@ import yaml
 
 import shoal as package
 from command_line import Run as Answer
+from shoal.config import RunConfig, SamplerConfig, read_config
+from shoal.sampling.registry import SAMPLERS, default_options, make_sampler
+from shoal.training.run import fill_defaults
 from small_graphs import make_labelled
 
 SMALL = ("--set", "model.hidden=8", "--set", "sampler.roots=50", "--epochs", "1")
@@ -33,6 +36,14 @@ def test_config_holds_every_setting_and_the_path_in_full(
     assert config["training"]["lr"] == 0.001
     assert shoal("train", "digits", *SMALL, "--out", "named").code == 0
     assert yaml.safe_load((tmp_path / "named/config.yaml").read_text())["data"] == "digits"
+
+
+def test_more_epochs_asked_for_when_resuming_are_kept(
+    shoal: Callable[..., Answer], stored: Path, tmp_path: Path
+) -> None:
+    shoal("train", "graph", *SMALL, "--out", "run")
+    assert shoal("train", "--resume", "run", "--epochs", 2).code == 0
+    assert yaml.safe_load((tmp_path / "run/config.yaml").read_text())["training"]["epochs"] == 2
 
 
 def test_a_run_is_opened_from_any_folder(
@@ -100,3 +111,15 @@ def test_notices_of_an_import_are_not_repeated_when_training(
         "num_features": 1,
         "num_classes": 2,
     }
+
+
+@pytest.mark.parametrize("name", sorted(set(SAMPLERS) - {"full", "cluster"}))
+def test_the_stored_options_of_every_sampler_make_it_again(tmp_path: Path, name: str) -> None:
+    config = RunConfig(data="graph", sampler=SamplerConfig(name))
+    fill_defaults(config)
+    (tmp_path / "config.yaml").write_text(config.to_yaml())
+    options = read_config(tmp_path / "config.yaml").sampler.options
+    assert set(options) == set(default_options(name))
+    graph = make_labelled()
+    again, plain = make_sampler(name, graph, **options), make_sampler(name, graph)
+    assert np.array_equal(again.sample(3).nodes, plain.sample(3).nodes)

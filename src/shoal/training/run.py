@@ -96,6 +96,7 @@ class Run:
             return self._train(on_epoch)
 
     def _train(self, on_epoch: Callable[[Record], None] | None) -> dict[str, float]:
+        _replace_text(self.folder / CONFIG, self.config.to_yaml())  # resuming may have asked for more epochs
         self._keep_metrics(self.trainer.epoch)
 
         def write(record: Record) -> None:
@@ -153,9 +154,18 @@ class Run:
         path = self.folder / METRICS
         if path.is_file():
             kept = [line for line in read_metrics(path) if line.get("epoch", epoch + 1) <= epoch]
-            scratch = path.with_name(f".{path.name}.partial")
-            scratch.write_text("".join(json.dumps(line) + "\n" for line in kept))
-            os.replace(scratch, path)
+            _replace_text(path, "".join(json.dumps(line) + "\n" for line in kept))
+
+
+def _replace_text(path: Path, text: str) -> None:
+    """Write a file in one rename, so that a full disk leaves the one that was there."""
+    scratch = path.with_name(f".{path.name}.partial")
+    try:
+        scratch.write_text(text)
+        os.replace(scratch, path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
 
 
 def read_metrics(path: Path) -> list[Record]:
