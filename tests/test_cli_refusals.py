@@ -48,6 +48,7 @@ def left_in(folder: Path) -> list[str]:
         (["--out", "file/run"], "file is a file: file/run cannot be made inside it"),
         (["--recipe", "binary.yaml"], "binary.yaml is not a text file"),
         (["--recipe", "text.yaml"], "unknown key 'hiden' in text.yaml, model: did you mean 'hidden'?"),
+        (["--recipe", "odd.yaml"], "sampler.options has the key 1: expected names"),
         (["--resume", "run"], "leave out DATA"),
     ],
 )
@@ -56,9 +57,10 @@ def test_nonsense_is_refused_in_one_sentence_before_a_folder_is_made(
 ) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "binary.yaml").write_bytes(b"\x80\x81\x00PAR1")
+    (tmp_path / "odd.yaml").write_text("sampler: {options: {1: 2}}\n")
     (tmp_path / "text.yaml").write_text("model: {hiden: 3}\n")
     assert message in shoal("train", "digits", *args).refusal()
-    assert left_in(tmp_path) == ["binary.yaml", "file", "text.yaml"]
+    assert left_in(tmp_path) == ["binary.yaml", "file", "odd.yaml", "text.yaml"]
 
 
 def test_the_largest_seed_trains_and_the_smallest_too_large_one_does_not_sample(

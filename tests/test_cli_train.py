@@ -132,3 +132,10 @@ def test_doctor_tells_that_kernels_agree_with_torch(capsys):
     code, out, _ = run(capsys, "doctor")
     assert code == 0
     assert "agree with torch" in out
+
+
+def test_demo_sets_a_gnn_beside_a_model_without_edges(capsys):
+    code, out, _ = run(capsys, "demo", "--epochs", "1")
+    assert code == 0
+    assert "seconds (SAGE)" in out
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("│")] == ["digits", "blocks"]

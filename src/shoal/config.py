@@ -99,6 +99,13 @@ class RunConfig:
         if self.method == "full" and self.sampler.options:
             given = ", ".join(f"sampler.{name}" for name in self.sampler.options)
             raise ShoalError(f"method full trains on the whole graph every step: leave out {given}")
+        for where, options in (
+            ("sampler.options", self.sampler.options),
+            ("data_options", self.data_options),
+        ):
+            odd = next((key for key in options if not isinstance(key, str)), None)
+            if odd is not None:
+                raise ShoalError(f"{where} has the key {odd!r}: expected names")
         self.training.validate()
 
     def to_yaml(self) -> str:

@@ -74,6 +74,13 @@ def test_another_graph_under_the_same_path_is_refused(
         assert message in said
 
 
+def test_a_damaged_graph_file_is_named(shoal: Callable[..., Answer], stored: Path, tmp_path: Path) -> None:
+    shoal("train", "graph", *SMALL, "--out", "run")
+    for content in ("{", "[]", '{"num_nodes": null}'):
+        (tmp_path / "run/graph.json").write_text(content)
+        assert "run/graph.json is damaged" in shoal("embed", "run", "-o", "z.npy").refusal()
+
+
 def test_features_that_were_cut_are_noticed(shoal: Callable[..., Answer], stored: Path) -> None:
     shoal("train", "graph", *SMALL, "--out", "run")
     graph = make_labelled()

@@ -132,14 +132,20 @@ class Run:
 
     def _check_graph(self) -> None:
         """Refuse to go on with another graph than the run began with."""
-        began = json.loads((self.folder / GRAPH).read_text())
         found = identify(self.graph)
+        try:
+            began = json.loads((self.folder / GRAPH).read_text())
+            began = {key: type(value)(began[key]) for key, value in found.items()}
+        except (ValueError, KeyError, TypeError):
+            raise ShoalError(
+                f"{self.folder / GRAPH} is damaged: expected JSON with {', '.join(found)}; without the file the graph is not checked"
+            ) from None
         for key in ("num_nodes", "num_features", "num_classes", "checksum"):
-            if began.get(key) != found[key]:
+            if began[key] != found[key]:
                 said = (
                     "its edges or its split differ"
                     if key == "checksum"
-                    else f"it has {found[key]:,} {key.removeprefix('num_')} where the run began with {began.get(key):,}"
+                    else f"it has {found[key]:,} {key.removeprefix('num_')} where the run began with {began[key]:,}"
                 )
                 raise ShoalError(
                     f"{self.folder} was trained on another graph than {self.config.data} is now: {said}; put the graph back, or start a new run"
@@ -200,8 +206,11 @@ def _make_absolute(data: str) -> str:
 
 
 def _find_data(data: str) -> Path | None:
+    """Where `load` finds the graph; None for one that is embedded or gone."""
     path = Path(data).expanduser()
-    return path if path.exists() else find_graph(data)
+    if path.exists():
+        return path
+    return None if data in BUILT_IN else find_graph(data)
 
 
 def _is_stored(data: str) -> bool:
