@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import resource
 import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,21 +40,19 @@ def make_graph() -> Graph:
 def test_help_is_fast_and_imports_nothing_heavy(environment: dict[str, str]) -> None:
     program = (
         "import sys\nfrom shoal.cli import shoal\n"
-        "for args in (['--help'], ['data', '--help'], ['data', 'get', '--help']):\n"
+        "for args in (['--help'], ['data', '--help'], ['data', 'import', '--help']):\n"
         "    try: shoal.main(args, standalone_mode=False)\n    except SystemExit: pass\n"
-        "print('heavy:', [m for m in ('torch', 'numba', 'numpy', 'scipy', 'rich') if m in sys.modules])"
+        "print('heavy:', [m for m in ('torch', 'numba', 'numpy', 'scipy', 'rich') if m in sys.modules])\n"
+        "import time; print(time.process_time())"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=30
-    )
-    assert run.stdout.strip().endswith("heavy: []"), run.stderr
-    seconds = []
+    seconds = []  # of CPU, which a busy machine does not lengthen much
     for _ in range(3):
-        start = time.perf_counter()
-        subprocess.run(
-            [sys.executable, "-m", "shoal", "--help"], env=environment, capture_output=True, check=True
+        run = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120
         )
-        seconds.append(time.perf_counter() - start)
+        *_, heavy, spent = run.stdout.strip().splitlines()
+        assert heavy == "heavy: []", run.stderr
+        seconds.append(float(spent))
     assert min(seconds) < 0.5
 
 
@@ -82,6 +81,7 @@ def test_list_says_where_every_graph_is(shoal: Callable[..., Run], tmp_path: Pat
     }.items():
         assert f" {where} " in rows[name]
     assert "111,059,956  1,615,685,872" in rows["ogbn-papers100M"]
+    assert rows["cora"].split()[1:5] == ["7", "4", "4", "2"]  # what is here, not what was published
 
 
 def test_info_describes_a_stored_graph(shoal: Callable[..., Run], tmp_path: Path) -> None:
@@ -131,6 +131,22 @@ def test_import_never_replaces_what_is_no_graph(shoal: Callable[..., Run], tmp_p
     )
 
 
+def test_import_into_a_bad_place_is_refused_by_the_name_that_was_given(
+    shoal: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "edges.csv").write_text("source,target\n")  # would be refused if it were read
+    said = shoal("data", "import", "edges.csv", "-o", "edges.csv/deep/g").refusal()
+    assert "edges.csv is a file: edges.csv/deep/g cannot be made inside it" in said
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n")
+
+    def refuse(*args: object, **settings: object) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / ".g.x.partial"))
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)  # root may write anywhere
+    said = shoal("data", "import", "edges.csv", "-o", "locked/g").refusal()
+    assert said.startswith("shoal: locked/g cannot be written (permission denied)")
+
+
 def test_import_reports_and_says_what_to_type_next(shoal: Callable[..., Run], tmp_path: Path) -> None:
     pytest.importorskip("shoal.datasets.importers")
     (tmp_path / "a.mtx").write_text(
@@ -140,7 +156,7 @@ def test_import_reports_and_says_what_to_type_next(shoal: Callable[..., Run], tm
     assert run.code == 0, run.stderr
     assert run.stdout.splitlines()[-2:] == [
         "stored chain in a: 3 nodes, 2 edges, 0 features, 0 classes",
-        "next: shoal train a",
+        "next: shoal data info a (training needs features and labels, which this graph lacks)",
     ]
     assert "notice: merged 1 duplicate edges" in run.stdout
     assert json.loads((tmp_path / "a" / "meta.json").read_text())["name"] == "chain"

@@ -1,6 +1,7 @@
 """The command line as a person uses it: train, resume, embed, predict, and what it says when refused."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +10,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from click.testing import CliRunner
 
 import shoal
 from shoal.cli import main
+from shoal.cli import shoal as shoal_command
+from shoal.config import RunConfig
 
 
 def run(capsys, *args: str) -> tuple[int, str, str]:
@@ -103,7 +107,35 @@ def test_help_does_not_wait_for_torch():
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
+def test_help_shows_the_defaults_that_hold():
+    said = " ".join(CliRunner().invoke(shoal_command, ["train", "--help"]).output.split())
+    config = RunConfig()
+    for option, default in {
+        "--method": config.method,
+        "--sampler": config.sampler.name,
+        "--model": config.model.name,
+        "--epochs": config.training.epochs,
+        "--seed": config.training.seed,
+    }.items():
+        assert (
+            f"[default: {default}]" in said.split(" Options: ")[1].split(f"{option} ", 1)[1].split(" --")[0]
+        )
+    settings = dict(re.findall(r"(training\.\w+|model\.\w+)=([\w.]+)", said.split("with their defaults:")[1]))
+    for key, shown in settings.items():
+        part, name = key.split(".")
+        default = getattr(getattr(config, part), name)
+        assert yaml.safe_load(shown) == (2 if key == "model.num_layers" else default), key
+    assert len(settings) >= 14
+
+
 def test_doctor_tells_that_kernels_agree_with_torch(capsys):
     code, out, _ = run(capsys, "doctor")
     assert code == 0
     assert "agree with torch" in out
+
+
+def test_demo_sets_a_gnn_beside_a_model_without_edges(capsys):
+    code, out, _ = run(capsys, "demo", "--epochs", "1")
+    assert code == 0
+    assert "seconds (SAGE)" in out
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("│")] == ["digits", "blocks"]

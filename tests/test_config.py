@@ -60,3 +60,19 @@ def test_a_broken_recipe_is_named_with_its_line(tmp_path):
         read_config(path)
     with pytest.raises(shoal.ShoalError, match="does not exist"):
         read_config(tmp_path / "none.yaml")
+
+
+def test_a_number_without_a_point_is_a_number_in_settings_and_recipes(tmp_path):
+    config = RunConfig()
+    for setting in ("training.lr=1e-3", "training.clip=5E+0", "sampler.rate=1e-2"):
+        apply_setting(config, setting)
+    assert (config.training.lr, config.training.clip) == (0.001, 5.0)
+    assert config.sampler.options == {"rate": 0.01}
+    path = tmp_path / "recipe.yaml"
+    path.write_text("training: {lr: 1e-3, weight_decay: '0.5'}\n")
+    assert (read_config(path).training.lr, read_config(path).training.weight_decay) == (0.001, 0.5)
+    with pytest.raises(shoal.ShoalError, match=r"--set training.lr=fast: got 'fast', expected float"):
+        apply_setting(config, "training.lr=fast")
+    path.write_text("training: {lr: fast}\n")
+    with pytest.raises(shoal.ShoalError, match=r"recipe.yaml, training.lr: got 'fast', expected float"):
+        read_config(path)

@@ -61,6 +61,18 @@ def test_pyg_oddities_are_refused(fields, message):
         Graph.from_pyg(make_data(**fields))
 
 
+def test_pyg_features_that_are_too_few_are_blamed_and_not_the_edges():
+    geometric = pytest.importorskip("torch_geometric.data")
+    data = geometric.Data(x=torch.ones(2, 4), edge_index=torch.tensor([[0, 2], [1, 0]]))
+    with pytest.raises(ShoalError, match="x has 2 rows but edge_index names node 2"):
+        Graph.from_pyg(data)
+
+
+def test_pyg_edge_weights_are_left_out_with_a_notice():
+    graph = Graph.from_pyg(make_data(edge_weight=torch.ones(3), edge_attr=torch.ones(3, 2)))
+    assert graph.notices == ("left out edge_weight and edge_attr: every edge counts the same",)
+
+
 def test_pyg_sparse_features_stay_sparse():
     graph = Graph.from_pyg(make_data(x=torch.eye(3).to_sparse()))
     assert sp.issparse(graph.x)
@@ -76,10 +88,17 @@ def test_networkx_nodes_are_numbered_in_graph_order():
     assert (found.directed, found.indptr.tolist(), found.indices.tolist()) == (True, [0, 0, 1], [0])
     assert found.x.tolist() == [[1, 2], [3, 4]]
     assert found.y.tolist() == [1, 0]
+    assert [found.node_ids[i] for i in range(2)] == ["b", "a"]
     assert Graph.from_networkx(graph.to_undirected()).num_entries == 2
     graph.add_node("c")
     with pytest.raises(ShoalError, match="node 'c' has no attribute 'x'"):
         Graph.from_networkx(graph)
+
+
+def test_networkx_numbers_are_kept_unless_they_are_the_order():
+    assert Graph.from_networkx(nx.path_graph(3)).node_ids is None
+    graph = nx.Graph([(30, 7)])
+    assert Graph.from_networkx(graph).node_ids.tolist() == [30, 7]
 
 
 def test_networkx_uneven_features_are_refused():

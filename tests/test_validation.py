@@ -66,6 +66,10 @@ REFUSALS = {
     "scalar y": ({"y": np.array(1)}, "y is int64 of shape (): expected integers"),
     "cube y": ({"y": np.zeros((3, 2, 2), int)}, "y is int64 of shape (3, 2, 2): expected integers"),
     "label -2": ({"y": np.array([0, -2, 1])}, "node 1 has label -2: expected 0 to 1, or -1 for unlabelled"),
+    "labels all negative": (
+        {"y": np.array([-5, -5, -5])},
+        "node 0 has label -5: expected a class number from 0, or -1 for unlabelled",
+    ),
     "label too large": ({"y": np.array([0, 1, 4]), "num_classes": 3}, "node 2 has label 4: expected 0 to 2"),
     "label matrix of counts": (
         {"y": np.array([[0, 1], [1, 2], [0, 0]])},

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import re
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
@@ -12,13 +15,16 @@ import yaml
 from shoal.errors import ShoalError, unknown_name
 
 METHODS = ("sampled", "full")
+MAX_SEED = 2**63 - 1
+MAX_THREADS = 4096
+_EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # YAML 1.1 reads 1e-3, without a point, as text
 
 
 @dataclass
 class ModelConfig:
     name: str = "sage"
     hidden: int = 256
-    num_layers: int = 2
+    num_layers: int | None = None
     orders: str | int | None = None
     heads: int = 4
     norm: str = "layer"
@@ -45,6 +51,35 @@ class TrainingConfig:
     seed: int = 0
     threads: int | None = None
 
+    def validate(self) -> None:
+        """Refuse what no run can be made with, in one sentence, before any work starts."""
+        _check("epochs", self.epochs, self.epochs >= 1, "at least 1")
+        _check("lr", self.lr, 0 < self.lr < math.inf, "a number above 0")
+        _check("weight_decay", self.weight_decay, 0 <= self.weight_decay < math.inf, "0 or more")
+        _check(
+            "clip", self.clip, self.clip is None or self.clip > 0, "a number above 0, or null for no limit"
+        )
+        _check(
+            "patience",
+            self.patience,
+            self.patience is None or self.patience >= 1,
+            "at least 1, or null for never",
+        )
+        _check("eval_every", self.eval_every, self.eval_every >= 1, "at least 1")
+        _check(
+            "sampling_threads",
+            self.sampling_threads,
+            0 <= self.sampling_threads <= MAX_THREADS,
+            f"0 to {MAX_THREADS}",
+        )
+        _check(
+            "threads",
+            self.threads,
+            self.threads is None or 1 <= self.threads <= MAX_THREADS,
+            f"1 to {MAX_THREADS}, or null for all cores",
+        )
+        _check("seed", self.seed, 0 <= self.seed <= MAX_SEED, "0 to 2^63 - 1")  # fmt: skip
+
 
 @dataclass
 class RunConfig:
@@ -57,6 +92,22 @@ class RunConfig:
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
+    def validate(self) -> None:
+        """Refuse settings out of range and settings that contradict each other."""
+        if self.method not in METHODS:
+            raise unknown_name("method", self.method, METHODS)
+        if self.method == "full" and self.sampler.options:
+            given = ", ".join(f"sampler.{name}" for name in self.sampler.options)
+            raise ShoalError(f"method full trains on the whole graph every step: leave out {given}")
+        for where, options in (
+            ("sampler.options", self.sampler.options),
+            ("data_options", self.data_options),
+        ):
+            odd = next((key for key in options if not isinstance(key, str)), None)
+            if odd is not None:
+                raise ShoalError(f"{where} has the key {odd!r}: expected names")
+        self.training.validate()
+
     def to_yaml(self) -> str:
         return yaml.safe_dump(asdict(self), sort_keys=False)
 
@@ -64,7 +115,11 @@ class RunConfig:
 def read_config(path: Path) -> RunConfig:
     """A RunConfig from a YAML file; missing keys keep their defaults, unknown ones are refused."""
     try:
-        content = yaml.safe_load(path.read_text())
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, yaml.reader.ReaderError):
+        raise ShoalError(
+            f"{path} is not a text file: expected a YAML file with a run's configuration"
+        ) from None
     except FileNotFoundError:
         raise ShoalError(f"{path} does not exist: expected a YAML file with a run's configuration") from None
     except yaml.YAMLError as error:
@@ -76,30 +131,35 @@ def read_config(path: Path) -> RunConfig:
     return config
 
 
-def update_config(config: Any, values: Any, where: str) -> None:
-    """Put nested `values` into a config dataclass, checking names and types."""
+def update_config(config: Any, values: Any, where: str, below: str = "") -> None:
+    """Put nested `values` into a config dataclass, checking names and types.
+
+    `where` is the file or the option that holds them, `below` the dotted keys above them.
+    """
     if not isinstance(values, dict):
-        raise ShoalError(f"{where}: expected keys and values, found {values!r}")
+        raise ShoalError(f"{_place(where, below)}: expected keys and values, found {values!r}")
     hints = get_type_hints(type(config))
     for key, value in values.items():
         if key not in hints:
-            raise unknown_name(f"key in {where}", str(key), hints)
+            raise unknown_name("key", str(key), hints, _place(where, below))
         current = getattr(config, key)
         if dataclasses.is_dataclass(current):
-            update_config(current, value, f"{where}, {key}")
+            update_config(current, value, where, f"{below}{key}.")
         else:
-            setattr(config, key, _check_type(value, hints[key], f"{where}, {key}"))
+            setattr(config, key, _check_type(value, hints[key], _place(where, f"{below}{key}")))
+
+
+def _place(where: str, key: str) -> str:
+    """A key of a file; a setting from the command line shows its key already."""
+    return f"{where}, {key.rstrip('.')}" if key and not where.startswith("--set") else where
 
 
 def apply_setting(config: RunConfig, setting: str) -> None:
     """Apply one `key=value`, such as `model.hidden=128` or `sampler.roots=2000`."""
     path, found, text = setting.partition("=")
     if not found:
-        raise ShoalError(f"setting {setting!r}: expected key=value, such as model.hidden=128")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ShoalError(f"setting {setting!r}: {text!r} is not a valid value") from None
+        raise ShoalError(f"--set {setting}: expected key=value, such as model.hidden=128")
+    value = parse_value(text, f"--set {setting}")
     names = path.split(".")
     if len(names) == 2 and names[0] == "sampler" and names[1] not in ("name", "options"):
         config.sampler.options[names[1]] = value
@@ -108,18 +168,34 @@ def apply_setting(config: RunConfig, setting: str) -> None:
     else:
         for name in reversed(names):
             value = {name: value}
-        update_config(config, value, f"setting {setting!r}")
+        update_config(config, value, f"--set {setting}")
+
+
+def parse_value(text: str, where: str) -> Any:
+    """A YAML value as typed on the command line; 1e-3 is a number."""
+    try:
+        return float(text) if _EXPONENT.fullmatch(text) else yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ShoalError(f"{where}: {text!r} is not a valid value") from None
 
 
 def _check_type(value: Any, expected: Any, where: str) -> Any:
-    """`value` if it is of the type a field's annotation names; a whole number is a float too."""
+    """`value` if it is of the type a field's annotation names; whole numbers and "1e-3" are floats too."""
     accepted = get_args(expected) or (expected,)
     plain = (
         tuple(get_origin(kind) or kind for kind in accepted) if get_origin(expected) is not dict else (dict,)
     )
     if isinstance(value, int) and not isinstance(value, bool) and int not in plain and float in plain:
         value = float(value)
+    if isinstance(value, str) and float in plain and str not in plain:
+        with suppress(ValueError):
+            value = float(value)
     if not isinstance(value, plain) or (isinstance(value, bool) and bool not in plain):
         name = getattr(expected, "__name__", None) if not get_args(expected) else str(expected)
         raise ShoalError(f"{where}: got {value!r}, expected {name}")
     return value
+
+
+def _check(name: str, value: object, right: bool, expected: str) -> None:
+    if not right:
+        raise ShoalError(f"{name} is {value}: expected {expected}")

@@ -1,12 +1,13 @@
 """The one error users see, the "did you mean" that goes with an unknown name, and the sentence for a full disk."""
 
 import errno
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from os import PathLike
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class ShoalError(Exception):
@@ -17,12 +18,12 @@ class ShoalError(Exception):
     """
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> ShoalError:
-    """The error for a name that is not among `known`, with the nearest one suggested."""
+def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> ShoalError:
+    """The error for a name that is not among `known`, with the nearest one suggested; `where` it was given."""
     names = sorted(known)
     near = get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
-    return ShoalError(f"unknown {kind} {name!r}: {hint}")
+    return ShoalError(f"unknown {kind} {name!r}{f' in {where}' if where else ''}: {hint}")
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> ShoalError:
@@ -36,13 +37,22 @@ def is_full_disk(error: OSError) -> bool:
 
 
 @contextmanager
-def explain_full_disk(path: str | PathLike[str]) -> Iterator[None]:
-    """Turn a full disk inside the block into one sentence naming `path`; every other error passes."""
+def explain_full_disk(
+    path: str | PathLike[str], kept: Callable[[], str] = lambda: "nothing was left there"
+) -> Iterator[None]:
+    """Turn a full or forbidden disk inside the block into one sentence naming `path`; other errors pass.
+
+    `path` is what the user named, not the hidden file beside it that is being written; `kept` says what is there.
+    """
     try:
         yield
     except OSError as error:
+        if error.errno in FORBIDDEN:
+            raise ShoalError(
+                f"{path} cannot be written ({(error.strerror or '').lower()}): choose another place, or change its permissions"
+            ) from None
         if not is_full_disk(error):
             raise
         raise ShoalError(
-            f"no space left while writing {path}: free some, or choose another disk; nothing was left there"
+            f"no space left while writing {path}: free some, or choose another disk; {kept()}"
         ) from None

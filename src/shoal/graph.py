@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from shoal.conversion import check_nodes, guess_num_nodes, tidy_ends, tidy_fields, to_numpy
 from shoal.errors import ShoalError, unknown_name
 from shoal.kernels.csr import build_csr, count_diagonal, induce_csr, is_symmetric
-from shoal.names import Names
+from shoal.names import Names, name_nodes
 from shoal.split import draw_split
 from shoal.validation import MASKS as MASKS
 from shoal.validation import validate_graph, validate_split
@@ -239,17 +239,27 @@ class Graph:
                     f"{key} has {mask.shape[1]} columns, one per split: choose one, e.g. data.{key} = data.{key}[:, 0]"
                 )
         found = {key: to_numpy(value) for key, value in found.items() if value is not None}
-        return cls.from_edge_index(to_numpy(data.edge_index), int(data.num_nodes), **{**found, **fields})
+        edge_index, num_nodes = np.asarray(to_numpy(data.edge_index)), int(data.num_nodes)
+        x = found.get("x")
+        if x is not None and x.shape[0] == num_nodes and edge_index.max(initial=0) >= num_nodes:
+            raise ShoalError(
+                f"x has {num_nodes:,} rows but edge_index names node {edge_index.max():,}: give one feature row per node"
+            )
+        weights = [key for key in ("edge_weight", "edge_attr") if getattr(data, key, None) is not None]
+        if weights:
+            said = f"left out {' and '.join(weights)}: every edge counts the same"
+            found["notices"] = (*fields.pop("notices", ()), said)
+        return cls.from_edge_index(edge_index, num_nodes, **{**found, **fields})
 
     @classmethod
     def from_networkx(cls, graph: Any, **fields: Any) -> Graph:
         """From a NetworkX graph with any node ids; node attributes x, y and the masks are taken along.
 
-        Nodes are numbered in the graph's own order.
+        Nodes are numbered in the graph's own order; `node_ids` holds what they were called.
         """
         number = {node: i for i, node in enumerate(graph.nodes)}
         ends = np.array([(number[u], number[v]) for u, v in graph.edges()], np.int64).reshape(-1, 2).T
-        found: dict[str, Any] = {}
+        found: dict[str, Any] = {"node_ids": name_nodes(list(number))}
         for key in ("x", "y", *MASKS):
             values = [attributes.get(key) for _, attributes in graph.nodes(data=True)]
             if any(value is not None for value in values):

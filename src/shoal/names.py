@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,8 +33,22 @@ class Names:
             len(self), pa.py_buffer(self.offsets), pa.py_buffer(self.text)
         )
 
+    @classmethod
+    def from_texts(cls, texts: Sequence[str]) -> Names:
+        encoded = [text.encode() for text in texts]
+        offsets = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum([len(text) for text in encoded], out=offsets[1:])
+        return cls(offsets, np.frombuffer(b"".join(encoded), np.uint8))
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def __getitem__(self, i: int) -> str:
         return bytes(self.text[self.offsets[i] : self.offsets[i + 1]]).decode()
+
+
+def name_nodes(nodes: Sequence[Any]) -> np.ndarray | Names | None:
+    """What nodes of any kind are called, as a Graph keeps it: None for 0, 1, 2, …, integers, else texts."""
+    if all(type(node) is int and -(2**63) <= node < 2**63 for node in nodes):
+        return None if list(nodes) == list(range(len(nodes))) else np.array(nodes, np.int64)
+    return Names.from_texts([str(node) for node in nodes])

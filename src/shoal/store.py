@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from shoal.errors import ShoalError
+from shoal.errors import ShoalError, explain_full_disk
 from shoal.graph import MASKS, Graph
 from shoal.names import Names
 
@@ -30,8 +30,9 @@ def save_graph(graph: Graph, folder: str | Path, *, overwrite: bool = False) -> 
         raise ShoalError(f"{folder} exists already: choose another name, or allow overwriting it")
     if folder.exists() and not is_stored_graph(folder):
         raise ShoalError(f"{folder} is not a stored graph: refusing to overwrite it")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
+    with explain_full_disk(folder):  # names the folder that was asked for, not the hidden one
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
     fresh = scratch / "new"
     try:
         fresh.mkdir()  # with the usual permissions; a temporary folder is its owner's alone

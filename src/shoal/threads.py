@@ -5,6 +5,7 @@ import os
 import numba
 import torch
 
+from shoal.config import MAX_THREADS
 from shoal.errors import ShoalError
 
 
@@ -24,8 +25,8 @@ def set_threads(count: int | None = None) -> int:
         if asked is not None and not asked.isdigit():
             raise ShoalError(f"SHOAL_THREADS is {asked!r}: expected a number of threads")
         count = int(asked) if asked else available_cores()
-    if count < 1:
-        raise ShoalError(f"{count} threads asked for: expected at least 1")
+    if not 1 <= count <= MAX_THREADS:
+        raise ShoalError(f"{count} threads asked for: expected 1 to {MAX_THREADS}")
     torch.set_num_threads(count)
     numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
     return count

@@ -119,9 +119,8 @@ def validate_labels(graph: Graph, y: np.ndarray) -> None:
     outside = (y < -1) | (y >= graph.num_classes)
     if outside.any():
         node = int(np.argmax(outside))
-        raise ShoalError(
-            f"node {node} has label {y[node]}: expected 0 to {graph.num_classes - 1}, or -1 for unlabelled"
-        )
+        classes = f"0 to {graph.num_classes - 1}" if graph.num_classes else "a class number from 0"
+        raise ShoalError(f"node {node} has label {y[node]}: expected {classes}, or -1 for unlabelled")
 
 
 def validate_split(graph: Graph) -> None:

@@ -1,10 +1,16 @@
 """import_graph itself: recognising formats, options, and refusing what is no graph."""
 
+import re
+
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from shoal.cli import shoal as cli
 from shoal.datasets.importers import FORMATS, import_graph
 from shoal.errors import ShoalError
+from shoal.graph import Graph
+from shoal.store import save_graph
 
 
 def test_misspelt_format_is_corrected(tmp_path):
@@ -14,7 +20,9 @@ def test_misspelt_format_is_corrected(tmp_path):
 
 def test_folder_without_a_graph_is_refused_with_what_it_holds(tmp_path):
     (tmp_path / "notes.md").write_text("hello")
-    with pytest.raises(ShoalError, match=r"folder with notes\.md.*graphsaint.*npz"):
+    with pytest.raises(
+        ShoalError, match=r"folder with notes\.md.*--format \(format= in Python\).*graphsaint.*npz"
+    ):
         import_graph(tmp_path)
 
 
@@ -55,3 +63,34 @@ def test_progress_and_name_reach_the_reader(tmp_path):
 def test_every_format_lists_its_options():
     assert FORMATS["graphsaint"].options == {"standardize": True}
     assert set(FORMATS["table"].options) == {"nodes", "source", "target", "features", "labels"}
+
+
+def test_help_on_the_command_line_lists_every_format_with_its_options():
+    said = CliRunner().invoke(cli, ["data", "import", "--help"]).output
+    listed = re.split(
+        r"^ +(\w+)   +(?=\S)", said.split("and their options:")[1].split("Options:")[0], flags=re.M
+    )
+    explained = dict(zip(listed[1::2], listed[2::2]))
+    assert set(explained) == set(FORMATS)
+    for name, known in FORMATS.items():
+        assert set(re.findall(r"(\w+)=", explained[name])) == set(known.options), name
+    assert "tables are directed" in " ".join(said.split())
+
+
+def test_a_column_whose_name_is_a_number_can_be_named(tmp_path):
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n")
+    (tmp_path / "nodes.csv").write_text("id,2020,f\n0,0,1\n1,1,2\n")
+    assert import_graph(tmp_path, labels=2020).y.tolist() == [0, 1]
+
+
+def test_a_stored_graph_needs_no_import(tmp_path):
+    save_graph(Graph.from_edge_index([[0], [1]], 2), tmp_path / "graph")
+    with pytest.raises(ShoalError, match="graph is already a stored graph"):
+        import_graph(tmp_path / "graph")
+
+
+def test_a_damaged_npz_is_refused_without_advice_to_unpickle(tmp_path):
+    (tmp_path / "g.npz").write_bytes(b"neither a zip nor an array")
+    with pytest.raises(ShoalError, match=r"g\.npz cannot be read \(no plain NumPy array\)") as caught:
+        import_graph(tmp_path / "g.npz")
+    assert "allow_pickle" not in str(caught.value)

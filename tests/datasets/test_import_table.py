@@ -108,7 +108,24 @@ def test_several_labels_joined_or_in_columns(tmp_path):
     assert graph.y.tolist() == [[0, 1], [1, 1]]
     assert graph.x.tolist() == [[0.5], [0.25]]
     graph = import_graph(write(tmp_path, edges, nodes), labels="c1", features="c2")
-    assert (graph.y.tolist(), graph.x.tolist()) == ([1, 1], [[0], [1]])
+    assert (graph.y.tolist(), graph.class_names, graph.x.tolist()) == ([0, 0], ("1",), [[0], [1]])
+
+
+def test_class_numbers_with_gaps_are_closed_and_keep_their_names(tmp_path):
+    edges = "source,target\n0,1\n"
+    graph = import_graph(write(tmp_path, edges, "id,label\n0,20\n1,10\n2,\n3,20\n"))
+    assert (graph.y.tolist(), graph.num_classes, graph.class_names) == ([1, 0, -1, 1], 2, ("10", "20"))
+    assert "numbered the classes: 0 = 10, 1 = 20" in graph.notices
+    graph = import_graph(write(tmp_path, edges, "id,label\n0,1\n1,0\n2,\n3,2\n"))
+    assert (graph.y.tolist(), graph.class_names, graph.notices) == ([1, 0, -1, 2], None, ())
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_other_delimiters_are_found_in_the_first_line(tmp_path, delimiter):
+    edges, nodes = "source,target\nz,a\n", NODES
+    graph = import_graph(write(tmp_path, edges.replace(",", delimiter), nodes.replace(",", delimiter)))
+    assert graph.indptr.tolist() == [0, 0, 1, 1]
+    assert graph.x.tolist() == [[1.5, 2], [0, 3], [-1, 4]]
 
 
 def test_text_columns_are_left_out_with_a_notice(tmp_path):
@@ -162,6 +179,18 @@ def test_node_table_elsewhere_and_compressed(tmp_path):
         ),
         ("source,target\na,z\n", "id,f\na,1\nz,2,3\n", r"nodes\.csv: line 3 has 3 columns: expected 2"),
         ("source,target\na,z\n", "id,f\n", r"nodes\.csv has no rows"),
+        ("source,target\na,z\n", "id,f\na,1\nz,nan\n", r"nodes\.csv: column 'f' holds nan in row 2"),
+        ("source,target\na,z\n", "id,f\na,1e39\nz,0\n", r"nodes\.csv: column 'f' holds 1e39 in row 1"),
+        (
+            "source,target\na,z\n",
+            "id,y,split\na,1,train\nz,,train\n",
+            r"nodes\.csv: row 2 is train in column 'split' but has no label",
+        ),
+        (
+            "source,target\na,z\n",
+            "id,y,split\na,1,val\nz,0,\n",
+            r"nodes\.csv: column 'split' says train in no row",
+        ),
         ("source,target\n", None, r"0 nodes.*"),
     ],
 )

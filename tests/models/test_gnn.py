@@ -134,3 +134,29 @@ def test_mlp_does_not_see_edges(graph):
 def test_impossible_models_are_refused(settings, message):
     with pytest.raises(shoal.ShoalError, match=message):
         GNN(**{"model": "sage", "in_features": 8, "hidden": 16, "num_classes": 3, **settings})
+
+
+def test_the_seed_decides_the_weights_and_leaves_the_callers_random_state():
+    torch.manual_seed(7)
+    before = torch.random.get_rng_state()
+    first = GNN("sage", 8, 16, 3, seed=1).state_dict()
+    assert torch.equal(torch.random.get_rng_state(), before)
+    torch.manual_seed(99)
+    again, other = GNN("sage", 8, 16, 3, seed=1).state_dict(), GNN("sage", 8, 16, 3, seed=2).state_dict()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["classifier.weight"], other["classifier.weight"])
+
+
+def test_a_pattern_and_a_number_of_layers_must_agree():
+    assert len(GNN("sage", 8, 16, 3, orders="1-0-1", num_layers=3).layers) == 3
+    with pytest.raises(shoal.ShoalError, match="orders 1-0-1 has 3 layers but num_layers is 2"):
+        GNN("sage", 8, 16, 3, orders="1-0-1", num_layers=2)
+
+
+def test_a_graph_without_features_or_labels_is_blamed():
+    with pytest.raises(shoal.ShoalError, match="in_features is 0: the graph has no features"):
+        GNN("sage", 0, 16, 3)
+    with pytest.raises(shoal.ShoalError, match="num_classes is 0: the graph has no labels"):
+        GNN("sage", 8, 16, 0)
+    with pytest.raises(shoal.ShoalError, match="seed is -1"):
+        GNN("sage", 8, 16, 3, seed=-1)

@@ -1,5 +1,8 @@
 """Results per node come back under the names the nodes and classes came with."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -24,8 +27,8 @@ def test_predictions_carry_ids_and_class_names(graph, tmp_path):
     assert table == {
         "node": [0, 1, 2],
         "id": ["bob", "änn", "cho"],
-        "label": [1, 0, 1],
-        "name": ["red", "blue", "red"],
+        "label": ["red", "blue", "red"],
+        "class": [1, 0, 1],
     }
     assert graph.node_ids[1] == "änn"
 
@@ -33,8 +36,15 @@ def test_predictions_carry_ids_and_class_names(graph, tmp_path):
 def test_multi_label_predictions_list_the_names_of_their_classes(graph, tmp_path):
     write_nodes(tmp_path / "y.parquet", "label", np.array([[1, 1], [0, 0], [0, 1]], np.uint8), graph)
     table = pq.read_table(tmp_path / "y.parquet").to_pydict()
-    assert table["name"] == [["blue", "red"], [], ["red"]]
-    assert table["label"] == [[1, 1], [0, 0], [0, 1]]
+    assert table["label"] == [["blue", "red"], [], ["red"]]
+    assert table["class"] == [[1, 1], [0, 0], [0, 1]]
+
+
+def test_classes_without_names_are_their_numbers(tmp_path):
+    graph = shoal.Graph.from_edge_index([[0], [1]], 3, y=np.array([2, 0, 1]))
+    write_nodes(tmp_path / "y.parquet", "label", np.array([2, 1, 0]), graph)
+    table = pq.read_table(tmp_path / "y.parquet").to_pydict()
+    assert table == {"node": [0, 1, 2], "label": [2, 1, 0], "class": [2, 1, 0]}
 
 
 def test_integer_ids_come_back_and_plain_numbers_are_not_repeated(tmp_path):
@@ -54,3 +64,24 @@ def test_a_result_file_that_cannot_be_written_is_refused_first(tmp_path):
         check_output(tmp_path / "z.txt")
     with pytest.raises(shoal.ShoalError, match="make the folder first"):
         check_output(tmp_path / "none" / "z.npy")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(shoal.ShoalError, match="file is a file"):
+        check_output(tmp_path / "file" / "z.npy")
+
+
+@pytest.mark.parametrize("name", ["z.npy", "z.parquet"])
+def test_a_full_disk_names_the_file_and_leaves_nothing(graph, tmp_path, name):
+    program = (
+        "import resource, sys, numpy as np, shoal\n"
+        "from shoal.training.output import write_nodes\n"
+        "graph = shoal.open_graph(sys.argv[1])\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
+        "values = np.random.default_rng(0).random((3, 5_000), np.float32)\n"
+        "try: write_nodes(__import__('pathlib').Path(sys.argv[2]), 'embedding', values, graph)\n"
+        "except shoal.ShoalError as error: print(error)\n"
+    )
+    before = {path.name for path in tmp_path.iterdir()}
+    command = [sys.executable, "-c", program, str(tmp_path / "stored"), str(tmp_path / name)]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    assert said.startswith(f"no space left while writing {tmp_path / name}: ")
+    assert {path.name for path in tmp_path.iterdir()} == before

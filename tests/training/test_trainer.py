@@ -126,8 +126,32 @@ def test_a_graph_that_cannot_be_trained_on_is_refused(graph):
     with pytest.raises(shoal.ShoalError, match="no labels"):
         shoal.Trainer(gnn, bare)
     with pytest.raises(shoal.ShoalError, match="no split"):
-        shoal.Trainer(gnn, shoal.Graph(graph.indptr, graph.indices, y=graph.y))
+        shoal.Trainer(gnn, shoal.Graph(graph.indptr, graph.indices, x=graph.x, y=graph.y))
     with pytest.raises(shoal.ShoalError, match="no features"):
         shoal.Trainer(gnn, shoal.Graph(graph.indptr, graph.indices, y=graph.y).with_split())
     with pytest.raises(shoal.ShoalError, match="did you mean 'test'"):
         make_trainer(graph).evaluate("tset")
+
+
+def test_settings_that_make_no_sense_are_refused(graph):
+    for setting in (
+        {"lr": 0},
+        {"lr": -1e-3},
+        {"weight_decay": -1},
+        {"clip": 0},
+        {"patience": 0},
+        {"eval_every": 0},
+        {"sampling_threads": -1},
+    ):
+        ((name, value),) = setting.items()
+        with pytest.raises(shoal.ShoalError, match=f"{name} is {value}: expected"):
+            make_trainer(graph, **setting)
+    with pytest.raises(shoal.ShoalError, match="epochs is 0: expected at least 1"):
+        make_trainer(graph).fit(0)
+
+
+def test_a_model_made_for_another_graph_is_refused(graph):
+    with pytest.raises(shoal.ShoalError, match="made for 63 features but graph 'blocks' has 64"):
+        shoal.Trainer(shoal.GNN("sage", 63, 8, 10), graph)
+    with pytest.raises(shoal.ShoalError, match="made for 9 classes but graph 'blocks' has 10"):
+        shoal.Trainer(shoal.GNN("sage", 64, 8, 9), graph)

@@ -78,11 +78,15 @@ def describe(graph: str) -> None:
     "-o", "--out", "folder", required=True, type=click.Path(path_type=Path), help="Folder to write."
 )
 @click.option("--format", "format_", help="Format of SOURCE; found out by itself where left out.")
-@click.option("--directed/--undirected", default=None, help="Keep arcs as they are, or add every reverse.")
+@click.option(
+    "--directed/--undirected",
+    default=None,
+    help="Keep arcs as they are, or add every reverse  [default: what the format says; tables are directed]",
+)
 @click.option("--name", help="Name of the graph; by default that of the folder written.")
 @click.option("--overwrite", is_flag=True, help="Replace the stored graph in the folder, if there is one.")
 @click.option(
-    "--option", "options", multiple=True, metavar="KEY=VALUE", help="A setting of the format; repeatable."
+    "--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the format; repeatable."
 )
 def import_(
     source: Path,
@@ -99,6 +103,24 @@ def import_(
     Example:
       shoal data import edges.csv -o my-graph
       shoal data import web.mtx -o web --undirected --name web
+      shoal data import links.csv -o links --option nodes=people.csv --option labels=team
+
+    \b
+    Formats, recognised by the file names, and their options:
+      table        CSV or Parquet: an edge table, or a folder with edges.* and nodes.*;
+                   a row is an arc source → target unless --undirected
+                   nodes=FILE  source=COLUMN  target=COLUMN  features=A,B  labels=A,B
+      graphsaint   folder with adj_full.npz, role.json, class_map.json, feats.npy
+                   standardize=true|false
+      graphsage    PREFIX-G.json, PREFIX-id_map.json, PREFIX-class_map.json, PREFIX-feats.npy
+                   standardize=true|false
+      ogb          OGB node-property folder with raw/ and split/
+                   split=NAME
+      planetoid    ind.NAME.x, .tx, .allx, .y, .ty, .ally, .graph, .test.index
+      mtx          Matrix Market: .mtx, .mtx.gz
+      snap         SNAP edge list: .txt, .txt.gz
+      npz          one .npz with indptr, indices, x, y and masks
+                   fold=N
     """
     from shoal.commands.screen import ScreenWatcher
     from shoal.errors import ShoalError, explain_full_disk
@@ -191,11 +213,12 @@ def verify(folder: Path) -> None:
 
 def _check_target(folder: Path, overwrite: bool) -> None:
     """Refuse a bad place to write before any work is done for it."""
-    from shoal.datasets.places import is_stored
+    from shoal.datasets.places import check_place, is_stored
     from shoal.errors import ShoalError
 
     if folder.exists() and not overwrite:
         raise ShoalError(f"{folder} exists already: choose another name, or add --overwrite")
+    check_place(folder)
     if folder.exists() and not is_stored(folder):
         raise ShoalError(f"{folder} is not a stored graph: refusing to overwrite it")
 
@@ -225,8 +248,15 @@ def _report_stored(folder: Path, argument: str) -> None:
     meta = read_meta(folder)
     for notice in meta["notices"]:
         click.echo(f"notice: {notice}")
+    if meta["num_classes"] and "train_mask" not in meta["arrays"]:
+        click.echo("notice: no split given: 60 / 20 / 20 percent are drawn with seed 0 when training starts")
     click.echo(
         f"stored {meta['name']} in {folder}: {meta['num_nodes']:,} nodes, {meta['num_edges']:,} edges, "
         f"{meta['num_features']:,} features, {meta['num_classes']:,} classes"
     )
-    click.echo(f"next: shoal train {argument}")
+    lacks = [what for what in ("features", "classes") if not meta[f"num_{what}"]]
+    if lacks:
+        said = " and ".join(lacks).replace("classes", "labels")
+        click.echo(f"next: shoal data info {argument} (training needs {said}, which this graph lacks)")
+    else:
+        click.echo(f"next: shoal train {argument}")

@@ -19,13 +19,15 @@ NUMBERS = ("nodes", "edges", "features", "classes")
 
 
 def list_table() -> Table:
-    """Every known name with its sizes, licence and whereabouts."""
+    """Every known name with its sizes (published, or of what is here), licence and whereabouts."""
     table = plain_table("name", *NUMBERS, "licence", "where", "what", right=NUMBERS)
     for name, built_in in BUILT_IN.items():
         table.add_row(name, "", "", "", "", built_in.licence, "embedded", built_in.title)
     here = set(local_names())
     for name, dataset in registered().items():
-        sizes = [_count(getattr(dataset, f"num_{number}")) for number in NUMBERS]
+        path = find_graph(name) if name in here else None
+        published = [_count(getattr(dataset, f"num_{number}")) for number in NUMBERS]
+        sizes = published if path is None else _stored_sizes(path)
         table.add_row(name, *sizes, dataset.licence, _where(dataset, name in here), dataset.title)
     for name in sorted(here - set(registered()) - set(BUILT_IN)):
         path = find_graph(name)

@@ -13,21 +13,22 @@ def demo(epochs: int) -> None:
 
     from shoal.commands.screen import open_console
     from shoal.config import ModelConfig, RunConfig, SamplerConfig, TrainingConfig
+    from shoal.datasets import load
     from shoal.threads import set_threads
     from shoal.training.progress import TrainingProgress
-    from shoal.training.run import load_with_split, make_trainer
+    from shoal.training.run import make_trainer, with_split
 
     console = open_console()
     set_threads()
     console.print("Compiling kernels on the first run takes a few seconds; they are cached for the next.")
     table = Table(title="Test accuracy", title_justify="left")
-    for heading in ("data set", "nodes", "edges", "no edges (MLP)", "GNN (SAGE)", "seconds"):
+    for heading in ("data set", "nodes", "edges", "no edges (MLP)", "GNN (SAGE)", "seconds (SAGE)"):
         table.add_column(heading, justify="left" if heading == "data set" else "right")
     for data, sampler in (
         ("digits", SamplerConfig("random-walk", {"roots": 300, "depth": 2})),
         ("blocks", SamplerConfig("random-walk", {"roots": 1500, "depth": 2})),
     ):
-        graph = load_with_split(RunConfig(data=data))
+        graph = with_split(load(data))
         scores, seconds = [], 0.0
         for model in ("mlp", "sage"):
             config = RunConfig(

@@ -61,7 +61,7 @@ def sample(
     console = open_console()
     chosen = make_sampler(sampler, load(data), seed=seed, **parse_options(settings))
     for notice in chosen.notices:
-        console.print(f"[dim]note: {notice}[/dim]")
+        console.print(f"notice: {notice}", markup=False)
     show_sizes(console, chosen, num_samples)
     if stats:
         from shoal.sampling.character import measure_samples
@@ -75,16 +75,15 @@ def sample(
 
 def parse_options(settings: tuple[str, ...]) -> dict[str, Any]:
     """`("budget=500", …)` as a dictionary with YAML values."""
-    import yaml
-
+    from shoal.config import parse_value
     from shoal.errors import ShoalError
 
     options = {}
     for setting in settings:
         name, found, text = setting.partition("=")
         if not found or not name:
-            raise ShoalError(f"setting {setting!r}: expected key=value, such as budget=500")
-        options[name] = yaml.safe_load(text)
+            raise ShoalError(f"--set {setting}: expected key=value, such as budget=500")
+        options[name] = parse_value(text, f"--set {setting}")
     return options
 
 

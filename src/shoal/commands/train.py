@@ -9,18 +9,22 @@ import click
 
 if TYPE_CHECKING:
     from shoal.config import RunConfig
+    from shoal.training.run import Run
 
 
 @click.command()
 @click.argument("data", required=False)
-@click.option("--method", help="sampled (subgraph mini-batches) or full (the whole graph every step).")
+@click.option(
+    "--method",
+    help="sampled (subgraph mini-batches) or full (the whole graph every step)  [default: sampled]",
+)
 @click.option(
     "--sampler",
-    help="How batches are drawn: frontier, random-walk, edge, node, neighbor, … (docs/samplers.md).",
+    help="How batches are drawn: frontier, random-walk, edge, node, neighbor, … (docs/samplers.md)  [default: random-walk]",
 )
-@click.option("--model", help="sage, gcn, mixhop, gat, or mlp (no edges: the baseline).")
-@click.option("--epochs", type=click.IntRange(min=1), help="Most epochs to train.")
-@click.option("--seed", type=int, help="Decides the initial weights and every batch.")
+@click.option("--model", help="sage, gcn, mixhop, gat, or mlp (no edges: the baseline)  [default: sage]")
+@click.option("--epochs", type=click.IntRange(min=1), help="Most epochs to train  [default: 50]")
+@click.option("--seed", type=int, help="Decides the initial weights and every batch  [default: 0]")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Run folder to make  [default: runs/DATA-MODEL-N]"
 )
@@ -52,7 +56,8 @@ def train(
 
     \b
     Settings for --set (and keys of a recipe), with their defaults:
-      model.hidden=256 model.num_layers=2 model.orders=1-0-1-0 model.norm=layer|batch|none
+      model.hidden=256 model.num_layers=2 model.orders=null (1-0-1-0: aggregation, dense, …)
+      model.norm=layer|batch|none
       model.dropout=0.1 model.heads=4 model.l2_normalize=false
       sampler.roots=3000 sampler.depth=2 sampler.coverage=null (50: normalised); others: docs/samplers.md
       training.lr=0.01 training.weight_decay=0 training.clip=null training.patience=10
@@ -63,21 +68,21 @@ def train(
     from shoal.errors import ShoalError
 
     if resume is not None:
-        given = [
-            f"--{n}" for n, v in _named(data, method, sampler, model, seed, out, recipe) if v is not None
-        ]
-        if given or settings:
-            raise ShoalError(
-                f"--resume continues a run as it was configured: leave out {', '.join(given) or '--set'}"
-            )
+        named: dict[str, object] = {
+            "DATA": data,
+            "--method": method,
+            "--sampler": sampler,
+            "--model": model,
+            "--seed": seed,
+        }
+        named |= {"--out": out, "--recipe": recipe, "--set": settings or None}
+        given = [name for name, value in named.items() if value is not None]
+        if given:
+            raise ShoalError(f"--resume continues a run as it was configured: leave out {', '.join(given)}")
         _continue_run(resume, epochs)
         return
     config = _configure(data, method, sampler, model, epochs, seed, recipe, settings)
     _start_run(config, out)
-
-
-def _named(*values: object) -> list[tuple[str, object]]:
-    return list(zip(("data", "method", "sampler", "model", "seed", "out", "recipe"), values))
 
 
 def _configure(
@@ -97,12 +102,16 @@ def _configure(
     config = read_config(recipe) if recipe is not None else RunConfig()
     config.data = data or config.data
     config.method = method or config.method
+    if method == "full" or sampler not in (None, config.sampler.name):
+        config.sampler.options = {}  # the recipe's, which belong to another sampler
     config.sampler.name = sampler or config.sampler.name
     config.model.name = model or config.model.name
     config.training.epochs = epochs or config.training.epochs
     config.training.seed = config.training.seed if seed is None else seed
     for setting in settings:
         apply_setting(config, setting)
+    if config.method == "full" and sampler is not None:
+        raise ShoalError("method full trains on the whole graph every step: leave out --sampler")
     if not config.data:
         raise ShoalError("no data given: name a data set (`shoal data list`), a stored graph or a graph file")
     return config
@@ -120,20 +129,25 @@ def _continue_run(folder: Path, epochs: int | None) -> None:
     _train(Run.open(folder, epochs=epochs))
 
 
-def _train(run) -> None:  # type: ignore[no-untyped-def]
+def _train(run: Run) -> None:
     from shoal.commands.screen import open_console
     from shoal.training.progress import TrainingProgress
 
     console = open_console()
     graph, trainer, config = run.graph, run.trainer, run.config
     console.print(
-        f"{graph.name}: {graph.num_nodes:,} nodes, {graph.num_entries:,} entries, "
+        f"{graph.name}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
         f"{graph.num_features:,} features, {graph.num_classes} classes"
     )
-    for notice in (*graph.notices, *trainer.sampler.notices):
-        console.print(f"[dim]note: {notice}[/dim]")
-    with TrainingProgress(console, config.training.epochs, trainer.metric, trainer.epoch) as progress:
-        scores = run.train(progress.show)
+    for notice in (*run.notices, *trainer.sampler.notices):
+        console.print(f"notice: {notice}", markup=False)
+    try:
+        with TrainingProgress(console, config.training.epochs, trainer.metric, trainer.epoch) as progress:
+            scores = run.train(progress.show)
+    except KeyboardInterrupt:
+        if not run.has_checkpoint:
+            raise KeyboardInterrupt("interrupted before the first epoch ended: nothing was kept") from None
+        raise KeyboardInterrupt(f"interrupted; continue with: shoal train --resume {run.folder}") from None
     if scores["best_epoch"]:
         console.print(
             f"best validation {trainer.metric} {trainer.best_score:.4f} in epoch {scores['best_epoch']}"
@@ -146,7 +160,7 @@ def _train(run) -> None:  # type: ignore[no-untyped-def]
 
 def _next_folder(config: RunConfig) -> Path:
     """runs/DATA-MODEL-N with the first N that is free."""
-    stem = f"{Path(config.data).name.split('.')[0]}-{config.model.name}"
+    stem = f"{Path(config.data).resolve().name.split('.')[0]}-{config.model.name}"
     number = 1
     while (folder := Path("runs") / f"{stem}-{number}").exists():
         number += 1

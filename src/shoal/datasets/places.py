@@ -55,6 +55,13 @@ def local_names() -> list[str]:
     return sorted(names)
 
 
+def check_place(folder: Path) -> None:
+    """Refuse to make `folder` below something that is a file."""
+    parent = next((parent for parent in folder.parents if parent.exists()), None)
+    if parent is not None and not parent.is_dir():
+        raise ShoalError(f"{parent} is a file: {folder} cannot be made inside it")
+
+
 def is_stored(folder: Path) -> bool:
     """Whether `folder` is a stored graph; `shoal.store.is_stored_graph` without its imports."""
     return (folder / META).is_file()

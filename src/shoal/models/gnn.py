@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from shoal.datasets.settings import check_seed
 from shoal.errors import ShoalError, unknown_name
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.fused import bias_relu_dropout, mix_key
@@ -17,6 +18,7 @@ from shoal.sampling.batch import Batch
 
 MODELS = ("sage", "gcn", "mixhop", "gat", "mlp")
 NORMS = ("layer", "batch", "none")
+DEFAULT_LAYERS = 2
 
 
 class Dense(nn.Module):
@@ -63,14 +65,14 @@ class GNN(nn.Module):
         model: `"sage"`, `"gcn"`, `"mixhop"`, `"gat"`, or `"mlp"`: the same stack without any edge, the baseline
             to beat.
         in_features, hidden, num_classes: widths of input, every layer, output.
-        num_layers: convolutions stacked.
+        num_layers: convolutions stacked; 2 if neither it nor `orders` is given.
         orders: a pattern such as `"1-0-1-0"` instead of num_layers: 0 is a dense layer without aggregation, and
             with mixhop the number is the highest power of the adjacency.
         heads: attentions side by side in a gat layer; concatenated, and averaged in the last one.
         norm: `"layer"`, `"batch"` or `"none"`, before each activation.
         dropout: rate, after each layer.
         l2_normalize: scale every embedding to length one before the classifier.
-        seed: decides, with the step and the layer, what dropout drops.
+        seed: decides the initial weights and, with the step and the layer, what dropout drops.
 
     A model is called with a Batch and the number of the optimizer step, and answers one row of logits for
     each of the batch's output nodes. What it computes is a pure function of weights, batch, seed and step.
@@ -83,8 +85,8 @@ class GNN(nn.Module):
         hidden: int,
         num_classes: int,
         *,
-        num_layers: int = 2,
-        orders: str | None = None,
+        num_layers: int | None = None,
+        orders: str | int | None = None,
         heads: int = 4,
         norm: str = "layer",
         dropout: float = 0.1,
@@ -92,8 +94,11 @@ class GNN(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        check_positive(in_features=in_features, hidden=hidden, num_classes=num_classes)
-        check_positive(num_layers=num_layers, heads=heads)
+        if in_features == 0 or num_classes == 0:
+            name, lacks = ("in_features", "features") if in_features == 0 else ("num_classes", "labels")
+            raise ShoalError(f"{name} is 0: the graph has no {lacks}, and training needs them")
+        check_positive(in_features=in_features, hidden=hidden, num_classes=num_classes, heads=heads)
+        check_seed(seed)
         if model not in MODELS:
             raise unknown_name("model", model, MODELS)
         if norm not in NORMS:
@@ -101,18 +106,22 @@ class GNN(nn.Module):
         if not 0 <= dropout < 1:
             raise ShoalError(f"dropout is {dropout}: expected a rate from 0 up to, not including, 1")
         self.model = model
+        self.in_features = in_features
         self.hidden = hidden
+        self.num_classes = num_classes
         self.l2_normalize = l2_normalize
         self.seed = seed
         self.layers = nn.ModuleList()
         width = in_features
         pattern = parse_orders(orders, num_layers, default=2 if model == "mixhop" else 1)
-        for number, order in enumerate(pattern):
-            last = not any(pattern[number + 1 :])
-            linear = make_linear(model, order, width, hidden, heads=heads, last=last)
-            self.layers.append(Layer(linear, hidden, norm, dropout))
-            width = hidden
-        self.classifier = nn.Linear(width, num_classes)
+        with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it was
+            torch.manual_seed(seed)
+            for number, order in enumerate(pattern):
+                last = not any(pattern[number + 1 :])
+                linear = make_linear(model, order, width, hidden, heads=heads, last=last)
+                self.layers.append(Layer(linear, hidden, norm, dropout))
+                width = hidden
+            self.classifier = nn.Linear(width, num_classes)
 
     def forward(self, batch: Batch, step: int = 0) -> Tensor:
         return self.classify(self.embed(batch, step))
@@ -180,11 +189,17 @@ def make_linear(
     return {"sage": SAGEConv, "gcn": GCNConv}[model](in_features, out_features)
 
 
-def parse_orders(orders: str | int | None, num_layers: int, default: int = 1) -> list[int]:
+def parse_orders(orders: str | int | None, num_layers: int | None, default: int = 1) -> list[int]:
     """The order of every layer: `"1-0-1-0"` → [1, 0, 1, 0]; without a pattern, num_layers times the default."""
+    if num_layers is not None:
+        check_positive(num_layers=num_layers)
     if orders is None:
-        return [default] * num_layers
+        return [default] * (DEFAULT_LAYERS if num_layers is None else num_layers)
     parts = str(orders).split("-")
     if not all(part.isdigit() and int(part) < 10 for part in parts):
         raise ShoalError(f"layer pattern {orders!r}: expected orders joined by '-', such as 1-0-1-0")
+    if num_layers is not None and num_layers != len(parts):
+        raise ShoalError(
+            f"orders {orders} has {len(parts)} layers but num_layers is {num_layers}: leave num_layers out"
+        )
     return [int(part) for part in parts]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from shoal.datasets.settings import check_seed
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.induce import SubgraphExtractor
@@ -45,6 +46,7 @@ class Sampler(ABC):
     ) -> None:
         if coverage is not None:
             check_positive(coverage=coverage)
+        check_seed(seed)
         self.graph = graph.train_graph(setting) if graph.has_split else graph
         self.setting = setting
         self.seed = seed

@@ -35,6 +35,14 @@ SAMPLERS: dict[str, type[Sampler]] = {
 }
 
 
+def default_options(name: str) -> dict[str, Any]:
+    """The options of a sampler and their defaults, without those every run sets itself: setting and seed."""
+    if name not in SAMPLERS:
+        raise unknown_name("sampler", name, SAMPLERS)
+    parameters = list(inspect.signature(SAMPLERS[name]).parameters.values())[1:]
+    return {known.name: known.default for known in parameters if known.name not in ("setting", "seed")}
+
+
 def make_sampler(name: str, graph: Graph, **options: Any) -> Sampler:
     """The sampler called `name` on `graph`; an option it does not have is refused with the nearest one."""
     if name not in SAMPLERS:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from shoal.errors import ShoalError
@@ -27,12 +27,13 @@ def save_checkpoint(
     if optimizer is not None:
         for index, state in optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(value) for name, value in state.items()}
+    content = save(tensors, metadata={"format": FORMAT, "progress": json.dumps(progress or {})})
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
-    os.close(handle)
     try:
-        save_file(tensors, scratch, metadata={"format": FORMAT, "progress": json.dumps(progress or {})})
-        with open(scratch, "rb") as file:
+        with os.fdopen(handle, "wb") as file:  # a full disk is then an OSError like any other
+            file.write(content)
+            file.flush()
             os.fsync(file.fileno())
         os.chmod(scratch, 0o644)
         os.replace(scratch, path)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from shoal.errors import ShoalError
+from shoal.errors import ShoalError, explain_full_disk
 from shoal.graph import Graph
 from shoal.names import Names
 
@@ -23,6 +23,10 @@ def check_output(path: Path) -> None:
     """Refuse a result file that could not be written, before any work starts."""
     if path.suffix not in SUFFIXES:
         raise ShoalError(f"{path}: expected a name that ends in {' or '.join(SUFFIXES)}")
+    if path.is_dir():
+        raise ShoalError(f"{path} is a folder: expected the name of a file")
+    if path.parent.exists() and not path.parent.is_dir():
+        raise ShoalError(f"{path.parent} is a file: {path} cannot be made inside it")
     if not path.parent.is_dir():
         raise ShoalError(f"{path.parent} does not exist: make the folder first")
 
@@ -30,8 +34,15 @@ def check_output(path: Path) -> None:
 def write_nodes(path: Path, column: str, values: np.ndarray, graph: Graph) -> None:
     """Write one row per node: the array itself as .npy, or a table as .parquet.
 
-    The table has the node's number and, where the graph came with them, its id and the names of its classes.
+    The table has the node's number, its id where the graph came with ids, and the values. Labels have two columns:
+    `label` is what the user calls it (a class name where there are names; a list of them with several labels a
+    node), `class` the class number, or the 0/1 list of a multi-label graph.
     """
+    with explain_full_disk(path):
+        _write(path, column, values, graph)
+
+
+def _write(path: Path, column: str, values: np.ndarray, graph: Graph) -> None:
     handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -55,17 +66,19 @@ def _write_table(file: BinaryIO, column: str, values: np.ndarray, graph: Graph) 
         ids = graph.node_ids
         table["id"] = ids.to_arrow() if isinstance(ids, Names) else pa.array(ids)
     flat = pa.array(values.reshape(-1))
-    table[column] = flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
-    if column == "label" and graph.class_names is not None:
-        table["name"] = _name_classes(values, graph.class_names)
+    content = flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+    if column == "label":
+        table |= {"label": _name_classes(values, graph), "class": content}
+    else:
+        table[column] = content
     pq.write_table(pa.table(table), file)
 
 
-def _name_classes(labels: np.ndarray, names: tuple[str, ...]) -> pa.Array:
-    """The name of each node's class, or the list of names of its classes."""
+def _name_classes(labels: np.ndarray, graph: Graph) -> pa.Array:
+    """Each node's class, or the list of its classes, by name where the graph has names and else by number."""
     import pyarrow as pa
 
-    known = pa.array(names)
+    known = pa.array(range(graph.num_classes) if graph.class_names is None else graph.class_names)
     if labels.ndim == 1:
         return known.take(pa.array(labels))
     rows, classes = np.nonzero(labels)

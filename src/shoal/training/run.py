@@ -1,49 +1,71 @@
-"""A run: its folder (config.yaml, metrics.jsonl, checkpoints) and how a configuration becomes a trainer."""
+"""A run: its folder (config.yaml, graph.json, metrics.jsonl, checkpoints) and how a configuration becomes a trainer."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from shoal.config import METHODS, RunConfig, read_config
+from shoal.config import RunConfig, read_config
 from shoal.datasets import load
-from shoal.errors import ShoalError, unknown_name
+from shoal.datasets.places import check_place, data_home, find_graph, is_plain_name, is_stored
+from shoal.datasets.registry import BUILT_IN
+from shoal.errors import ShoalError, explain_full_disk
 from shoal.graph import Graph
 from shoal.kernels.plan import explain_products
-from shoal.models.gnn import GNN
-from shoal.sampling.registry import make_sampler
+from shoal.models.gnn import GNN, parse_orders
+from shoal.sampling.registry import default_options, make_sampler
 from shoal.threads import set_threads
-from shoal.training.trainer import Record, Trainer
+from shoal.training.trainer import Record, Trainer, check_trainable
 
 CONFIG = "config.yaml"
+GRAPH = "graph.json"
 METRICS = "metrics.jsonl"
 PLAN = "plan.txt"
 CHECKPOINTS = "checkpoints"
 
 
 class Run:
-    """A run folder and the graph, model and trainer that its configuration describes."""
+    """A run folder and the graph, model and trainer that its configuration describes.
+
+    `notices` says what this run did to the graph; what its import said long ago is not repeated.
+    """
 
     def __init__(self, folder: Path, config: RunConfig) -> None:
+        config.validate()
         self.folder = folder
         self.config = config
+        self._made_folder = False
         set_threads(config.training.threads)
-        self.graph = load_with_split(config)
+        loaded = load(config.data, **config.data_options)
+        self.graph = with_split(loaded)
+        self.notices = self.graph.notices[len(loaded.notices) if _is_stored(config.data) else 0 :]
+        if (folder / GRAPH).is_file():
+            self._check_graph()
         self.trainer = make_trainer(config, self.graph, folder / CHECKPOINTS)
 
     @classmethod
     def create(cls, folder: Path, config: RunConfig) -> Run:
-        """Start a new run. Everything is checked before the folder is made."""
+        """Start a new run. Everything is checked before the folder is made, which holds every setting."""
         if folder.exists():
             raise ShoalError(f"{folder} exists already: choose another --out, or continue it with --resume")
+        check_place(folder)
+        config.data = _make_absolute(config.data)
+        if isinstance(nodes := config.data_options.get("nodes"), str):
+            config.data_options["nodes"] = _make_absolute(nodes)
         run = cls(folder, config)
-        folder.mkdir(parents=True)
-        (folder / CONFIG).write_text(config.to_yaml())
+        fill_defaults(config)
+        with explain_full_disk(folder):
+            folder.mkdir(parents=True)
+            run._made_folder = True
+            with run._remove_unless_trained():
+                (folder / CONFIG).write_text(config.to_yaml())
+                (folder / GRAPH).write_text(json.dumps(identify(run.graph), indent=2) + "\n")
         return run
 
     @classmethod
@@ -54,13 +76,27 @@ class Run:
         config = read_config(folder / CONFIG)
         if epochs is not None:
             config.training.epochs = epochs
+        _check_data(folder, config.data)
         run = cls(folder, config)
-        if (folder / CHECKPOINTS / "last.safetensors").is_file():
+        if run.has_checkpoint:
             run.trainer.resume(folder / CHECKPOINTS)
         return run
 
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether there is something to resume from."""
+        return (self.folder / CHECKPOINTS / "last.safetensors").is_file()
+
     def train(self, on_epoch: Callable[[Record], None] | None = None) -> dict[str, float]:
-        """Train to the end, writing metrics as they come; returns and writes the test scores."""
+        """Train to the end, writing metrics as they come; returns and writes the test scores.
+
+        A new run that ends before its first checkpoint leaves no folder.
+        """
+        with explain_full_disk(self.folder, self._say_kept), self._remove_unless_trained():
+            return self._train(on_epoch)
+
+    def _train(self, on_epoch: Callable[[Record], None] | None) -> dict[str, float]:
+        _replace_text(self.folder / CONFIG, self.config.to_yaml())  # resuming may have asked for more epochs
         self._keep_metrics(self.trainer.epoch)
 
         def write(record: Record) -> None:
@@ -80,6 +116,41 @@ class Run:
         """What the scheduler decided: the order of products in each layer, the variant of each kind of product."""
         return [*self.trainer.model.explain(self.trainer.sampler.sample(0)), *explain_products()]
 
+    @contextmanager
+    def _remove_unless_trained(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            if self._made_folder and not self.has_checkpoint:
+                shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+
+    def _say_kept(self) -> str:
+        if not self.has_checkpoint:
+            return "nothing was left there"
+        return f"what was trained is kept, `shoal train --resume {self.folder}` goes on"
+
+    def _check_graph(self) -> None:
+        """Refuse to go on with another graph than the run began with."""
+        found = identify(self.graph)
+        try:
+            began = json.loads((self.folder / GRAPH).read_text())
+            began = {key: type(value)(began[key]) for key, value in found.items()}
+        except (ValueError, KeyError, TypeError):
+            raise ShoalError(
+                f"{self.folder / GRAPH} is damaged: expected JSON with {', '.join(found)}; without the file the graph is not checked"
+            ) from None
+        for key in ("num_nodes", "num_features", "num_classes", "checksum"):
+            if began[key] != found[key]:
+                said = (
+                    "its edges or its split differ"
+                    if key == "checksum"
+                    else f"it has {found[key]:,} {key.removeprefix('num_')} where the run began with {began[key]:,}"
+                )
+                raise ShoalError(
+                    f"{self.folder} was trained on another graph than {self.config.data} is now: {said}; put the graph back, or start a new run"
+                )
+
     def _append(self, record: Record) -> None:
         with open(self.folder / METRICS, "a") as file:
             file.write(json.dumps(record) + "\n")
@@ -89,7 +160,18 @@ class Run:
         path = self.folder / METRICS
         if path.is_file():
             kept = [line for line in read_metrics(path) if line.get("epoch", epoch + 1) <= epoch]
-            path.write_text("".join(json.dumps(line) + "\n" for line in kept))
+            _replace_text(path, "".join(json.dumps(line) + "\n" for line in kept))
+
+
+def _replace_text(path: Path, text: str) -> None:
+    """Write a file in one rename, so that a full disk leaves the one that was there."""
+    scratch = path.with_name(f".{path.name}.partial")
+    try:
+        scratch.write_text(text)
+        os.replace(scratch, path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
 
 
 def read_metrics(path: Path) -> list[Record]:
@@ -103,26 +185,74 @@ def read_metrics(path: Path) -> list[Record]:
     return records
 
 
-def load_with_split(config: RunConfig) -> Graph:
-    """The run's graph, with a drawn split if it has none."""
-    graph = load(config.data, **config.data_options)
+def identify(graph: Graph) -> dict[str, Any]:
+    """What tells a run's graph from another one under the same path."""
+    sizes = {name: getattr(graph, name) for name in ("num_nodes", "num_features", "num_classes")}
+    return {"name": graph.name, "checksum": graph.checksum, **sizes}
+
+
+def fill_defaults(config: RunConfig) -> None:
+    """Put in what was left to the defaults of the sampler and the model, so that the file shows every setting."""
+    if config.method != "full":
+        config.sampler.options = default_options(config.sampler.name) | config.sampler.options
+    if config.model.orders is None:
+        config.model.num_layers = len(parse_orders(None, config.model.num_layers))
+
+
+def _make_absolute(data: str) -> str:
+    """An existing path in full, so that the run can be opened from any folder; a name stays a name."""
+    path = Path(data).expanduser()
+    return os.path.abspath(path) if path.exists() else data
+
+
+def _find_data(data: str) -> Path | None:
+    """Where `load` finds the graph; None for one that is embedded or gone."""
+    path = Path(data).expanduser()
+    if path.exists():
+        return path
+    return None if data in BUILT_IN else find_graph(data)
+
+
+def _is_stored(data: str) -> bool:
+    path = _find_data(data)
+    return path is not None and is_stored(path)
+
+
+def _check_data(folder: Path, data: str) -> None:
+    """Refuse a run whose data is gone, saying where it was looked for."""
+    if data in BUILT_IN or _find_data(data) is not None:
+        return
+    where = data
+    if is_plain_name(data):
+        where = f"{data} in $SHOAL_DATA and {data_home() / 'graphs'}"
+    raise ShoalError(
+        f"the data of run {folder} was not found: looked for {where}; put it back, or change `data` in {folder / CONFIG}"
+    )
+
+
+def with_split(graph: Graph) -> Graph:
+    """The graph a run trains on, with a drawn split if it has none."""
+    check_trainable(graph)
     return graph if graph.has_split else graph.with_split(seed=0)
 
 
 def make_trainer(config: RunConfig, graph: Graph, checkpoints: Path | None = None) -> Trainer:
     """The trainer a configuration describes. The seed decides the initial weights and every batch."""
-    if config.method not in METHODS:
-        raise unknown_name("method", config.method, METHODS)
+    config.validate()
     training = config.training
     options: dict[str, Any] = {"setting": training.setting, "seed": training.seed}
     if config.method == "full":
         sampler = make_sampler("full", graph, **options)
     else:
         sampler = make_sampler(config.sampler.name, graph, **options, **config.sampler.options)
-    torch.manual_seed(training.seed)
     settings = asdict(config.model)
     model = GNN(
-        settings.pop("name"), graph.num_features, settings.pop("hidden"), graph.num_classes, **settings
+        settings.pop("name"),
+        graph.num_features,
+        settings.pop("hidden"),
+        graph.num_classes,
+        seed=training.seed,
+        **settings,
     )
     return Trainer(
         model,

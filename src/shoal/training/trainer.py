@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shoal.config import TrainingConfig
 from shoal.distributed.gradients import average_gradients, average_number, broadcast_weights, get_rank
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
@@ -29,6 +30,17 @@ from shoal.training.metrics import count_outcomes, score_outcomes
 
 SPLITS = ("train", "val", "test")
 Record = dict[str, Any]
+
+
+def check_trainable(graph: Graph) -> None:
+    """Refuse a graph without features or labels; a split can be drawn."""
+    lacks = [
+        what for what, there in (("features", graph.num_features), ("labels", graph.num_classes)) if not there
+    ]
+    if lacks:
+        raise ShoalError(
+            f"graph {graph.name!r} has no {' and no '.join(lacks)}: training needs features and labels"
+        )
 
 
 class Trainer:
@@ -61,13 +73,25 @@ class Trainer:
         sampling_threads: int = 0,
         checkpoints: Path | None = None,
     ) -> None:
-        if graph.y is None or graph.train_mask is None:
-            missing = "labels" if graph.y is None else "split"
-            raise ShoalError(f"graph {graph.name!r} has no {missing}: training needs y and train_mask")
-        if graph.num_features == 0:
-            raise ShoalError(f"graph {graph.name!r} has no features: training needs x")
-        if sampling_threads < 0:
-            raise ShoalError(f"sampling_threads is {sampling_threads}: expected 0 or more")
+        check_trainable(graph)
+        if graph.train_mask is None:
+            raise ShoalError(f"graph {graph.name!r} has no split: training needs train_mask")
+        TrainingConfig(
+            lr=lr,
+            weight_decay=weight_decay,
+            clip=clip,
+            patience=patience,
+            eval_every=eval_every,
+            sampling_threads=sampling_threads,
+        ).validate()
+        for what, takes, has in (
+            ("features", model.in_features, graph.num_features),
+            ("classes", model.num_classes, graph.num_classes),
+        ):
+            if takes != has:
+                raise ShoalError(
+                    f"the model is made for {takes:,} {what} but graph {graph.name!r} has {has:,}: make it with graph.num_{what}"
+                )
         self.model = model
         self.graph = graph
         self.sampler = sampler if sampler is not None else FullSampler(graph)
@@ -97,6 +121,8 @@ class Trainer:
         was evaluated, val_<metric>. At the end the weights of the best evaluation are put in; another call
         goes on from the last ones.
         """
+        if epochs < 1:
+            raise ShoalError(f"epochs is {epochs}: expected at least 1")
         keep_freed_memory()
         if self._last_weights is not None:
             self.model.load_state_dict(self._last_weights)

@@ -10,6 +10,7 @@ from typing import Any
 
 from shoal.datasets.importers import graphsage, graphsaint, mtx, npz, ogb, planetoid, snap, table
 from shoal.datasets.importers.files import Progress, silent
+from shoal.datasets.places import is_stored
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
 
@@ -87,6 +88,10 @@ def import_graph(
         raise unknown_name("format", format, FORMATS)
     if not path.exists():
         raise ShoalError(f"{path} does not exist: expected a graph file or folder")
+    if format is None and is_stored(path):
+        raise ShoalError(
+            f"{path} is already a stored graph: it needs no import, `shoal train {path}` takes it as it is"
+        )
     format = format or detect_format(path)
     chosen = FORMATS[format]
     for option, value in options.items():
@@ -95,6 +100,8 @@ def import_graph(
         default = chosen.options[option]
         if isinstance(default, bool | int) and type(value) is not type(default):
             raise ShoalError(f"option {option} is {value!r}: expected {type(default).__name__}")
+        if default is None and isinstance(value, int | float):
+            options[option] = str(value)  # a column or file whose name is a number
     try:
         return chosen.read(path, directed=directed, name=name, progress=progress or silent, **options)
     except ShoalError as error:
@@ -115,4 +122,6 @@ def detect_format(path: Path) -> str:
         found = f"a folder with {', '.join(held[:5]) or 'nothing'}{' …' if len(held) > 5 else ''}"
     else:
         found = f"a file ending in {''.join(path.suffixes) or 'nothing'}"
-    raise ShoalError(f"{path} is {found}, which is no known format: give format= one of {', '.join(FORMATS)}")
+    raise ShoalError(
+        f"{path} is {found}, which is no known format: name it with --format (format= in Python), one of {', '.join(FORMATS)}"
+    )

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shoal.datasets.importers.node_ids import NodeIds
-from shoal.datasets.importers.table_labels import read_labels, read_split
+from shoal.datasets.importers.table_labels import check_labelled, read_labels, read_split
 from shoal.datasets.importers.tabular import TableFile, first_null, is_number, is_text, plain, to_integers
 from shoal.errors import ShoalError
 
@@ -67,7 +67,10 @@ def read_nodes(
         chosen_labels = {name: columns[name] for name in label_columns}
         fields["y"], fields["class_names"] = read_labels(path, chosen_labels, notices)
     if split_column is not None:
-        fields |= read_split(path, columns[split_column])
+        masks = read_split(path, columns[split_column])
+        if label_columns:
+            check_labelled(path, fields["y"], masks)
+        fields |= masks
     return _read_ids(path, id_column, columns[id_column]), fields
 
 
@@ -160,16 +163,30 @@ def _to_numbers(path: Path, name: str, column: pa.Array, done: int) -> np.ndarra
             raise ShoalError(
                 f"{path}: column {name!r} holds an empty value in row {done + first_null(flat) // width + 1}: expected a number"
             )
-        return np.asarray(flat.cast(pa.float32())).reshape(len(column), width)
+        values = np.asarray(flat.cast(pa.float32(), safe=False)).reshape(len(column), width)
+        return _refuse_infinite(path, name, column, values, done)
     column = plain(column)
     try:
-        return np.asarray(column.cast(pa.float32(), safe=False))
+        values = np.asarray(column.cast(pa.float32(), safe=False))
+        return _refuse_infinite(path, name, column, values, done)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         cells = column.to_pylist()
         row = next((i for i, cell in enumerate(cells) if not (isinstance(cell, str) and _parses(cell))), 0)
         raise ShoalError(
-            f"{path}: column {name!r} holds {str(cells[row])!r} in row {done + row + 1}: expected a number, or name the feature columns with features="
+            f"{path}: column {name!r} holds {str(cells[row])!r} in row {done + row + 1}: expected a number, or name the feature columns with --option features=a,b (features= in Python)"
         ) from None
+
+
+def _refuse_infinite(path: Path, name: str, column: pa.Array, values: np.ndarray, done: int) -> np.ndarray:
+    """`values`, unless one is NaN, infinite or too large for float32: no training survives it."""
+    finite = np.isfinite(values)
+    if not finite.all():
+        row = int(np.argmin(finite if finite.ndim == 1 else finite.all(axis=1)))
+        found = column[row].as_py() if finite.ndim == 1 else values[row, np.argmin(finite[row])]
+        raise ShoalError(
+            f"{path}: column {name!r} holds {found} in row {done + row + 1}: expected a finite number"
+        )
+    return values
 
 
 def _stack(blocks: list[np.ndarray]) -> np.ndarray:

@@ -64,7 +64,7 @@ def read_npz_graph(
     )
     if directed is None and said_directed is False and graph.directed:
         raise ShoalError(
-            f"{path} says directed = False but some edges lack their reverse: store both directions, or give directed=False to add them"
+            f"{path} says directed = False but some edges lack their reverse: store both directions, or add them with --undirected (directed=False in Python)"
         )
     return graph
 

@@ -163,7 +163,7 @@ def _read_split(path: Path, scheme: str | None, num_nodes: int) -> dict[str, np.
         return {}
     if scheme is None and len(schemes) > 1:
         raise ShoalError(
-            f"{folder} holds {len(schemes)} schemes ({', '.join(schemes)}): choose one with split="
+            f"{folder} holds {len(schemes)} schemes ({', '.join(schemes)}): choose one with --option split=NAME (split= in Python)"
         )
     files = {mask: folder / (scheme or schemes[0]) / file for mask, file in SPLIT_FILES.items()}
     lists = {

@@ -67,7 +67,7 @@ def read_table(
     else:
         if features is not None or labels is not None:
             raise ShoalError(
-                f"features= and labels= name columns of a node table: {path} has none, give nodes="
+                f"features and labels name columns of a node table, and {path} has none: name one with --option nodes=FILE (nodes= in Python)"
             )
         progress(f"reading the node ids of {edge_path.name}")
         ids = _collect_ids(edges, ends)

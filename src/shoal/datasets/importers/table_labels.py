@@ -40,15 +40,28 @@ def read_labels(
         column = numbers
     if not is_number(column.type):
         raise ShoalError(f"{path}: column {name!r} holds {column.type}: expected class numbers or names")
-    values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    values = np.where(np.isnan(values), -1, values)
+    if pa.types.is_floating(column.type):
+        values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        values = np.where(np.isnan(values), -1, values)
+    else:
+        values = pc.fill_null(column.cast(pa.int64(), safe=False), -1).to_numpy(zero_copy_only=False)
     wrong = (values != np.floor(values)) | (values < -1)
     if wrong.any():
         row = int(np.argmax(wrong))
         raise ShoalError(
             f"{path}: column {name!r} holds {values[row]:g} in row {row + 1}: expected a class number from 0, or nothing for an unlabelled node"
         )
-    return values.astype(np.int64), None
+    return _close_gaps(values.astype(np.int64), notices)
+
+
+def _close_gaps(values: np.ndarray, notices: list[str]) -> tuple[np.ndarray, list[str] | None]:
+    """Class numbers 0 … k-1 as they are; others numbered in order and named by what they were."""
+    found = np.unique(values[values >= 0])
+    if np.array_equal(found, np.arange(len(found))):
+        return values, None
+    names = [str(number) for number in found.tolist()]
+    _say_classes(names, notices)
+    return np.where(values >= 0, np.searchsorted(found, values), -1), names
 
 
 def _read_names(column: pa.Array, notices: list[str]) -> tuple[np.ndarray, list[str]]:
@@ -109,4 +122,15 @@ def read_split(path: Path, column: pa.Array) -> dict[str, np.ndarray]:
     masks = {mask: np.zeros(len(column), np.bool_) for mask in MASK_OF.values()}
     for word, mask in MASK_OF.items():
         masks[mask] |= pc.equal(lower, word).to_numpy(zero_copy_only=False)
+    if not masks["train_mask"].any():
+        raise ShoalError(f"{path}: column 'split' says train in no row: expected at least one training node")
     return masks
+
+
+def check_labelled(path: Path, y: np.ndarray, masks: dict[str, np.ndarray]) -> None:
+    """Refuse a row that is in the split but has no label."""
+    for mask, rows in masks.items():
+        if y.ndim == 1 and (unlabelled := rows & (y < 0)).any():
+            raise ShoalError(
+                f"{path}: row {int(np.argmax(unlabelled)) + 1} is {mask.removesuffix('_mask')} in column 'split' but has no label: give it one, or leave its split empty"
+            )

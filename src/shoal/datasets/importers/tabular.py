@@ -24,6 +24,8 @@ EXPECTED = "a CSV or Parquet table"
 class TableFile:
     """A CSV or Parquet file read column by column. Cells of a CSV file arrive as strings, null where empty.
 
+    Cells are separated by commas, in a .tsv file by tabs; where that leaves the first line whole and a semicolon,
+    tab or comma does not, by that.
     `header=False` numbers the columns of a CSV file that has no line of names.
     """
 
@@ -33,11 +35,10 @@ class TableFile:
         self.header = header
         if not self.is_csv and not path.name.endswith(PARQUET_ENDINGS):
             raise ShoalError(f"{path} is no table: expected {', '.join(CSV_ENDINGS + PARQUET_ENDINGS)}")
-        self.delimiter = "\t" if ".tsv" in path.suffixes else ","
         self.num_rows: int | None = None
         with reading(path, EXPECTED):
             if self.is_csv:
-                first = self._first_cells()
+                self.delimiter, first = self._split_first_line()
                 self.names = first if header else [str(i) for i in range(len(first))]
                 self.types = dict.fromkeys(self.names, pa.string())
             else:
@@ -87,10 +88,16 @@ class TableFile:
                 raise
             raise ragged from None
 
-    def _first_cells(self) -> list[str]:
-        with open_text(self.path) as file:
-            cells = next(csv.reader(file, delimiter=self.delimiter), [])
-        return [cell.strip().removeprefix("\ufeff") for cell in cells]
+    def _split_first_line(self) -> tuple[str, list[str]]:
+        """The delimiter and the first line's cells."""
+        usual = "\t" if ".tsv" in self.path.suffixes else ","
+        first: dict[str, list[str]] = {}
+        for delimiter in dict.fromkeys((usual, ",", ";", "\t")):
+            with open_text(self.path) as file:
+                cells = next(csv.reader(file, delimiter=delimiter), [])
+            first[delimiter] = [cell.strip().removeprefix("\ufeff") for cell in cells]
+        chosen = next((delimiter for delimiter, cells in first.items() if len(cells) > 1), usual)
+        return chosen, first[chosen]
 
     def _find_ragged_line(self) -> ShoalError | None:
         with open_text(self.path) as file:

@@ -1,0 +1,132 @@
+"""The run folder: which graph it was trained on, where its data is, every setting in its file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+import shoal as package
+from command_line import Run as Answer
+from shoal.config import RunConfig, SamplerConfig, read_config
+from shoal.sampling.registry import SAMPLERS, default_options, make_sampler
+from shoal.training.run import fill_defaults
+from small_graphs import make_labelled
+
+SMALL = ("--set", "model.hidden=8", "--set", "sampler.roots=50", "--epochs", "1")
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    return package.save_graph(make_labelled(), tmp_path / "graph")
+
+
+def test_config_holds_every_setting_and_the_path_in_full(
+    shoal: Callable[..., Answer], stored: Path, tmp_path: Path
+) -> None:
+    assert shoal("train", "graph", *SMALL, "--out", "run", "--set", "training.lr=1e-3").code == 0
+    config = yaml.safe_load((tmp_path / "run/config.yaml").read_text())
+    assert config["data"] == str(stored)
+    assert config["sampler"]["options"] == {"roots": 50, "depth": 2, "coverage": None}
+    assert config["model"]["num_layers"] == 2
+    assert config["training"]["lr"] == 0.001
+    assert shoal("train", "digits", *SMALL, "--out", "named").code == 0
+    assert yaml.safe_load((tmp_path / "named/config.yaml").read_text())["data"] == "digits"
+
+
+def test_more_epochs_asked_for_when_resuming_are_kept(
+    shoal: Callable[..., Answer], stored: Path, tmp_path: Path
+) -> None:
+    shoal("train", "graph", *SMALL, "--out", "run")
+    assert shoal("train", "--resume", "run", "--epochs", 2).code == 0
+    assert yaml.safe_load((tmp_path / "run/config.yaml").read_text())["training"]["epochs"] == 2
+
+
+def test_a_run_is_opened_from_any_folder(
+    shoal: Callable[..., Answer], stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shoal("train", "graph", *SMALL, "--out", "run")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert shoal("predict", "../run", "-o", "y.npy").code == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_nodes": 500}, "it has 500 nodes where the run began with 600"),
+        ({"seed": 1}, "its edges or its split differ"),
+        ({"num_classes": 4}, "it has 4 classes where the run began with 3"),
+    ],
+)
+def test_another_graph_under_the_same_path_is_refused(
+    shoal: Callable[..., Answer], stored: Path, change: dict[str, int], message: str
+) -> None:
+    shoal("train", "graph", *SMALL, "--out", "run")
+    package.save_graph(make_labelled(**change), stored, overwrite=True)
+    for command in (("train", "--resume", "run", "--epochs", 2), ("predict", "run", "-o", "y.npy")):
+        said = shoal(*command).refusal()
+        assert "run was trained on another graph" in said
+        assert message in said
+
+
+def test_a_damaged_graph_file_is_named(shoal: Callable[..., Answer], stored: Path, tmp_path: Path) -> None:
+    shoal("train", "graph", *SMALL, "--out", "run")
+    for content in ("{", "[]", '{"num_nodes": null}'):
+        (tmp_path / "run/graph.json").write_text(content)
+        assert "run/graph.json is damaged" in shoal("embed", "run", "-o", "z.npy").refusal()
+
+
+def test_features_that_were_cut_are_noticed(shoal: Callable[..., Answer], stored: Path) -> None:
+    shoal("train", "graph", *SMALL, "--out", "run")
+    graph = make_labelled()
+    package.save_graph(graph._copy(x=np.ascontiguousarray(graph.x[:, :5])), stored, overwrite=True)
+    assert "it has 5 features where the run began with 8" in shoal("embed", "run", "-o", "z.npy").refusal()
+
+
+def test_data_that_is_gone_is_said_to_be_the_runs(
+    shoal: Callable[..., Answer], stored: Path, tmp_path: Path
+) -> None:
+    shoal("train", "graph", *SMALL, "--out", "run")
+    stored.rename(tmp_path / "moved")
+    said = shoal("train", "--resume", "run", "--epochs", 2).refusal()
+    assert f"the data of run run was not found: looked for {stored}" in said
+
+
+def test_notices_of_an_import_are_not_repeated_when_training(
+    shoal: Callable[..., Answer], tmp_path: Path
+) -> None:
+    rows = "".join(f"{i},{'ab'[i % 2]},{i / 10}\n" for i in range(10))
+    (tmp_path / "nodes.csv").write_text("id,label,f\n" + rows)
+    (tmp_path / "edges.csv").write_text("source,target\n" + "".join(f"{i},{9 - i}\n" for i in range(10)))
+    imported = shoal("data", "import", ".", "-o", "stored").stdout
+    assert "notice: numbered the classes: 0 = a, 1 = b" in imported
+    assert "notice: no split given: 60 / 20 / 20 percent are drawn with seed 0 when training" in imported
+    trained = shoal("train", "stored", *SMALL, "--out", "run").stdout
+    assert "numbered the classes" not in trained
+    assert "notice: no split given: drew 60%" in trained
+    assert "stored: 10 nodes, 5 edges, 1 features, 2 classes" in trained
+    assert "notice: numbered the classes" in shoal("train", ".", *SMALL, "--out", "direct").stdout
+    identity = json.loads((tmp_path / "run/graph.json").read_text())
+    assert {key: identity[key] for key in ("name", "num_nodes", "num_features", "num_classes")} == {
+        "name": "stored",
+        "num_nodes": 10,
+        "num_features": 1,
+        "num_classes": 2,
+    }
+
+
+@pytest.mark.parametrize("name", sorted(set(SAMPLERS) - {"full", "cluster"}))
+def test_the_stored_options_of_every_sampler_make_it_again(tmp_path: Path, name: str) -> None:
+    config = RunConfig(data="graph", sampler=SamplerConfig(name))
+    fill_defaults(config)
+    (tmp_path / "config.yaml").write_text(config.to_yaml())
+    options = read_config(tmp_path / "config.yaml").sampler.options
+    assert set(options) == set(default_options(name))
+    graph = make_labelled()
+    again, plain = make_sampler(name, graph, **options), make_sampler(name, graph)
+    assert np.array_equal(again.sample(3).nodes, plain.sample(3).nodes)
