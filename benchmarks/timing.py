@@ -116,7 +116,8 @@ def environment() -> dict[str, object]:
 def save(name: str, results: list[dict]) -> None:
     """Write results with the command and the environment."""
     RESULTS.mkdir(exist_ok=True)
-    command = "python " + " ".join([f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    given = [Path(arg).name if os.path.isabs(arg) else arg for arg in sys.argv[1:]]
+    command = "python " + " ".join([f"benchmarks/{Path(sys.argv[0]).name}", *given])
     record = {"command": command, "environment": environment(), "results": results}
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
 

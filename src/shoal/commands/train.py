@@ -131,7 +131,7 @@ def _continue_run(folder: Path, epochs: int | None) -> None:
 
 def _train(run: Run) -> None:
     from shoal.commands.screen import open_console
-    from shoal.training.progress import TrainingProgress
+    from shoal.training.progress import TrainingProgress, show_counting
 
     console = open_console()
     graph, trainer, config = run.graph, run.trainer, run.config
@@ -139,6 +139,7 @@ def _train(run: Run) -> None:
         f"{graph.name}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
         f"{graph.num_features:,} features, {graph.num_classes} classes"
     )
+    show_counting(console, trainer.sampler)
     for notice in (*run.notices, *trainer.sampler.notices):
         console.print(f"notice: {notice}", markup=False)
     try:

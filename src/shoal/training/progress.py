@@ -7,6 +7,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from shoal.sampling.base import Sampler
 from shoal.training.trainer import Record
 
 
@@ -44,6 +45,26 @@ class TrainingProgress:
             self._bar.update(self._task, completed=record["epoch"], description=text)
         else:
             self.console.print(f"epoch {record['epoch']}/{self.epochs}  {text}", highlight=False)
+
+
+def show_counting(console: Console, sampler: Sampler) -> None:
+    """Count what a normalised sampler's batches are divided by, with a bar; nothing for the others."""
+    if sampler.coverage is None:
+        return
+    with Progress(
+        TextColumn("[bold]counting batches"),
+        MofNCompleteColumn(),
+        BarColumn(bar_width=24),
+        TextColumn("{task.description}"),
+        console=console,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task("", total=None)
+
+        def show(done: int, total: int, left: float) -> None:
+            bar.update(task, completed=done, total=total, description=f"{left:.0f} s left")
+
+        sampler.normalize(sampler.coverage, progress=show)
 
 
 def describe_epoch(record: Record, metric: str) -> str:
