@@ -74,3 +74,8 @@ def test_parallel_transpose_and_mirror_equal_the_sequential_ones(monkeypatch):
             results.append([*csr.transpose_csr(indptr, indices, 500), mirror])
         for a, b in zip(*results, strict=True):
             assert np.array_equal(a, b)
+
+
+def test_edges_outside_the_graph_are_refused():
+    with pytest.raises(ShoalError, match="expected nodes 0 to 2"):
+        Adjacency.from_edge_index(torch.tensor([[0, 7], [1, 1]]), 3)

@@ -12,6 +12,7 @@ from torch.autograd import gradcheck
 from random_adjacencies import adjacencies
 from shoal.errors import ShoalError
 from shoal.kernels.adam import FusedAdam
+from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.fused import (
     bias_relu_dropout,
     bias_relu_dropout_reference,
@@ -157,3 +158,34 @@ def test_sage_linear_equals_concatenation_and_passes_gradcheck(adj, transform_fi
     ours = sage_linear(adj, h, weight, num_neighbor, transform_first)
     assert torch.allclose(ours, sage_linear_reference(adj, h, weight, num_neighbor))
     assert gradcheck(lambda h, w: sage_linear(adj, h, w, num_neighbor, transform_first), (h, weight))
+
+
+def test_nan_is_not_hidden_by_relu():
+    h = torch.tensor([[torch.nan, 1.0, -1.0]], requires_grad=True)
+    out = bias_relu_dropout(h, None, 0.0, 1)
+    assert torch.equal(out.isnan(), bias_relu_dropout_reference(h, None, 0.0, 1).isnan())
+    out.sum().backward()
+    assert torch.equal(h.grad[0, 1:], torch.tensor([1.0, 0.0]))
+
+
+def test_sage_linear_takes_column_major_features():
+    adj = Adjacency.from_edge_index(torch.tensor([[0, 1, 4], [1, 2, 0]]), 5)
+    h = torch.randn(3, 5).t().requires_grad_()
+    weight = torch.randn(3, 4, requires_grad=True)
+    found = torch.autograd.grad(sage_linear(adj, h, weight, 2).square().sum(), [h, weight])
+    expected = torch.autograd.grad(sage_linear_reference(adj, h, weight, 2).square().sum(), [h, weight])
+    torch.testing.assert_close(found, expected)
+
+
+def test_fused_adam_goes_on_from_torchs_own_state_and_marks_what_it_changed():
+    weight = torch.nn.Parameter(torch.ones(3))
+    theirs = torch.optim.AdamW([weight], lr=0.1)
+    (weight * 2).sum().backward()
+    theirs.step()
+    ours = FusedAdam([weight], lr=0.1)
+    ours.load_state_dict(theirs.state_dict())
+    assert ours.param_groups[0]["decoupled"]
+    loss = (weight * torch.ones(3, requires_grad=True)).sum()
+    ours.step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()

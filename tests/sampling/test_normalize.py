@@ -11,6 +11,7 @@ import shoal
 from shoal.kernels.spmm import spmm_reference as spmm
 from shoal.sampling.normalize import FIRST_COUNTED_BATCH, cache_folder, cache_key, count_batches
 from shoal.sampling.registry import make_sampler
+from shoal.sampling.shard import ShardedSampler
 from shoal.training.loss import compute_loss
 from small_graphs import make_graph, make_labelled
 
@@ -186,3 +187,27 @@ def test_concurrent_first_batches_normalise_once(graph):
         thread.join()
     assert len(list(cache_folder().iterdir())) == 1
     assert sampler.sample(0).edge_norm is not None
+
+
+def test_a_shard_is_normalised_as_its_sampler_is(monkeypatch, tmp_path):
+    monkeypatch.setenv("SHOAL_HOME", str(tmp_path))
+    graph = shoal.load("blocks", num_nodes=500)
+    inner = shoal.FrontierSampler(graph, budget=np.int64(60), frontier=20, coverage=3)
+    shard = ShardedSampler(inner, 1, 2)
+    assert shard.coverage == 3
+    assert shard.norms is inner.norms
+    assert shard.sample(0).node_norm is not None
+    assert shard.settings["budget"] == 60
+
+
+def test_a_cache_that_cannot_be_written_costs_nothing_else(monkeypatch):
+    monkeypatch.setenv("SHOAL_HOME", "/proc/nowhere")
+    graph = shoal.load("blocks", num_nodes=500)
+    assert shoal.FrontierSampler(graph, budget=60, frontier=20, coverage=3).sample(0).node_norm is not None
+
+
+def test_edges_that_are_never_drawn_are_counted_in_a_notice():
+    graph = shoal.load("blocks", num_nodes=500)
+    sampler = shoal.ClusterSampler(graph, assignment=np.arange(500) % 4, coverage=1)
+    assert sampler.norms is not None
+    assert any("never drawn" in notice for notice in sampler.notices)

@@ -104,6 +104,78 @@ def test_training_stops_when_patience_ends_and_keeps_the_best_weights(graph):
     assert trainer.evaluate("val")["accuracy"] == pytest.approx(best)
 
 
+def test_saving_after_fit_keeps_the_last_weights_with_their_optimizer(graph, tmp_path):
+    straight, saved, resumed = (make_trainer(graph, eval_every=4) for _ in range(3))
+    expected = [record["loss"] for record in straight.fit(8)][6:]
+    saved.fit(6)
+    assert saved.best_epoch == 4  # the best weights are not the last ones
+    before = weights(saved)
+    saved.save(tmp_path / "last.safetensors")
+    assert all(torch.equal(a, b) for a, b in zip(before, weights(saved)))
+    resumed.fit(2)  # what it did before must not matter
+    resumed.resume(tmp_path)
+    assert [record["loss"] for record in resumed.fit(8)] == expected
+    saved.resume(tmp_path)
+    assert [record["loss"] for record in saved.fit(8)] == expected
+
+
+def test_a_run_interrupted_in_its_second_fit_goes_on_from_there(graph):
+    straight, stopped = make_trainer(graph), make_trainer(graph)
+    expected = [record["loss"] for record in straight.fit(7)]
+
+    def stop(record):
+        if record["epoch"] == 5:
+            raise KeyboardInterrupt
+
+    stopped.fit(3)
+    with pytest.raises(KeyboardInterrupt):
+        stopped.fit(7, stop)
+    assert [record["loss"] for record in stopped.fit(7)] == expected[5:]
+
+
+def test_resuming_does_not_depend_on_evaluations_off_the_grid(graph, tmp_path):
+    straight = make_trainer(graph, eval_every=3)
+    straight.fit(8)
+    first = make_trainer(graph, eval_every=3, checkpoints=tmp_path)
+    first.fit(4)
+    second = make_trainer(graph, eval_every=3)
+    second.resume(tmp_path)
+    second.fit(8)
+    assert second.best_epoch == straight.best_epoch
+    assert straight.best_epoch % 3 == 0
+
+
+def test_an_empty_validation_set_means_training_to_the_end(graph):
+    trainer = make_trainer(graph._copy(val_mask=np.zeros(graph.num_nodes, bool)), patience=1)
+    assert len(trainer.fit(3)) == 3
+    assert trainer.best_epoch == 0
+
+
+def test_a_sampler_made_before_the_split_is_refused(graph):
+    bare = shoal.Graph(graph.indptr, graph.indices, x=graph.x, y=graph.y)
+    sampler = shoal.RandomWalkSampler(bare, roots=50)
+    model = shoal.GNN("sage", graph.num_features, 32, graph.num_classes)
+    with pytest.raises(shoal.ShoalError, match="before its split was drawn"):
+        shoal.Trainer(model, bare.with_split(), sampler)
+
+
+def test_batches_of_one_row_train_with_batch_norm(graph):
+    model = shoal.GNN("sage", graph.num_features, 8, graph.num_classes, norm="batch").train()
+    sampler = shoal.NodeSampler(graph, budget=1)
+    assert torch.isfinite(model(sampler.sample(0))).all()
+
+
+@pytest.mark.parametrize("model", ["mlp", "sage"])
+def test_layered_batches_fit_models_that_aggregate_as_often_or_never(graph, model):
+    sampler = shoal.NeighborSampler(graph, fanouts=[5, 5], batch_size=64)
+    gnn = shoal.GNN(model, graph.num_features, 8, graph.num_classes, num_layers=2)
+    batch = sampler.sample(0)
+    assert gnn(batch).shape == (batch.num_outputs, graph.num_classes)
+    shallow = shoal.GNN("sage", graph.num_features, 8, graph.num_classes, num_layers=1)
+    with pytest.raises(shoal.ShoalError, match="aggregates 1 times but the batch has 2 blocks"):
+        shallow(batch)
+
+
 def test_multi_label_graphs_train_with_sigmoids(graph):
     y = np.zeros((graph.num_nodes, 10), np.uint8)
     y[np.arange(graph.num_nodes), graph.y] = 1

@@ -41,6 +41,14 @@ def average_number(value: float) -> float:
     return float(total) / dist.get_world_size()
 
 
+def average_buffers(model: nn.Module) -> None:
+    """Replace what layers have measured (batch norm's running statistics) by its mean over all ranks."""
+    for buffer in model.buffers():
+        if buffer.is_floating_point():
+            dist.all_reduce(buffer)
+            buffer /= dist.get_world_size()
+
+
 def broadcast_weights(model: nn.Module) -> None:
     """Give every rank the weights and buffers of rank 0."""
     tensors: list[Tensor] = [*model.parameters(), *model.buffers()]

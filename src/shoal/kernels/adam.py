@@ -46,6 +46,11 @@ class FusedAdam(torch.optim.Optimizer):
         }
         super().__init__(params, settings)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:  # a state of torch's Adam or AdamW
+            group.setdefault("decoupled", group.get("decoupled_weight_decay", False))
+
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient."""
@@ -88,6 +93,7 @@ class FusedAdam(torch.optim.Optimizer):
             _update_slice(*arrays, *scalars, np.float32(1 - beta1), np.float32(1 - beta2))
         else:
             _update_parallel(*arrays, *scalars, np.float32(1 - beta1), np.float32(1 - beta2))
+        torch.autograd.graph.increment_version(parameter)
 
 
 def adam_step_reference(

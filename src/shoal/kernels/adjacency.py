@@ -87,6 +87,10 @@ class Adjacency:
     def from_edge_index(cls, edge_index: Tensor, num_nodes: int) -> Adjacency:
         """From PyG's (2, num_edges): row `edge_index[1]` sums over `edge_index[0]`. Duplicates are merged."""
         source, target = edge_index.cpu().numpy()
+        if edge_index.numel() and (int(edge_index.min()) < 0 or int(edge_index.max()) >= num_nodes):
+            raise ShoalError(
+                f"edge_index runs from {int(edge_index.min())} to {int(edge_index.max())}: expected nodes 0 to {num_nodes - 1}"
+            )
         indptr, indices, _ = build_csr([(target, source)], num_nodes, num_nodes)
         symmetric = is_symmetric(indptr, indices)
         return cls(torch.from_numpy(indptr), torch.from_numpy(indices), num_nodes, symmetric=symmetric)
@@ -113,7 +117,9 @@ class Adjacency:
                 self._permutation = self._mirror()
             elif back is not None:  # this is the transpose: the way back is the inverse
                 numbers = torch.arange(len(back), dtype=back.dtype, device=back.device)
-                self._permutation = torch.empty_like(back).index_copy_(0, back.long(), numbers)
+                return torch.empty_like(back).index_copy_(
+                    0, back.long(), numbers
+                )  # not kept: the origin may die
             else:
                 self.transpose()
         assert self._permutation is not None

@@ -58,7 +58,7 @@ def take_marked(bitmap, count):
         rest = bitmap[word]
         if rest != 0:
             bitmap[word] = 0
-            while rest != 0:
+            while rest != 0 and size < count:
                 lowest = rest & (~rest + _ONE)
                 nodes[size] = word * 64 + np.int64(popcount(lowest - _ONE))
                 size += 1

@@ -52,7 +52,10 @@ def build_csr(
         if symmetrize:
             _scatter_mirrored(rows, columns, cursor, indices)
     del cursor
-    _sort_rows(indptr, indices)
+    if _thread_count(len(indices)) > 1:
+        _sort_all_rows(indptr, indices)
+    else:
+        _sort_rows(indptr, indices, 0, num_rows)
     kept, loops = _merge_duplicates(indptr, indices)
     if kept < len(indices):
         indices.resize(kept, refcheck=False)  # shrinks in place: no second copy of the edges
@@ -218,14 +221,20 @@ def _scatter_mirrored(rows, columns, cursor, indices):
             cursor[r] += 1
 
 
-@parallel_kernel
-def _sort_rows(indptr, indices):
-    for r in prange(len(indptr) - 1):
+@kernel
+def _sort_rows(indptr, indices, first, last):
+    for r in range(first, last):
         row = indices[indptr[r] : indptr[r + 1]]
         for i in range(1, len(row)):
             if row[i] < row[i - 1]:
                 row.sort()
                 break
+
+
+@parallel_kernel
+def _sort_all_rows(indptr, indices):
+    for r in prange(len(indptr) - 1):
+        _sort_rows(indptr, indices, r, r + 1)
 
 
 @kernel

@@ -19,7 +19,7 @@ _COLUMN, _FIRST, _SECOND = 0x9E3779B1, 0x85EBCA6B, 0xC2B2AE35
 
 
 def mix_key(seed: int, step: int, layer: int) -> int:
-    """One 64-bit key for the masks of a layer in a step; different for any two (seed, step, layer)."""
+    """One 64-bit key for the masks of a layer in a step, mixed from (seed, step, layer)."""
     key = 0
     for part in (seed, step, layer):
         key = _mix64((key ^ part) + _GOLDEN & _MASK64)
@@ -153,7 +153,7 @@ def _activate(value, j, scale, threshold, low, high, zero):
     x = np.uint32(np.uint32(np.uint32(x ^ np.uint32(x >> _16)) * _FIRST_32) ^ high)
     x = np.uint32(np.uint32(x ^ np.uint32(x >> _15)) * _SECOND_32)
     x = np.uint32(x ^ np.uint32(x >> _16))
-    value = value if value > zero else zero
+    value = zero if value <= zero else value  # NaN passes, as in torch
     return value * scale if x >= threshold else zero
 
 
@@ -206,7 +206,7 @@ def _backward(out, grad, scale, grad_h, sums, num_threads):
             for i in range(chunk * _ROWS_PER_CHUNK, min(n, (chunk + 1) * _ROWS_PER_CHUNK)):
                 o, g, target = out[i], grad[i], grad_h[i]
                 for j in range(len(o)):
-                    value = g[j] * scale if o[j] > zero else zero
+                    value = zero if o[j] <= zero else g[j] * scale
                     target[j] = value
                     total[j] += value
             chunk = next_chunk(counter)

@@ -66,8 +66,10 @@ class _SageLinear(torch.autograd.Function):
         adj, k, n = ctx.adj, ctx.k, ctx.adj.num_rows
         needs_h, needs_weight = ctx.needs_input_grad[:2]
         to_neighbors, to_self = grad[:, :k], grad[:, k:]
-        grad_weight = torch.empty_like(weight) if needs_weight else None
-        grad_h = torch.empty_like(h) if needs_h else None
+        grad_weight = (
+            torch.empty_like(weight, memory_format=torch.contiguous_format) if needs_weight else None
+        )
+        grad_h = torch.empty_like(h, memory_format=torch.contiguous_format) if needs_h else None
         sent = multiply(adj.transpose(), to_neighbors) if aggregated is None else None
         if grad_weight is not None:
             if sent is None:

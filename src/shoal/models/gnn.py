@@ -52,7 +52,11 @@ class Layer(nn.Module):
 
         What is dropped depends on the key, the global node id and the column only. Overwrites `out`.
         """
-        if self.norm is not None:
+        if isinstance(self.norm, nn.BatchNorm1d) and self.training and len(out) == 1:
+            # One row has no spread to measure: what was measured so far serves.
+            statistics = (self.norm.running_mean, self.norm.running_var, self.norm.weight, self.norm.bias)
+            out = functional.batch_norm(out, *statistics)
+        elif self.norm is not None:
             out = self.norm(out)
         rate = self.dropout if key is not None else 0.0
         return bias_relu_dropout(out, self.bias, rate, key or 0, n_id, inplace=True)
@@ -142,6 +146,12 @@ class GNN(nn.Module):
             key = mix_key(self.seed, step, number) if self.training else None
             h = layer.finish(out, batch.n_id[: out.shape[0]], key)
         assert isinstance(h, Tensor)
+        if depth == 0:  # nothing was aggregated: the rows asked for are the first ones
+            h = h[: batch.num_outputs]
+        elif h.shape[0] != batch.num_outputs:
+            raise ShoalError(
+                f"the model aggregates {depth} times but the batch has {len(batch.blocks)} blocks: sample as many layers as the model aggregates"
+            )
         return h
 
     def explain(self, batch: Batch) -> list[str]:

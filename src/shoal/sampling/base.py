@@ -6,6 +6,7 @@ import inspect
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,6 +15,7 @@ import numpy as np
 from shoal.datasets.settings import check_seed
 from shoal.errors import ShoalError
 from shoal.graph import Graph
+from shoal.kernels.bits import make_bitmap
 from shoal.kernels.induce import SubgraphExtractor
 from shoal.sampling.batch import Batch, Block, as_tensor
 
@@ -80,8 +82,10 @@ class Sampler(ABC):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """(indptr, indices, entries) of the subgraph that increasing `nodes` induce; safe in any thread."""
         make = lambda: SubgraphExtractor(self.graph.indptr, self.graph.indices)  # noqa: E731
-        extractor: SubgraphExtractor = self.keep_for_thread("extractor", make)
-        return extractor.extract(nodes, with_entries=with_entries)
+        with self.borrow("extractor", make) as extractor:
+            extracted: tuple[np.ndarray, np.ndarray, np.ndarray | None]
+            extracted = extractor.extract(nodes, with_entries=with_entries)
+        return extracted
 
     # -- normalisation -------------------------------------------------------------------------------------
 
@@ -152,11 +156,21 @@ class Sampler(ABC):
 
     # -- what subclasses build on --------------------------------------------------------------------------
 
-    def keep_for_thread(self, name: str, make: Callable[[], Any]) -> Any:
-        """A buffer of the calling thread's own, made on first use."""
-        if not hasattr(self._local, name):
-            setattr(self._local, name, make())
-        return getattr(self._local, name)
+    @contextmanager
+    def borrow(self, name: str, make: Callable[[], Any]) -> Iterator[Any]:
+        """A buffer of the calling thread's own, made on first use and left as it was found.
+
+        An exception, such as Ctrl-C between marking and clearing, leaves it behind: the next one is new.
+        """
+        kept = self._local.__dict__
+        buffer = kept.pop(name, None)
+        buffer = make() if buffer is None else buffer
+        yield buffer
+        kept[name] = buffer
+
+    def borrow_bitmap(self) -> AbstractContextManager[np.ndarray]:
+        """An empty set of nodes."""
+        return self.borrow("bitmap", lambda: make_bitmap(self.graph.num_nodes))
 
     def require_edges(self) -> None:
         """Refuse a training graph on which nothing can walk."""

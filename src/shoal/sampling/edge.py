@@ -3,7 +3,7 @@
 import numpy as np
 
 from shoal.graph import Graph
-from shoal.kernels.bits import make_bitmap, mark, take_marked
+from shoal.kernels.bits import mark, take_marked
 from shoal.kernels.jit import kernel
 from shoal.sampling.alias import build_alias, draw_alias
 from shoal.sampling.base import Sampler, check_positive
@@ -48,16 +48,15 @@ class EdgeSampler(Sampler):
             self._connected = np.flatnonzero(self.graph.degree)
 
     def draw_nodes(self, k: int) -> np.ndarray:
-        bitmap = self.keep_for_thread("bitmap", lambda: make_bitmap(self.graph.num_nodes))
         graph = self.graph
-        if graph.directed:
-            nodes = _draw_arcs(*self._table, self._rows, graph.indices, self.num_edges, self.seed, k, bitmap)
-        else:
-            nodes = _draw_edges(
-                graph.indptr, graph.indices, self._connected, self.num_edges, self.seed, k, bitmap
-            )
-        drawn: np.ndarray = nodes
-        return drawn
+        nodes: np.ndarray
+        with self.borrow_bitmap() as bitmap:
+            last = (self.num_edges, self.seed, k, bitmap)
+            if graph.directed:
+                nodes = _draw_arcs(*self._table, self._rows, graph.indices, *last)
+            else:
+                nodes = _draw_edges(graph.indptr, graph.indices, self._connected, *last)
+        return nodes
 
     def edge_probabilities(self) -> np.ndarray:
         """The probability of every entry in one draw, (num_entries,); an undirected edge is two entries."""

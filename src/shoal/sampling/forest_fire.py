@@ -6,7 +6,7 @@ import numpy as np
 
 from shoal.errors import ShoalError
 from shoal.graph import Graph
-from shoal.kernels.bits import is_marked, make_bitmap, mark, take_marked
+from shoal.kernels.bits import is_marked, mark, take_marked
 from shoal.kernels.jit import kernel
 from shoal.sampling.base import Sampler, check_positive
 from shoal.sampling.rng import below, key, random_u64, uniform
@@ -48,10 +48,10 @@ class ForestFireSampler(Sampler):
         self.burning = burning
 
     def draw_nodes(self, k: int) -> np.ndarray:
-        bitmap = self.keep_for_thread("bitmap", lambda: make_bitmap(self.graph.num_nodes))
-        nodes: np.ndarray = _burn(
-            self.graph.indptr, self.graph.indices, self.budget, math.log(self.burning), self.seed, k, bitmap
-        )
+        graph, log_burning = self.graph, math.log(self.burning)
+        nodes: np.ndarray
+        with self.borrow_bitmap() as bitmap:
+            nodes = _burn(graph.indptr, graph.indices, self.budget, log_burning, self.seed, k, bitmap)
         return nodes
 
 

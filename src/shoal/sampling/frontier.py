@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
-from shoal.kernels.bits import make_bitmap, take_marked
+from shoal.kernels.bits import take_marked
 from shoal.sampling.base import Sampler, check_positive
 from shoal.sampling.frontier_methods.buckets import draw_by_buckets
 from shoal.sampling.frontier_methods.clocks import draw_by_clocks
@@ -90,16 +90,17 @@ class FrontierSampler(Sampler):
 
     def draw(self, k: int) -> tuple[np.ndarray, int]:
         """Batch k's increasing nodes, and how many pops it took to find them."""
-        bitmap = self.keep_for_thread("bitmap", lambda: make_bitmap(self.graph.num_nodes))
-        count, pops = _DRAWS[self.method](
-            self.graph.indptr,
-            self.graph.indices,
-            self._cap,
-            self.frontier,
-            self.budget,
-            POPS_PER_NODE * self.budget,
-            np.uint64(key(self.seed, k)),
-            bitmap,
-            *self._board,
-        )
-        return take_marked(bitmap, count), pops
+        with self.borrow_bitmap() as bitmap:
+            count, pops = _DRAWS[self.method](
+                self.graph.indptr,
+                self.graph.indices,
+                self._cap,
+                self.frontier,
+                self.budget,
+                POPS_PER_NODE * self.budget,
+                np.uint64(key(self.seed, k)),
+                bitmap,
+                *self._board,
+            )
+            nodes = take_marked(bitmap, count)
+        return nodes, pops

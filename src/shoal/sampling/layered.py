@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import numpy as np
 
@@ -98,12 +99,13 @@ class LayeredSampler(Sampler):
             f"sampler {self.name!r} weighs its own edges: normalisation is for subgraph samplers"
         )
 
-    def keep_numbers(self) -> np.ndarray:
-        """One -1 for each node of the graph, the calling thread's own; whoever uses it leaves it so."""
-        numbers: np.ndarray = self.keep_for_thread(
-            "numbers", lambda: np.full(self.graph.num_nodes, -1, np.int32)
-        )
-        return numbers
+    def borrow_numbers(self) -> AbstractContextManager[np.ndarray]:
+        """One -1 for each node of the graph; whoever uses it leaves it so."""
+        return self.borrow("numbers", lambda: np.full(self.graph.num_nodes, -1, np.int32))
+
+    def borrow_factor(self) -> AbstractContextManager[np.ndarray]:
+        """One 0 for each node of the graph; whoever uses it leaves it so."""
+        return self.borrow("factor", lambda: np.zeros(self.graph.num_nodes))
 
 
 class FastGCNSampler(LayeredSampler):
@@ -140,17 +142,17 @@ class FastGCNSampler(LayeredSampler):
         self._total = float(self._weights.sum())
 
     def grow(self, nodes: np.ndarray, layer: int, k: int) -> Grown:
-        factor = self.keep_for_thread("factor", lambda: np.zeros(self.graph.num_nodes))
-        return _grow_layer(
-            self, nodes, layer, k, None, self._table, self._weights, self._total, factor, self.layer_size
-        )
+        with self.borrow_factor() as factor:
+            return _grow_layer(
+                self, nodes, layer, k, None, self._table, self._weights, self._total, factor, self.layer_size
+            )
 
 
 class LadiesSampler(LayeredSampler):
     """Like FastGCN, but a layer's nodes are drawn among the neighbours of the layer above, with
     `q_v ∝ Σ_{u in rows} Â_uv²`: every drawn node is used.
 
-    Cost: O(layer_size + total degree of the rows) a layer.
+    Cost: O(num_nodes + layer_size + total degree of the rows) a layer.
     """
 
     name = "ladies"
@@ -170,15 +172,17 @@ class LadiesSampler(LayeredSampler):
         self.layer_size = layer_size
 
     def grow(self, nodes: np.ndarray, layer: int, k: int) -> Grown:
-        factor = self.keep_for_thread("factor", lambda: np.zeros(self.graph.num_nodes))
-        _add_column_norms(self.graph.indptr, self.graph.indices, nodes, factor)
-        candidates = np.flatnonzero(factor)
-        weights = factor[candidates]
-        factor[candidates] = 0
-        table = build_alias(weights) if len(candidates) else (np.empty(0, np.float32), np.empty(0, np.int32))
-        return _grow_layer(
-            self, nodes, layer, k, candidates, table, weights, float(weights.sum()), factor, self.layer_size
-        )
+        with self.borrow_factor() as factor:
+            _add_column_norms(self.graph.indptr, self.graph.indices, nodes, factor)
+            candidates = np.flatnonzero(factor)
+            weights = factor[candidates]
+            factor[candidates] = 0
+            empty = (np.empty(0, np.float32), np.empty(0, np.int32))
+            table = build_alias(weights) if len(candidates) else empty
+            total = float(weights.sum())
+            return _grow_layer(
+                self, nodes, layer, k, candidates, table, weights, total, factor, self.layer_size
+            )
 
 
 def _grow_layer(
@@ -199,10 +203,10 @@ def _grow_layer(
     drawn = _draw_factors(
         *table, candidates, weights, total, layer_size, stream, 2 * layer * layer_size, factor
     )
-    numbers = sampler.keep_numbers()
-    columns = _number_columns(nodes, drawn, numbers)
-    indptr, indices, edge_norm = _keep_entries(graph.indptr, graph.indices, nodes, numbers, factor)
-    numbers[columns] = -1
+    with sampler.borrow_numbers() as numbers:
+        columns = _number_columns(nodes, drawn, numbers)
+        indptr, indices, edge_norm = _keep_entries(graph.indptr, graph.indices, nodes, numbers, factor)
+        numbers[columns] = -1
     factor[drawn] = 0
     return indptr, indices, columns, edge_norm
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from shoal.errors import ShoalError
 from shoal.graph import Graph
-from shoal.kernels.bits import make_bitmap, mark, take_marked
+from shoal.kernels.bits import mark, take_marked
 from shoal.kernels.jit import kernel
 from shoal.sampling.base import Sampler, check_positive
 from shoal.sampling.frontier_methods.start import draw_frontier, step
@@ -45,10 +45,11 @@ class MultiRandomWalkSampler(Sampler):
         self.walkers = min(walkers, self.budget)
 
     def draw_nodes(self, k: int) -> np.ndarray:
-        bitmap = self.keep_for_thread("bitmap", lambda: make_bitmap(self.graph.num_nodes))
-        nodes: np.ndarray = _walk_in_turn(
-            self.graph.indptr, self.graph.indices, self.walkers, self.budget, self.seed, k, bitmap
-        )
+        nodes: np.ndarray
+        with self.borrow_bitmap() as bitmap:
+            nodes = _walk_in_turn(
+                self.graph.indptr, self.graph.indices, self.walkers, self.budget, self.seed, k, bitmap
+            )
         return nodes
 
 

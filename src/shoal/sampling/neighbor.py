@@ -55,17 +55,17 @@ class NeighborSampler(LayeredSampler):
         )
 
     def grow(self, nodes: np.ndarray, layer: int, k: int) -> Grown:
-        numbers = self.keep_numbers()
-        indptr, indices, columns, edge_norm = _draw_neighbours(
-            self.graph.indptr,
-            self.graph.indices,
-            nodes,
-            self.fanouts[layer],
-            np.uint64(key(self.seed, k)),
-            layer << 48,
-            numbers,
-        )
-        numbers[columns] = -1
+        with self.borrow_numbers() as numbers:
+            indptr, indices, columns, edge_norm = _draw_neighbours(
+                self.graph.indptr,
+                self.graph.indices,
+                nodes,
+                self.fanouts[layer],
+                np.uint64(key(self.seed, k)),
+                layer << 48,
+                numbers,
+            )
+            numbers[columns] = -1
         return indptr, indices, columns, edge_norm
 
 

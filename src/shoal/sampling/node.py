@@ -3,7 +3,7 @@
 import numpy as np
 
 from shoal.graph import Graph
-from shoal.kernels.bits import make_bitmap, mark, take_marked
+from shoal.kernels.bits import mark, take_marked
 from shoal.kernels.jit import kernel
 from shoal.sampling.alias import build_alias, draw_alias
 from shoal.sampling.base import Sampler, check_positive
@@ -40,17 +40,20 @@ class NodeSampler(Sampler):
         self._table = build_alias(weights)
 
     def draw_nodes(self, k: int) -> np.ndarray:
-        bitmap = self.keep_for_thread("bitmap", lambda: make_bitmap(self.graph.num_nodes))
-        nodes: np.ndarray = _draw_nodes(*self._table, self.budget, self.seed, k, bitmap)
+        nodes: np.ndarray
+        with self.borrow_bitmap() as bitmap:
+            nodes = _draw_nodes(*self._table, self.budget, self.seed, k, bitmap)
         return nodes
 
     def inclusion_probabilities(self) -> tuple[np.ndarray, np.ndarray]:
         q = self._probability
-        left_out = (1 - q) ** self.budget
-        rows = np.repeat(np.arange(self.graph.num_nodes), self.graph.degree)
-        columns = self.graph.indices
-        both = 1 - left_out[rows] - left_out[columns] + np.maximum(1 - q[rows] - q[columns], 0) ** self.budget
-        return 1 - left_out, np.where(rows == columns, 1 - left_out[rows], both)
+        with np.errstate(divide="ignore"):  # log(1 - 1): a node that is always drawn
+            drawn = -np.expm1(self.budget * np.log1p(-q))
+            rows = np.repeat(np.arange(self.graph.num_nodes), self.graph.degree)
+            columns = self.graph.indices
+            either = -np.expm1(self.budget * np.log1p(-np.minimum(q[rows] + q[columns], 1)))
+        both = drawn[rows] + drawn[columns] - either
+        return drawn, np.where(rows == columns, drawn[rows], both)
 
 
 @kernel

@@ -14,12 +14,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import threading
 import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,12 @@ def norms_from_probabilities(sampler: Sampler, p_node: np.ndarray, p_entry: np.n
     never = np.flatnonzero(p_node <= 0)
     tiny = np.finfo(np.float32).tiny
     edge_norm = p_node[rows] / np.maximum(p_entry, tiny)
-    return _finish_norms(sampler, np.maximum(p_node, tiny), np.where(p_entry > 0, edge_norm, 1), never, 0)
+    norms = _finish_norms(sampler, np.maximum(p_node, tiny), np.where(p_entry > 0, edge_norm, 1), never, 0)
+    lost = int(np.count_nonzero(p_entry <= 0))
+    if lost:
+        said = f"{lost:,} of {len(p_entry):,} entries are never drawn by this sampler: aggregation misses their share"
+        norms = replace(norms, notices=(*norms.notices, said))
+    return norms
 
 
 def norms_from_counts(
@@ -161,7 +167,7 @@ def cache_folder() -> Path:
 
 def cache_key(sampler: Sampler, num_batches: int) -> str:
     """Identifies the counts: topology and split, sampler, all its settings and seed, number of batches."""
-    described = json.dumps(_describe(sampler, num_batches), sort_keys=True)
+    described = json.dumps(_describe(sampler, num_batches), sort_keys=True, default=int)
     return hashlib.sha256(described.encode()).hexdigest()[:32]
 
 
@@ -199,8 +205,7 @@ def _write_counts(
         beside.mkdir(parents=True)
         for name, array in zip(("nodes.npy", "entries.npy"), counts):
             np.save(beside / name, array, allow_pickle=False)
-        (beside / "meta.json").write_text(json.dumps(_describe(sampler, num_batches), indent=1))
+        (beside / "meta.json").write_text(json.dumps(_describe(sampler, num_batches), indent=1, default=int))
         beside.rename(folder)
     except OSError:
-        for path in (*beside.glob("*"), beside):
-            (path.rmdir if path.is_dir() else path.unlink)()
+        shutil.rmtree(beside, ignore_errors=True)

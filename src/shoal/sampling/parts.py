@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from shoal.sampling.base import Sampler, check_positive
 from shoal.sampling.batch import Batch
 from shoal.sampling.registry import make_sampler
 from shoal.sampling.rng import permute
+
+if TYPE_CHECKING:
+    from shoal.sampling.normalize import Norms
 
 _FIRST_DEAL = 3 << 61  # streams of the deals, apart from those of batches and epochs
 
@@ -64,6 +68,13 @@ class PartSampler(Sampler):
             raise ShoalError(
                 f"{self.num_clusters} clusters cannot be dealt to {num_ranks} ranks: cut the graph into more"
             )
+        mask = self.graph.train_mask
+        trained = self.assignment if mask is None else self.assignment[mask]
+        bare = np.setdiff1d(np.arange(self.num_clusters), trained)
+        if len(bare):
+            raise ShoalError(
+                f"cluster {used[bare[0]]} has no training nodes, so a rank could be dealt none: cut the graph into fewer clusters"
+            )
         self.sampler, self.options = sampler, options
         self.rank, self.num_ranks = rank, num_ranks
         self.reshuffle_every = reshuffle_every
@@ -87,6 +98,15 @@ class PartSampler(Sampler):
                 self._made = {d: s for d, s in self._made.items() if abs(d - deal) == 1}
                 self._made[deal] = make_sampler(self.sampler, part, seed=self.seed, **self.options)
             return self._made[deal]
+
+    def normalize(
+        self,
+        coverage: int = 50,
+        *,
+        num_threads: int | None = None,
+        progress: Callable[[int, int, float], None] | None = None,
+    ) -> Norms:
+        raise ShoalError("each part is normalised on its own: give coverage= among the sampler's options")
 
     def sample(self, k: int) -> Batch:
         """Batch number k of this rank."""

@@ -14,6 +14,7 @@ from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
 from shoal.sampling.base import Sampler, check_positive
 from shoal.sampling.batch import Batch
+from shoal.sampling.full import FullSampler
 
 _PATIENCE = 0.5  # seconds between looks at whether a drawing thread still lives
 
@@ -167,7 +168,10 @@ class SubgraphLoader:
             )
         if num_threads:
             check_positive(num_threads=num_threads)
-        if len(sampler.sample(0).blocks) > 1:
+        if isinstance(sampler, FullSampler):  # its one batch is made dense: let that be the loader's own
+            sampler = FullSampler(graph, setting=sampler.setting, seed=sampler.seed)
+        blocks = sampler.sample(0).blocks
+        if len(blocks) > 1 or blocks[0].num_rows != blocks[0].num_columns:
             raise ShoalError(
                 f"sampler {sampler.name!r} makes one block per layer: a loader for edge_index models needs a subgraph sampler"
             )

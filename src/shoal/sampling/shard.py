@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from shoal.errors import ShoalError
 from shoal.sampling.base import Sampler, check_positive
 from shoal.sampling.batch import Batch
+
+if TYPE_CHECKING:
+    from shoal.sampling.normalize import Norms
 
 
 class ShardedSampler(Sampler):
@@ -27,6 +33,8 @@ class ShardedSampler(Sampler):
         self.sampler = sampler
         self.rank = rank
         self.num_ranks = num_ranks
+        self.coverage = sampler.coverage
+        self.notices = sampler.notices
         self.name = sampler.name  # type: ignore[misc]
 
     def batch_number(self, step: int) -> int:
@@ -38,6 +46,25 @@ class ShardedSampler(Sampler):
 
     def sample(self, k: int) -> Batch:
         return self.sampler.sample(self.batch_number(k))
+
+    @property
+    def norms(self) -> Norms | None:
+        return self.sampler.norms
+
+    def normalize(
+        self,
+        coverage: int = 50,
+        *,
+        num_threads: int | None = None,
+        progress: Callable[[int, int, float], None] | None = None,
+    ) -> Norms:
+        norms = self.sampler.normalize(coverage, num_threads=num_threads, progress=progress)
+        self.coverage, self.notices = self.sampler.coverage, self.sampler.notices
+        return norms
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {**self.sampler.settings, "rank": self.rank, "num_ranks": self.num_ranks}
 
     @property
     def num_batches(self) -> int:

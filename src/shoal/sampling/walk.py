@@ -4,7 +4,7 @@ import numpy as np
 
 from shoal.errors import ShoalError
 from shoal.graph import Graph
-from shoal.kernels.bits import make_bitmap, mark, take_marked
+from shoal.kernels.bits import mark, take_marked
 from shoal.kernels.jit import kernel
 from shoal.sampling.base import Sampler, check_positive
 from shoal.sampling.rng import below, key, random_u64
@@ -43,11 +43,12 @@ class RandomWalkSampler(Sampler):
             raise ShoalError(f"the training graph of {graph.name!r} has no training nodes to walk from")
 
     def draw_nodes(self, k: int) -> np.ndarray:
-        bitmap = self.keep_for_thread("bitmap", lambda: make_bitmap(self.graph.num_nodes))
         graph = self.graph
-        nodes: np.ndarray = _walk(
-            graph.indptr, graph.indices, self._root_nodes, self.roots, self.depth, self.seed, k, bitmap
-        )
+        nodes: np.ndarray
+        with self.borrow_bitmap() as bitmap:
+            nodes = _walk(
+                graph.indptr, graph.indices, self._root_nodes, self.roots, self.depth, self.seed, k, bitmap
+            )
         return nodes
 
 

@@ -12,7 +12,13 @@ import torch
 from torch import Tensor
 
 from shoal.config import TrainingConfig
-from shoal.distributed.gradients import average_gradients, average_number, broadcast_weights, get_rank
+from shoal.distributed.gradients import (
+    average_buffers,
+    average_gradients,
+    average_number,
+    broadcast_weights,
+    get_rank,
+)
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
 from shoal.kernels.adam import FusedAdam
@@ -54,7 +60,7 @@ class Trainer:
         lr, weight_decay: Adam's.
         clip: largest gradient norm, None for no limit.
         patience: stop after this many evaluations without a better validation score, None for never.
-        eval_every: epochs between evaluations.
+        eval_every: epochs between evaluations; without any, the last weights are the result.
         sampling_threads: threads that draw batches ahead of the step (0: none); the run is the same.
         checkpoints: folder for `last.safetensors` (every epoch) and `best.safetensors`, None for none.
     """
@@ -95,6 +101,7 @@ class Trainer:
         self.model = model
         self.graph = graph
         self.sampler = sampler if sampler is not None else FullSampler(graph)
+        _check_same_graph(self.sampler, graph)
         self.rank, self.num_ranks = get_rank()
         if self.num_ranks > 1:
             self.sampler = ShardedSampler(self.sampler, self.rank, self.num_ranks)
@@ -124,8 +131,7 @@ class Trainer:
         if epochs < 1:
             raise ShoalError(f"epochs is {epochs}: expected at least 1")
         keep_freed_memory()
-        if self._last_weights is not None:
-            self.model.load_state_dict(self._last_weights)
+        self._take_last_weights()
         try:
             return self._fit(epochs, on_epoch)
         finally:
@@ -135,17 +141,18 @@ class Trainer:
 
     def _fit(self, epochs: int, on_epoch: Callable[[Record], None] | None) -> list[Record]:
         records = []
+        has_val = self.graph.val_mask is not None and bool(self.graph.val_mask.any())
         while self.epoch < epochs and not self._out_of_patience():
             record = self._train_epoch()
-            if self.graph.val_mask is not None and (
-                self.epoch % self.eval_every == 0 or self.epoch == epochs
-            ):
+            if has_val and self.epoch % self.eval_every == 0:
                 self._evaluate_epoch(record)
+            records.append(record)
+            if (
+                on_epoch is not None
+            ):  # before the checkpoint: a record past it is dropped, a missing one is lost
+                on_epoch(record)
             if self.checkpoints is not None and self.rank == 0:
                 self.save(self.checkpoints / "last.safetensors")
-            records.append(record)
-            if on_epoch is not None:
-                on_epoch(record)
         self._last_weights = self._copy_weights()
         self.restore_best()
         return records
@@ -174,10 +181,16 @@ class Trainer:
     def save(self, path: Path) -> None:
         """Write a checkpoint from which `resume` goes on exactly."""
         progress = {"epoch": self.epoch, "best_epoch": self.best_epoch, "best_score": self.best_score}
+        shown = self._copy_weights()
+        last = self._last_weights
+        if last is not None:
+            self.model.load_state_dict(last)
         save_checkpoint(path, self.model, self.optimizer, progress)
+        self.model.load_state_dict(shown)
 
     def resume(self, folder: Path) -> None:
         """Go on from the last checkpoint in `folder`."""
+        self._last_weights = None
         best = folder / "best.safetensors"
         if best.is_file():
             load_checkpoint(best, self.model)
@@ -190,6 +203,12 @@ class Trainer:
         """Put back the weights of the best evaluation; fit does so at its end."""
         if self._best_weights is not None:
             self.model.load_state_dict(self._best_weights)
+
+    def _take_last_weights(self) -> None:
+        """Undo `restore_best`: training goes on from the weights it stopped at."""
+        if self._last_weights is not None:
+            self.model.load_state_dict(self._last_weights)
+            self._last_weights = None
 
     def _train_epoch(self) -> Record:
         self.model.train()
@@ -237,11 +256,16 @@ class Trainer:
 
     def _evaluate_epoch(self, record: Record) -> None:
         started = time.perf_counter()
+        if self.num_ranks > 1:
+            average_buffers(self.model)
         scores = self.evaluate("val")
         record |= {f"val_{name}": value for name, value in scores.items()}
         record["eval_seconds"] = time.perf_counter() - started
-        if scores[self.metric] > self.best_score:
-            self.best_score, self.best_epoch = scores[self.metric], self.epoch
+        score = scores[self.metric]
+        if self.num_ranks > 1:  # one decision for all, whatever the rounding on each
+            score = average_number(score)
+        if score > self.best_score:
+            self.best_score, self.best_epoch = score, self.epoch
             self._best_weights = self._copy_weights()
             if self.checkpoints is not None and self.rank == 0:
                 save_checkpoint(self.checkpoints / "best.safetensors", self.model)
@@ -253,3 +277,14 @@ class Trainer:
 
     def _copy_weights(self) -> dict[str, Tensor]:
         return {name: value.clone() for name, value in self.model.state_dict().items()}
+
+
+def _check_same_graph(sampler: Sampler, graph: Graph) -> None:
+    """Refuse a sampler of another graph, or of this one before it had its split: it would train on test labels."""
+    drawn = sampler.graph
+    while drawn.parent is not None:
+        drawn = drawn.parent
+    if drawn is not graph and (drawn.num_nodes != graph.num_nodes or drawn.checksum != graph.checksum):
+        raise ShoalError(
+            f"the sampler was made for another graph than {graph.name!r}, or before its split was drawn: make it from the graph the trainer gets"
+        )
