@@ -125,6 +125,16 @@ def test_values_are_stored_as_float32_features_int64_labels_and_bool_masks():
     assert (several.y.dtype, several.num_classes) == (np.uint8, 2)
 
 
+def test_the_callers_sparse_features_stay_as_they_are():
+    x = sp.csr_array(
+        (np.array([1, 2, 4], np.float32), np.array([1, 0, 1]), np.array([0, 3, 3, 3])), shape=(3, 2)
+    )
+    graph = Graph.from_edge_index(ARCS, x=x)
+    assert (x.data.tolist(), x.indices.tolist(), x.indptr.tolist()) == ([1, 2, 4], [1, 0, 1], [0, 3, 3, 3])
+    np.testing.assert_array_equal(graph.x.toarray(), [[2, 5], [0, 0], [0, 0]])
+    assert graph.x.nnz == 2
+
+
 @pytest.mark.parametrize(
     ("ends", "num_nodes", "message"),
     [
