@@ -170,3 +170,20 @@ def test_checksum_follows_topology_and_split_but_not_features():
     assert checksum() == checksum(x=np.zeros((3, 1)))
     assert checksum() != checksum(train_mask=[0, 1, 0])
     assert checksum() != checksum(edge_index=ARCS[::-1])
+
+
+def test_content_checksum_follows_features_labels_and_the_sets_to_evaluate_on():
+    def checksum(**changes):
+        fields = {"edge_index": ARCS, "y": [0, 1, 0], "x": np.ones((3, 1)), "train_mask": [1, 0, 0]}
+        fields |= {"val_mask": [0, 1, 0], "test_mask": [0, 0, 1]}
+        return Graph.from_edge_index(**{**fields, **changes}).content_checksum
+
+    changes = [
+        {"x": np.zeros((3, 1))},
+        {"x": sp.csr_array(np.ones((3, 1)))},
+        {"y": [1, 1, 0]},
+        {"val_mask": [0, 0, 0]},
+        {"val_mask": [0, 0, 1], "test_mask": [0, 1, 0]},
+    ]
+    assert checksum() == checksum()
+    assert len({checksum(), *(checksum(**change) for change in changes)}) == 1 + len(changes)

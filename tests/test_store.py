@@ -73,6 +73,17 @@ def test_opened_arrays_are_memory_mapped_and_read_only(stored):
         assert not array.flags.writeable
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_stored_content_is_identified_without_reading_it_as_in_memory(tmp_path, monkeypatch, sparse):
+    graph = make_graph(sparse=sparse)
+    expected = graph.content_checksum
+    other = make_graph(sparse=sparse).with_split(seed=5)
+    stored = open_graph(save_graph(graph, tmp_path / "graph"))
+    assert stored.with_split(seed=5).content_checksum == other.content_checksum != expected
+    monkeypatch.setattr("shoal.graph._digest_array", None)
+    assert stored.content_checksum == expected
+
+
 def test_sparse_features_are_not_copied_into_memory_on_opening(tmp_path):
     x = open_graph(save_graph(make_graph(sparse=True), tmp_path / "graph")).x
     for array in (x.data, x.indices, x.indptr):

@@ -138,6 +138,8 @@ def open_graph(folder: str | Path) -> Graph:
         notices=meta["notices"],
     )
     graph._checksum = meta["checksum"]
+    held = _arrays(graph)
+    graph._digests = {name: (held[name], entry["sha256"]) for name, entry in meta["arrays"].items()}
     return graph
 
 

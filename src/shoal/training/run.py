@@ -135,18 +135,21 @@ class Run:
         found = identify(self.graph)
         try:
             began = json.loads((self.folder / GRAPH).read_text())
+            began.setdefault("content", found["content"])  # older runs do not tell
             began = {key: type(value)(began[key]) for key, value in found.items()}
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise ShoalError(
                 f"{self.folder / GRAPH} is damaged: expected JSON with {', '.join(found)}; without the file the graph is not checked"
             ) from None
-        for key in ("num_nodes", "num_features", "num_classes", "checksum"):
+        differ = {
+            "checksum": "its edges or its split differ",
+            "content": "its features, its labels or its split differ",
+        }
+        for key in ("num_nodes", "num_features", "num_classes", *differ):
             if began[key] != found[key]:
-                said = (
-                    "its edges or its split differ"
-                    if key == "checksum"
-                    else f"it has {found[key]:,} {key.removeprefix('num_')} where the run began with {began[key]:,}"
-                )
+                said = differ.get(key)
+                if said is None:
+                    said = f"it has {found[key]:,} {key.removeprefix('num_')} where the run began with {began[key]:,}"
                 raise ShoalError(
                     f"{self.folder} was trained on another graph than {self.config.data} is now: {said}; put the graph back, or start a new run"
                 )
@@ -188,7 +191,7 @@ def read_metrics(path: Path) -> list[Record]:
 def identify(graph: Graph) -> dict[str, Any]:
     """What tells a run's graph from another one under the same path."""
     sizes = {name: getattr(graph, name) for name in ("num_nodes", "num_features", "num_classes")}
-    return {"name": graph.name, "checksum": graph.checksum, **sizes}
+    return {"name": graph.name, "checksum": graph.checksum, "content": graph.content_checksum, **sizes}
 
 
 def fill_defaults(config: RunConfig) -> None:
