@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from shoal.errors import ShoalError, explain_full_disk
+from shoal.files import flush
 from shoal.graph import MASKS, Graph
 from shoal.names import Names
 
@@ -70,8 +71,8 @@ def save_graph(graph: Graph, folder: str | Path, *, overwrite: bool = False) -> 
             "arrays": files,
         }
         (fresh / META).write_text(json.dumps(meta, indent=2) + "\n")
-        _flush(fresh / META)
-        _flush(fresh)
+        flush(fresh / META)
+        flush(fresh)
         _put_in_place(fresh, folder, old=scratch.with_suffix(".old"))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -90,16 +91,7 @@ def _put_in_place(fresh: Path, folder: Path, old: Path) -> None:
             os.rename(old, folder)
             raise
         shutil.rmtree(old)
-    _flush(folder.parent)
-
-
-def _flush(path: Path) -> None:
-    """Have the disk hold what was written to a file or folder."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    flush(folder.parent)
 
 
 def open_graph(folder: str | Path) -> Graph:
@@ -264,7 +256,7 @@ def _arrays(graph: Graph) -> dict[str, np.ndarray]:
 def _write_array(folder: Path, name: str, array: np.ndarray) -> dict[str, Any]:
     path = folder / f"{name}.npy"
     np.save(path, array, allow_pickle=False)
-    _flush(path)
+    flush(path)
     return {
         "file": path.name,
         "dtype": str(array.dtype),
