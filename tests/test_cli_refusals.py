@@ -81,6 +81,21 @@ def test_a_sampler_named_on_the_command_line_replaces_the_recipes_with_its_optio
     assert shoal("train", "--recipe", "recipe.yaml", "--sampler", "node", "--epochs", 1).code == 0
 
 
+def test_other_data_on_the_command_line_drops_the_options_of_the_recipes_data(
+    shoal: Callable[..., Run], tmp_path: Path
+) -> None:
+    (tmp_path / "recipe.yaml").write_text(
+        "data: blocks\ndata_options: {num_nodes: 500}\nmodel: {hidden: 8}\nsampler: {options: {roots: 100}}\n"
+    )
+    assert shoal("train", "digits", "--recipe", "recipe.yaml", "--epochs", 1).code == 0
+    kept = shoal("train", "blocks", "--recipe", "recipe.yaml", "--epochs", 1)
+    assert "500 nodes" in kept.stdout
+
+
+def test_a_typo_is_refused_before_the_graph_is_looked_for(shoal: Callable[..., Run]) -> None:
+    assert "did you mean 'sage'" in shoal("train", "nowhere", "--model", "sagee").refusal()
+
+
 def test_a_graph_without_features_is_refused_in_its_own_words(
     shoal: Callable[..., Run], tmp_path: Path
 ) -> None:

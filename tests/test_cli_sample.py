@@ -29,3 +29,18 @@ def test_mistakes_are_refused_in_one_sentence(shoal) -> None:
     assert "did you mean 'budget'" in shoal("sample", "digits", "--set", "budgt=3").refusal()
     assert "expected key=value" in shoal("sample", "digits", "--set", "budget").refusal()
     assert "give both" in shoal("sample", "digits", "--plot", "a.png").refusal()
+    assert "unknown sampler" in shoal("sample", "nowhere", "--sampler", "fronteer").refusal()
+
+
+def test_a_plot_that_cannot_be_written_is_refused_before_the_graph_is_looked_for(shoal) -> None:
+    for name, message in {"a.pdf": "ends in .png", "none/a.png": "make the folder first"}.items():
+        assert message in shoal("sample", "nowhere", "--stats", "--plot", name).refusal()
+
+
+def test_a_plot_is_written_whole_under_any_name(shoal, tmp_path: Path) -> None:
+    (tmp_path / "g[").mkdir()
+    options = ["--set", "budget=300", "--set", "frontier=50", "--samples", 2]
+    run = shoal("sample", "digits", "--stats", "--plot", "g[/x].png", *options)
+    assert run.code == 0, run.stderr
+    assert "plot: g[/x].png" in run.stdout
+    assert [path.name for path in (tmp_path / "g[").iterdir()] == ["x].png"]

@@ -66,6 +66,34 @@ def test_a_resumed_command_ends_with_the_scores_of_an_uninterrupted_one(capsys, 
     assert [r["loss"] for r in straight[:-1]] == [r["loss"] for r in halved[:-1]]
 
 
+def test_a_resumed_run_with_nothing_left_to_train_says_why(capsys, tmp_path):
+    folder = tmp_path / "run"
+    # Steps this large make some evaluation worse than the one before, long before epoch 60.
+    train(capsys, folder, "--epochs", "60", "--set", "training.patience=1", "--set", "training.lr=0.3")
+    epochs = len((folder / "metrics.jsonl").read_text().splitlines()) - 1
+    assert epochs < 60
+    code, out, _ = run(capsys, "train", "--resume", str(folder))
+    assert code == 0
+    said = " ".join(out.split())
+    assert f"stopped by patience in epoch {epochs}, nothing left to train: give a larger" in said
+    code, out, _ = run(capsys, "train", "--resume", str(folder), "--epochs", str(epochs))
+    assert f"all {epochs} epochs are trained: give a larger --epochs to go on" in out
+
+
+def test_names_and_paths_are_printed_as_they_are(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    odd = shoal.load("digits")._copy(name="g[/x]")
+    shoal.save_graph(odd, tmp_path / "g[" / "x]")
+    small = ("--set", "model.hidden=8", "--set", "sampler.roots=100", "--epochs", "1")
+    code, out, _ = run(capsys, "train", "g[/x]", *small, "--out", "r[/x]")
+    assert code == 0
+    assert "g[/x]: 1,797 nodes" in out
+    assert "run folder: r[/x]" in out
+    code, out, _ = run(capsys, "predict", "r[/x]", "-o", "r[/x]/y.npy")
+    assert code == 0
+    assert "r[/x]/y.npy: 1,797 nodes" in out
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

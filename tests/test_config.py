@@ -1,5 +1,7 @@
 """Configuration: YAML and key=value settings, with names and types checked."""
 
+import re
+
 import pytest
 
 import shoal
@@ -76,3 +78,36 @@ def test_a_number_without_a_point_is_a_number_in_settings_and_recipes(tmp_path):
     path.write_text("training: {lr: fast}\n")
     with pytest.raises(shoal.ShoalError, match=r"recipe.yaml, training.lr: got 'fast', expected float"):
         read_config(path)
+
+
+def test_options_given_in_both_ways_are_joined():
+    config = RunConfig()
+    for setting in ("sampler.roots=10", "sampler.options.depth=1", "data.seed=4", "data_options.nodes=5"):
+        apply_setting(config, setting)
+    assert config.sampler.options == {"roots": 10, "depth": 1}
+    assert config.data_options == {"seed": 4, "nodes": 5}
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("model.name=sagee", "unknown model 'sagee': did you mean 'sage'"),
+        ("model.norm=bach", "unknown norm 'bach': did you mean 'batch'"),
+        ("model.dropout=1", "dropout is 1.0: expected a rate from 0 up to, not including, 1"),
+        ("model.dropout=.nan", "dropout is nan: expected a rate"),
+        ("model.hidden=0", "hidden is 0: expected at least 1"),
+        ("model.heads=0", "heads is 0: expected at least 1"),
+        ("model.orders=1-x", "layer pattern '1-x'"),
+        ("sampler.name=random-wak", "did you mean 'random-walk'"),
+        ("sampler.rots=3", "unknown option of sampler 'random-walk' 'rots': did you mean 'roots'"),
+        ("sampler.seed=3", "unknown option of sampler 'random-walk' 'seed'"),
+        ("training.setting=inductiv", "unknown setting 'inductiv': did you mean 'inductive'"),
+        ("method=ful", "did you mean 'full'"),
+    ],
+)
+def test_a_configuration_is_refused_without_a_graph(setting, message):
+    config = RunConfig()
+    config.validate()
+    apply_setting(config, setting)
+    with pytest.raises(shoal.ShoalError, match=re.escape(message)):
+        config.validate()

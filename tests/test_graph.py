@@ -125,6 +125,16 @@ def test_values_are_stored_as_float32_features_int64_labels_and_bool_masks():
     assert (several.y.dtype, several.num_classes) == (np.uint8, 2)
 
 
+def test_the_callers_sparse_features_stay_as_they_are():
+    x = sp.csr_array(
+        (np.array([1, 2, 4], np.float32), np.array([1, 0, 1]), np.array([0, 3, 3, 3])), shape=(3, 2)
+    )
+    graph = Graph.from_edge_index(ARCS, x=x)
+    assert (x.data.tolist(), x.indices.tolist(), x.indptr.tolist()) == ([1, 2, 4], [1, 0, 1], [0, 3, 3, 3])
+    np.testing.assert_array_equal(graph.x.toarray(), [[2, 5], [0, 0], [0, 0]])
+    assert graph.x.nnz == 2
+
+
 @pytest.mark.parametrize(
     ("ends", "num_nodes", "message"),
     [
@@ -160,3 +170,20 @@ def test_checksum_follows_topology_and_split_but_not_features():
     assert checksum() == checksum(x=np.zeros((3, 1)))
     assert checksum() != checksum(train_mask=[0, 1, 0])
     assert checksum() != checksum(edge_index=ARCS[::-1])
+
+
+def test_content_checksum_follows_features_labels_and_the_sets_to_evaluate_on():
+    def checksum(**changes):
+        fields = {"edge_index": ARCS, "y": [0, 1, 0], "x": np.ones((3, 1)), "train_mask": [1, 0, 0]}
+        fields |= {"val_mask": [0, 1, 0], "test_mask": [0, 0, 1]}
+        return Graph.from_edge_index(**{**fields, **changes}).content_checksum
+
+    changes = [
+        {"x": np.zeros((3, 1))},
+        {"x": sp.csr_array(np.ones((3, 1)))},
+        {"y": [1, 1, 0]},
+        {"val_mask": [0, 0, 0]},
+        {"val_mask": [0, 0, 1], "test_mask": [0, 1, 0]},
+    ]
+    assert checksum() == checksum()
+    assert len({checksum(), *(checksum(**change) for change in changes)}) == 1 + len(changes)

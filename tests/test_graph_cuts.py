@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from shoal.errors import ShoalError
 from shoal.graph import MASKS, Graph
+from shoal.names import Names
 
 many = settings(max_examples=60, deadline=None)
 ARCS = np.array([[0, 1, 2], [1, 2, 0]])  # 0 → 1 → 2 → 0
@@ -111,6 +112,31 @@ def test_split_covers_labelled_nodes_once_in_the_shares_asked_for():
     np.testing.assert_array_equal(sum(mask.astype(int) for mask in masks), y >= 0)
     assert graph.notices[-1] == "no split given: drew 50% / 30% / 20% with seed 1"
     assert not plain.has_split
+
+
+def test_a_split_that_replaces_another_says_so_once():
+    graph = Graph.from_edge_index(ARCS, 100, y=np.zeros(100, int), notices=("merged something",))
+    twice = graph.with_split(seed=1).with_split(seed=2)
+    said = "replaced the split: drew 60% / 20% / 20% with seed 2"
+    assert twice.notices == ("merged something", said)
+    assert twice.with_split(seed=2).notices == twice.notices
+    given = Graph.from_edge_index(ARCS, 100, y=np.zeros(100, int), train_mask=np.ones(100, bool))
+    assert given.with_split(seed=2).notices == (said,)
+
+
+def test_a_subgraph_keeps_the_names_of_its_nodes_and_classes():
+    names = Names.from_texts(["änn", "", "bob", "c"])
+    graph = Graph.from_edge_index(ARCS, 4, y=[0, 1, 0, 1], node_ids=names, class_names=("red", "blue"))
+    part = graph.subgraph(np.array([0, 1, 3]))
+    assert list(part.node_ids) == ["änn", "", "c"]
+    assert part.class_names == ("red", "blue")
+    assert part.subgraph(np.array([2])).node_ids[0] == "c"
+    numbered = Graph.from_edge_index(ARCS, 4, node_ids=np.array([7, 5, 9, 1]))
+    assert numbered.subgraph(np.array([1, 2])).node_ids.tolist() == [5, 9]
+    plain = Graph.from_edge_index(ARCS, 4)
+    assert plain.subgraph(np.array([1, 2])).node_ids.tolist() == [1, 2]
+    assert plain.subgraph(np.arange(4)).node_ids is None
+    assert len(graph.subgraph(np.array([], int)).node_ids) == 0
 
 
 def test_split_depends_on_the_seed_alone():

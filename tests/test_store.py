@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from shoal.errors import ShoalError
 from shoal.graph import MASKS, Graph
+from shoal.names import Names
 from shoal.store import META, open_graph, save_graph, verify_graph
 
 
@@ -70,6 +71,17 @@ def test_opened_arrays_are_memory_mapped_and_read_only(stored):
     for array in (graph.indptr, graph.indices, graph.x, graph.y, graph.train_mask):
         assert isinstance(array, np.memmap)
         assert not array.flags.writeable
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_stored_content_is_identified_without_reading_it_as_in_memory(tmp_path, monkeypatch, sparse):
+    graph = make_graph(sparse=sparse)
+    expected = graph.content_checksum
+    other = make_graph(sparse=sparse).with_split(seed=5)
+    stored = open_graph(save_graph(graph, tmp_path / "graph"))
+    assert stored.with_split(seed=5).content_checksum == other.content_checksum != expected
+    monkeypatch.setattr("shoal.graph._digest_array", None)
+    assert stored.content_checksum == expected
 
 
 def test_sparse_features_are_not_copied_into_memory_on_opening(tmp_path):
@@ -174,6 +186,83 @@ def test_meta_without_its_arrays_is_refused_naming_them(stored):
     change_meta(stored, arrays={})
     with pytest.raises(ShoalError, match="is damaged: it lacks arrays/indptr, arrays/indices"):
         open_graph(stored)
+
+
+META_DAMAGE = {
+    "no class names": (lambda meta: meta.pop("class_names"), "it lacks class_names"),
+    "no number of edges": (lambda meta: meta.pop("num_edges"), "it lacks num_edges"),
+    "a list of arrays": (lambda meta: meta.update(arrays=[]), "arrays cannot be"),
+    "text for a number": (lambda meta: meta.update(num_nodes="40"), "num_nodes cannot be"),
+    "negative number": (lambda meta: meta.update(num_classes=-1), "num_classes cannot be"),
+    "notices that are no text": (lambda meta: meta.update(notices=[1]), "notices cannot be"),
+    "an array that is text": (lambda meta: meta["arrays"].update(x="x.npy"), "arrays/x cannot be"),
+    "an unknown array": (
+        lambda meta: meta["arrays"].update({"../x": {**meta["arrays"]["x"], "file": "../x.npy"}}),
+        "arrays/../x cannot be",
+    ),
+    "a file elsewhere": (
+        lambda meta: meta["arrays"]["x"].update(file="../x.npy"),
+        "arrays/x/file cannot be",
+    ),
+    "no size": (lambda meta: meta["arrays"]["x"].pop("bytes"), "arrays/x/bytes cannot be"),
+    "text for a size": (lambda meta: meta["arrays"]["x"].update(bytes="1"), "arrays/x/bytes cannot be"),
+    "odd shape": (lambda meta: meta["arrays"]["x"].update(shape=[40, None]), "arrays/x/shape cannot be"),
+    "no checksum": (lambda meta: meta["arrays"]["x"].pop("sha256"), "arrays/x/sha256 cannot be"),
+    "other number of nodes": (lambda meta: meta.update(num_nodes=41), r"indptr has shape \(41,\) but"),
+    "half a sparse matrix": (
+        lambda meta: meta["arrays"].update(x_data=meta["arrays"].pop("x")),
+        "it lacks arrays/x_indices, arrays/x_indptr",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", META_DAMAGE)
+def test_meta_that_cannot_be_what_was_stored_is_refused(stored, case):
+    damage, message = META_DAMAGE[case]
+    meta = json.loads((stored / META).read_text())
+    damage(meta)
+    (stored / META).write_text(json.dumps(meta))
+    with pytest.raises(ShoalError, match=rf"meta\.json is damaged: {message}"):
+        open_graph(stored)
+
+
+def test_deeply_nested_meta_is_refused(stored):
+    (stored / META).write_text("[" * 200_000)
+    with pytest.raises(ShoalError, match="is damaged or not Shoal's"):
+        open_graph(stored)
+
+
+def test_archive_in_place_of_an_array_is_refused(stored):
+    path = stored / "y.npy"
+    path.write_bytes(b"PK\x03\x04".ljust(path.stat().st_size, b"x"))
+    with pytest.raises(ShoalError, match=r"y\.npy is not a readable \.npy file"):
+        open_graph(stored)
+
+
+def test_sparse_features_whose_parts_do_not_fit_are_refused(tmp_path):
+    graph = make_graph(sparse=True)
+    folder = save_graph(graph, tmp_path / "graph")
+    meta = json.loads((folder / META).read_text())
+    np.save(folder / "x_data.npy", graph.x.data[:-1])
+    entry = meta["arrays"]["x_data"]
+    entry.update(shape=[len(graph.x.data) - 1], bytes=(folder / "x_data.npy").stat().st_size)
+    (folder / META).write_text(json.dumps(meta))
+    with pytest.raises(ShoalError, match="are no sparse matrix"):
+        open_graph(folder)
+
+
+def test_names_that_run_past_their_text_are_refused(tmp_path):
+    graph = make_graph()._copy(node_ids=Names.from_texts([f"node {i}" for i in range(40)]))
+    graph.node_ids.offsets[-1] += 1
+    folder = save_graph(graph, tmp_path / "graph")
+    with pytest.raises(ShoalError, match="node_id_offsets does not fit node_id_text"):
+        open_graph(folder)
+
+
+def test_too_small_a_number_of_classes_is_found_by_verify(stored):
+    change_meta(stored, num_classes=2)
+    (problem,) = verify_graph(stored)
+    assert "has label 2: expected 0 to 1" in problem
 
 
 def test_folder_that_is_missing_or_no_graph_is_refused(tmp_path):

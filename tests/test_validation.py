@@ -53,7 +53,22 @@ REFUSALS = {
     ),
     "flat x": ({"x": np.ones(3, np.float32)}, "x has shape (3,): expected (num_nodes, num_features)"),
     "short x": ({"x": np.ones((2, 2), np.float32)}, "x has 2 rows but the graph has 3 nodes"),
-    "integer x": ({"x": np.ones((3, 2), int)}, "x holds int64: expected floating-point features"),
+    "integer x": (
+        {"x": np.ones((3, 2), int)},
+        "x holds int64: expected float32; the Graph.from_* constructors, such as Graph.from_edge_index, convert it",
+    ),
+    "double x": ({"x": np.ones((3, 2))}, "x holds float64: expected float32; the Graph.from_* constructors"),
+    "foreign byte order in x": ({"x": np.ones((3, 2), ">f4")}, "x holds >f4: expected float32"),
+    "double sparse x": ({"x": sp.csr_array(np.ones((3, 2)))}, "x holds float64: expected float32"),
+    "unsigned y": (
+        {"y": np.array([0, 1, 2], np.uint8)},
+        "y holds uint8: expected int64; the Graph.from_* constructors",
+    ),
+    "short integers in y": ({"y": np.array([0, 1, -1], np.int32)}, "y holds int32: expected int64"),
+    "double label matrix": (
+        {"y": np.eye(3)},
+        "the label matrix holds float64: expected uint8; the Graph.from_* constructors",
+    ),
     "NaN in x": ({"x": features(np.nan)}, "row 1 of x holds NaN or infinity"),
     "infinity in x": ({"x": features(-np.inf)}, "row 1 of x holds NaN or infinity"),
     "NaN in sparse x": ({"x": sp.csr_array(features(np.nan))}, "row 1 of x holds NaN or infinity"),

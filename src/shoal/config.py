@@ -31,11 +31,33 @@ class ModelConfig:
     dropout: float = 0.1
     l2_normalize: bool = False
 
+    def validate(self) -> None:
+        """Refuse names that do not exist and numbers out of range."""
+        from shoal.models.gnn import MODELS, NORMS, parse_orders
+
+        if self.name not in MODELS:
+            raise unknown_name("model", self.name, MODELS)
+        if self.norm not in NORMS:
+            raise unknown_name("norm", self.norm, NORMS)
+        _check("dropout", self.dropout, 0 <= self.dropout < 1, "a rate from 0 up to, not including, 1")
+        _check("hidden", self.hidden, self.hidden >= 1, "at least 1")
+        _check("heads", self.heads, self.heads >= 1, "at least 1")
+        parse_orders(self.orders, self.num_layers)
+
 
 @dataclass
 class SamplerConfig:
     name: str = "random-walk"
     options: dict[str, Any] = field(default_factory=dict)
+
+    def validate(self, *, with_options: bool = True) -> None:
+        """Refuse a sampler that does not exist and, `with_options`, an option that it does not have."""
+        from shoal.sampling.registry import default_options
+
+        known = default_options(self.name)
+        for option in self.options if with_options else ():
+            if option not in known:
+                raise unknown_name(f"option of sampler {self.name!r}", option, known)
 
 
 @dataclass
@@ -78,6 +100,10 @@ class TrainingConfig:
             self.threads is None or 1 <= self.threads <= MAX_THREADS,
             f"1 to {MAX_THREADS}, or null for all cores",
         )
+        from shoal.graph import SETTINGS
+
+        if self.setting not in SETTINGS:
+            raise unknown_name("setting", self.setting, SETTINGS)
         _check("seed", self.seed, 0 <= self.seed <= MAX_SEED, "0 to 2^63 - 1")  # fmt: skip
 
 
@@ -107,6 +133,8 @@ class RunConfig:
             if odd is not None:
                 raise ShoalError(f"{where} has the key {odd!r}: expected names")
         self.training.validate()
+        self.model.validate()
+        self.sampler.validate(with_options=self.method != "full")
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(asdict(self), sort_keys=False)
@@ -132,7 +160,7 @@ def read_config(path: Path) -> RunConfig:
 
 
 def update_config(config: Any, values: Any, where: str, below: str = "") -> None:
-    """Put nested `values` into a config dataclass, checking names and types.
+    """Put nested `values` into a config dataclass, checking names and types; options join those there.
 
     `where` is the file or the option that holds them, `below` the dotted keys above them.
     """
@@ -146,7 +174,8 @@ def update_config(config: Any, values: Any, where: str, below: str = "") -> None
         if dataclasses.is_dataclass(current):
             update_config(current, value, where, f"{below}{key}.")
         else:
-            setattr(config, key, _check_type(value, hints[key], _place(where, f"{below}{key}")))
+            value = _check_type(value, hints[key], _place(where, f"{below}{key}"))
+            setattr(config, key, {**current, **value} if isinstance(value, dict) else value)
 
 
 def _place(where: str, key: str) -> str:

@@ -70,7 +70,9 @@ def tidy_fields(fields: dict[str, Any]) -> dict[str, Any]:
     if x is not None:
         if sp.issparse(x):
             x = sp.csr_array(x)
-            x.sum_duplicates()
+            if not x.has_canonical_format:
+                x = x.copy()  # it may share its arrays with the caller's matrix
+                x.sum_duplicates()
         else:
             x = np.asarray(x)
         if x.dtype != np.float32 and x.dtype.kind in "fiub":

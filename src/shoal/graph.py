@@ -18,6 +18,7 @@ from shoal.validation import MASKS as MASKS
 from shoal.validation import validate_graph, validate_split
 
 Features: TypeAlias = np.ndarray | sp.csr_array
+DREW_SPLIT, REPLACED_SPLIT = "no split given: ", "replaced the split: "
 SETTINGS = ("inductive", "transductive")
 
 
@@ -72,6 +73,7 @@ class Graph:
         self._x = x
         self._num_classes = num_classes
         self._checksum: str | None = None
+        self._digests: dict[str, tuple[np.ndarray, str]] = {}  # of arrays whose digest is known already
 
     # -- sizes ---------------------------------------------------------------------------------------------
 
@@ -290,10 +292,14 @@ class Graph:
             raise ShoalError(f"graph {self.name!r} has no labels: a split needs labelled nodes")
         labelled = np.arange(self.num_nodes) if self.multi_label else np.flatnonzero(self.y >= 0)
         masks = draw_split(labelled, self.num_nodes, train, val, seed)
-        said = (
-            f"no split given: drew {train:.0%} / {val:.0%} / {max(1 - train - val, 0):.0%} with seed {seed}"
-        )
-        graph = self._copy(notices=(*self.notices, said), **masks)
+        began = REPLACED_SPLIT if self.has_split else DREW_SPLIT
+        said = f"{began}drew {train:.0%} / {val:.0%} / {max(1 - train - val, 0):.0%} with seed {seed}"
+        notices = self.notices
+        if self.has_split:  # what was said of the split that is replaced holds no more
+            notices = tuple(
+                one for one in notices if not one.startswith((f"{DREW_SPLIT}drew", REPLACED_SPLIT))
+            )
+        graph = self._copy(notices=(*notices, said), **masks)
         validate_split(graph)
         return graph
 
@@ -312,15 +318,31 @@ class Graph:
         return self.subgraph(np.flatnonzero(self.train_mask))
 
     def subgraph(self, nodes: np.ndarray) -> Graph:
-        """The subgraph induced by increasing `nodes`, relabelled; its features stay with this graph."""
+        """The subgraph induced by increasing `nodes`, relabelled; its features stay with this graph.
+
+        Its `node_ids` are those of the nodes, their numbers in this graph where that has none.
+        """
         nodes = check_nodes(np.asarray(nodes), self.num_nodes)
         scratch = np.full(self.num_nodes, -1, np.int32)
         indptr, indices, _ = induce_csr(self.indptr, self.indices, nodes, scratch)
         fields: dict[str, Any] = {
             key: None if (value := getattr(self, key)) is None else value[nodes] for key in ("y", *MASKS)
         }
+        if self.node_ids is None:
+            node_ids: np.ndarray | Names | None = nodes if len(nodes) < self.num_nodes else None
+        elif isinstance(self.node_ids, Names):
+            node_ids = self.node_ids.take(nodes)
+        else:
+            node_ids = np.asarray(self.node_ids)[nodes]
         graph = Graph(
-            indptr, indices, directed=self.directed, num_classes=self.num_classes, name=self.name, **fields
+            indptr,
+            indices,
+            directed=self.directed,
+            num_classes=self.num_classes,
+            name=self.name,
+            node_ids=node_ids,
+            class_names=self.class_names,
+            **fields,
         )
         graph.parent, graph.n_id = self, nodes
         return graph
@@ -339,6 +361,7 @@ class Graph:
         }
         graph = Graph(self.indptr, self.indices, **{**fields, **changes})
         graph.parent, graph.n_id = self.parent, self.n_id
+        graph._digests = self._digests
         return graph
 
     # -- identity ------------------------------------------------------------------------------------------
@@ -355,6 +378,28 @@ class Graph:
             self._checksum = digest.hexdigest()
         return self._checksum
 
+    @property
+    def content_checksum(self) -> str:
+        """Identifies what `checksum` leaves out: features, labels, validation and test set.
+
+        A stored graph knows its arrays' digests, which are those of their files, and reads nothing.
+        """
+        digest = hashlib.sha256()
+        x = self.x
+        arrays: dict[str, np.ndarray | None] = {
+            "y": self.y,
+            **{name: getattr(self, name) for name in MASKS[1:]},
+        }
+        if x is None or isinstance(x, np.ndarray):
+            arrays["x"] = x
+        else:
+            arrays |= {"x_data": x.data, "x_indices": x.indices, "x_indptr": x.indptr}
+        for name, array in sorted(arrays.items()):
+            if array is not None:
+                known, found = self._digests.get(name, (None, ""))
+                digest.update(f"{name} {found if known is array else _digest_array(array)}\n".encode())
+        return digest.hexdigest()
+
     def __repr__(self) -> str:
         kind = "directed" if self.directed else "undirected"
         return (
@@ -368,6 +413,24 @@ def _hand_over(chunks: list[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np
     while chunks:
         sources, targets = chunks.pop()
         yield targets, sources
+
+
+class _HashingFile:
+    """What is written is hashed."""
+
+    def __init__(self) -> None:
+        self.digest = hashlib.sha256()
+
+    def write(self, content: bytes) -> int:
+        self.digest.update(content)
+        return len(content)
+
+
+def _digest_array(array: np.ndarray) -> str:
+    """The SHA-256 of the .npy file that would hold `array`."""
+    file = _HashingFile()
+    np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
+    return file.digest.hexdigest()
 
 
 def _count_classes(y: np.ndarray | None) -> int:

@@ -40,6 +40,24 @@ class Names:
         np.cumsum([len(text) for text in encoded], out=offsets[1:])
         return cls(offsets, np.frombuffer(b"".join(encoded), np.uint8))
 
+    def take(self, nodes: np.ndarray) -> Names:
+        """The texts of `nodes`, in their order."""
+        starts = self.offsets[nodes]
+        offsets = np.zeros(len(nodes) + 1, np.int64)
+        np.cumsum(self.offsets[nodes + 1] - starts, out=offsets[1:])
+        at = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], np.diff(offsets))
+        return Names(offsets, self.text[at])
+
+    def fits(self) -> bool:
+        """Whether the offsets are of the right kind and run over exactly the text; reads two of them."""
+        return (
+            self.offsets.dtype == np.int64
+            and self.text.dtype == np.uint8
+            and len(self.offsets) > 0
+            and self.offsets[0] == 0
+            and int(self.offsets[-1]) == len(self.text)
+        )
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 

@@ -14,13 +14,30 @@ import numpy as np
 import scipy.sparse as sp
 
 from shoal.errors import ShoalError, explain_full_disk
+from shoal.files import flush
 from shoal.graph import MASKS, Graph
 from shoal.names import Names
 
 FORMAT = "shoal-graph"
 VERSION = 1
 META = "meta.json"
-_REQUIRED = ("name", "num_nodes", "num_features", "num_classes", "directed", "notices", "checksum", "arrays")
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "name": str,
+    "num_nodes": int,
+    "num_entries": int,
+    "num_edges": int,
+    "num_features": int,
+    "num_classes": int,
+    "directed": bool,
+    "notices": list,
+    "class_names": (list, type(None)),
+    "checksum": str,
+    "arrays": dict,
+}
+_ENTRY_KINDS: dict[str, type] = {"file": str, "dtype": str, "shape": list, "bytes": int, "sha256": str}
+_SPARSE = ("x_data", "x_indices", "x_indptr")
+_NAMES = ("node_id_offsets", "node_id_text")
+_ARRAYS = ("indptr", "indices", "x", *_SPARSE, "y", *MASKS, "node_ids", *_NAMES)
 
 
 def save_graph(graph: Graph, folder: str | Path, *, overwrite: bool = False) -> Path:
@@ -54,8 +71,8 @@ def save_graph(graph: Graph, folder: str | Path, *, overwrite: bool = False) -> 
             "arrays": files,
         }
         (fresh / META).write_text(json.dumps(meta, indent=2) + "\n")
-        _flush(fresh / META)
-        _flush(fresh)
+        flush(fresh / META)
+        flush(fresh)
         _put_in_place(fresh, folder, old=scratch.with_suffix(".old"))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -74,30 +91,31 @@ def _put_in_place(fresh: Path, folder: Path, old: Path) -> None:
             os.rename(old, folder)
             raise
         shutil.rmtree(old)
-    _flush(folder.parent)
-
-
-def _flush(path: Path) -> None:
-    """Have the disk hold what was written to a file or folder."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    flush(folder.parent)
 
 
 def open_graph(folder: str | Path) -> Graph:
     """Open a stored graph memory-mapped. Sizes are checked here, contents by `verify_graph`."""
     folder = Path(folder)
     meta = read_meta(folder)
+    _check_shapes(folder, meta)
     arrays = {name: _map_array(folder, name, entry) for name, entry in meta["arrays"].items()}
     x = arrays.get("x")
     if "x_indptr" in arrays:
         parts = (arrays["x_data"], arrays["x_indices"], arrays["x_indptr"])
-        x = sp.csr_array(parts, shape=(meta["num_nodes"], meta["num_features"]))
+        try:
+            x = sp.csr_array(parts, shape=(meta["num_nodes"], meta["num_features"]))
+        except (ValueError, TypeError):
+            raise ShoalError(
+                f"{folder} is damaged: {', '.join(_SPARSE)} are no sparse matrix; import the graph again"
+            ) from None
     node_ids: np.ndarray | Names | None = arrays.get("node_ids")
     if "node_id_offsets" in arrays:
         node_ids = Names(arrays["node_id_offsets"], arrays["node_id_text"])
+        if not node_ids.fits():
+            raise ShoalError(
+                f"{folder} is damaged: {_NAMES[0]} does not fit {_NAMES[1]}; import the graph again"
+            )
     graph = Graph(
         arrays["indptr"],
         arrays["indices"],
@@ -112,6 +130,8 @@ def open_graph(folder: str | Path) -> Graph:
         notices=meta["notices"],
     )
     graph._checksum = meta["checksum"]
+    held = _arrays(graph)
+    graph._digests = {name: (held[name], entry["sha256"]) for name, entry in meta["arrays"].items()}
     return graph
 
 
@@ -151,17 +171,68 @@ def read_meta(folder: Path) -> dict[str, Any]:
         meta: dict[str, Any] = json.loads(path.read_text())
         if meta.get("format") != FORMAT:
             raise ValueError
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         raise ShoalError(f"{path} is damaged or not Shoal's: expected format {FORMAT!r}") from None
     if meta.get("version") != VERSION:
         raise ShoalError(
             f"{path} has format version {meta.get('version')}: this Shoal reads version {VERSION}; import the graph again"
         )
-    missing = [key for key in _REQUIRED if key not in meta]
-    missing += [f"arrays/{name}" for name in ("indptr", "indices") if name not in meta.get("arrays", {})]
+    _check_meta(path, meta)
+    return meta
+
+
+def _check_meta(path: Path, meta: dict[str, Any]) -> None:
+    """Refuse a meta.json that lacks something, holds another kind of value or names files outside its folder."""
+    missing = [key for key in _KINDS if key not in meta]
+    if isinstance(meta.get("arrays"), dict):
+        missing += [f"arrays/{name}" for name in ("indptr", "indices") if name not in meta["arrays"]]
+        for group in (_SPARSE, _NAMES):
+            if any(name in meta["arrays"] for name in group):
+                missing += [f"arrays/{name}" for name in group if name not in meta["arrays"]]
     if missing:
         raise ShoalError(f"{path} is damaged: it lacks {', '.join(missing)}; import the graph again")
-    return meta
+    odd = [key for key, kind in _KINDS.items() if not _is_kind(meta[key], kind)]
+    odd += [key for key in ("notices", "class_names") if not all(isinstance(t, str) for t in meta[key] or ())]
+    for name, entry in () if odd else meta["arrays"].items():
+        if name not in _ARRAYS or not isinstance(entry, dict):
+            odd.append(f"arrays/{name}")
+            continue
+        odd += [
+            f"arrays/{name}/{key}"
+            for key, kind in _ENTRY_KINDS.items()
+            if not _is_kind(entry.get(key), kind)
+            or (key == "file" and entry[key] != f"{name}.npy")
+            or (key == "shape" and not all(_is_kind(size, int) for size in entry[key]))
+        ]
+    if odd:
+        raise ShoalError(
+            f"{path} is damaged: {', '.join(odd)} cannot be what was stored; import the graph again"
+        )
+
+
+def _is_kind(value: object, kind: type | tuple[type, ...]) -> bool:
+    """Whether a value of a meta.json is of `kind`; true and false are no numbers, and numbers are not negative."""
+    if kind is int:
+        return type(value) is int and value >= 0
+    return isinstance(value, kind)
+
+
+def _check_shapes(folder: Path, meta: dict[str, Any]) -> None:
+    """Refuse arrays of another size than the graph has: kernels rely on it."""
+    n, f = meta["num_nodes"], meta["num_features"]
+    rows = {"indptr": n + 1, "x": n, "x_indptr": n + 1, "y": n, **dict.fromkeys(MASKS, n)}
+    rows |= {"node_ids": n, "node_id_offsets": n + 1}
+    for name, entry in meta["arrays"].items():
+        shape = entry["shape"]
+        dimensions = {"x": (2,), "y": (1, 2)}.get(name, (1,))
+        if (
+            len(shape) not in dimensions
+            or shape[0] != rows.get(name, shape[0])
+            or (name == "x" and shape[1] != f)
+        ):
+            raise ShoalError(
+                f"{folder / META} is damaged: {name} has shape {tuple(shape)} but the graph has {n:,} nodes and {f:,} features; import the graph again"
+            )
 
 
 def _arrays(graph: Graph) -> dict[str, np.ndarray]:
@@ -185,7 +256,7 @@ def _arrays(graph: Graph) -> dict[str, np.ndarray]:
 def _write_array(folder: Path, name: str, array: np.ndarray) -> dict[str, Any]:
     path = folder / f"{name}.npy"
     np.save(path, array, allow_pickle=False)
-    _flush(path)
+    flush(path)
     return {
         "file": path.name,
         "dtype": str(array.dtype),
@@ -205,10 +276,12 @@ def _map_array(folder: Path, name: str, entry: dict[str, Any]) -> np.ndarray:
             f"{path} has {size:,} bytes, expected {entry['bytes']:,}: the file is truncated or was replaced, import the graph again"
         )
     try:
-        array: np.ndarray = np.load(
-            path, mmap_mode="r" if 0 not in entry["shape"] else None, allow_pickle=False
-        )
-    except ValueError:
+        if 0 in entry["shape"]:  # nothing to map
+            with open(path, "rb") as file:
+                array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
+        else:
+            array = np.lib.format.open_memmap(path, mode="r")
+    except (ValueError, TypeError, EOFError, OverflowError):
         raise ShoalError(f"{path} is not a readable .npy file: import the graph again") from None
     if str(array.dtype) != entry["dtype"] or list(array.shape) != entry["shape"]:
         raise ShoalError(

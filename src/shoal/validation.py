@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 _ROWS_AT_ONCE = 1 << 16
+_CONVERT = "; the Graph.from_* constructors, such as Graph.from_edge_index, convert it"
 
 
 def validate_graph(graph: Graph) -> None:
@@ -78,8 +79,8 @@ def validate_features(graph: Graph, x: Features) -> None:
         raise ShoalError(
             f"x has {x.shape[0]:,} rows but the graph has {graph.num_nodes:,} nodes: give one feature row per node"
         )
-    if x.dtype.kind != "f":
-        raise ShoalError(f"x holds {x.dtype}: expected floating-point features")
+    if x.dtype != np.float32:
+        raise ShoalError(f"x holds {x.dtype}: expected float32{_CONVERT if x.dtype.kind in 'fiub' else ''}")
     if isinstance(x, np.ndarray):
         for start in range(0, len(x), _ROWS_AT_ONCE):
             finite = np.isfinite(x[start : start + _ROWS_AT_ONCE]).all(axis=1)
@@ -115,7 +116,11 @@ def validate_labels(graph: Graph, y: np.ndarray) -> None:
             raise ShoalError(
                 f"row {int(np.argmax(wrong))} of the label matrix holds a value other than 0 and 1"
             )
+        if y.dtype != np.uint8:
+            raise ShoalError(f"the label matrix holds {y.dtype}: expected uint8{_CONVERT}")
         return
+    if y.dtype != np.int64:  # before the comparisons below, which unsigned numbers would not survive
+        raise ShoalError(f"y holds {y.dtype}: expected int64{_CONVERT}")
     outside = (y < -1) | (y >= graph.num_classes)
     if outside.any():
         node = int(np.argmax(outside))

@@ -74,6 +74,50 @@ def test_another_graph_under_the_same_path_is_refused(
         assert message in said
 
 
+@pytest.mark.parametrize("kept_as", ["stored", "file"])
+@pytest.mark.parametrize("changed", ["x", "y", "val_mask"])
+def test_a_graph_with_other_features_labels_or_masks_is_refused(
+    shoal: Callable[..., Answer], tmp_path: Path, kept_as: str, changed: str
+) -> None:
+    def keep(graph: package.Graph) -> None:
+        if kept_as == "stored":
+            package.save_graph(graph, tmp_path / "graph", overwrite=True)
+            return
+        split = np.select([graph.train_mask, graph.val_mask], ["train", "val"], "test")
+        rows = zip(range(graph.num_nodes), graph.y, split, *graph.x.T)
+        (tmp_path / "graph/nodes.csv").write_text(
+            "id,label,split,a,b\n" + "".join(",".join(map(str, row)) + "\n" for row in rows)
+        )
+        (tmp_path / "graph/edges.csv").write_text(
+            "source,target\n" + "".join(f"{i},{(i + 1) % 60}\n" for i in range(60))
+        )
+
+    plain = make_labelled(60)
+    graph = plain._copy(x=np.ascontiguousarray(plain.x[:, :2]))
+    if kept_as == "file":
+        (tmp_path / "graph").mkdir()
+    keep(graph)
+    assert shoal("train", "graph", *SMALL, "--out", "run").code == 0
+    assert shoal("predict", "run", "-o", "y.npy").code == 0
+    node = int(np.flatnonzero(graph.val_mask)[0])
+    changes = {changed: getattr(graph, changed).copy()}
+    changes[changed][node] = {"x": 3, "y": (graph.y[node] + 1) % 3, "val_mask": False}[changed]
+    if changed == "val_mask":
+        changes["test_mask"] = graph.test_mask | (np.arange(60) == node)
+    keep(graph._copy(**changes))
+    assert "its features, its labels or its split differ" in shoal("predict", "run", "-o", "y.npy").refusal()
+
+
+def test_a_run_that_never_noted_its_features_is_still_opened(
+    shoal: Callable[..., Answer], stored: Path, tmp_path: Path
+) -> None:
+    shoal("train", "graph", *SMALL, "--out", "run")
+    noted = json.loads((tmp_path / "run/graph.json").read_text())
+    del noted["content"]
+    (tmp_path / "run/graph.json").write_text(json.dumps(noted))
+    assert shoal("predict", "run", "-o", "y.npy").code == 0
+
+
 def test_a_damaged_graph_file_is_named(shoal: Callable[..., Answer], stored: Path, tmp_path: Path) -> None:
     shoal("train", "graph", *SMALL, "--out", "run")
     for content in ("{", "[]", '{"num_nodes": null}'):

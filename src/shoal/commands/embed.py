@@ -62,7 +62,7 @@ def _write(folder: Path, out: Path, column: str) -> None:
 
         values = run.trainer.embed(show) if column == "embedding" else run.trainer.predict(show)
     write_nodes(out, column, values.numpy(), run.graph)
-    console.print(f"{out}: {len(values):,} nodes, {column} {tuple(values.shape)}")
+    console.print(f"{out}: {len(values):,} nodes, {column} {tuple(values.shape)}", markup=False)
 
 
 def _check_trained(run: Run) -> None:

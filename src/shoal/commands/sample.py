@@ -52,12 +52,16 @@ def sample(
     from shoal.commands.screen import open_console
     from shoal.datasets import load
     from shoal.errors import ShoalError
-    from shoal.sampling.registry import make_sampler
+    from shoal.sampling.registry import default_options, make_sampler
+    from shoal.training.output import check_output
 
     if plot is not None and not stats:
         raise ShoalError("--plot shows what --stats measures: give both")
+    path = plot if plot is not None else Path(f"{Path(data).name.split('.')[0]}-{sampler}.png")
+    default_options(sampler)  # refuses an unknown one before the graph is loaded
     if stats:
         require_matplotlib()
+        check_output(path, (".png",))
     console = open_console()
     chosen = make_sampler(sampler, load(data), seed=seed, **parse_options(settings))
     for notice in chosen.notices:
@@ -68,9 +72,8 @@ def sample(
 
         character = measure_samples(chosen, num_samples)
         show_character(console, character)
-        path = plot if plot is not None else Path(f"{Path(data).name.split('.')[0]}-{sampler}.png")
         plot_degrees(character, path, f"{data}, {sampler}")
-        console.print(f"plot: {path}")
+        console.print(f"plot: {path}", markup=False)
 
 
 def parse_options(settings: tuple[str, ...]) -> dict[str, Any]:
@@ -148,6 +151,9 @@ def plot_degrees(character: SampleCharacter, path: Path, title: str) -> None:
     import matplotlib
     import numpy as np
 
+    from shoal.errors import explain_full_disk
+    from shoal.files import replace_file
+
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
@@ -159,7 +165,12 @@ def plot_degrees(character: SampleCharacter, path: Path, title: str) -> None:
         label = "full graph" if is_full else "samples" if number == 0 else None
         style = {"color": "black", "linewidth": 2} if is_full else {"color": "tab:blue", "alpha": 0.5}
         axes.loglog(degrees / max(one.mean_degree, 1e-12), share, label=label, **style)
-    axes.set(xlabel="degree / mean degree", ylabel="share of nodes with at least it", title=title)
+    axes.set(
+        xlabel="degree / mean degree",
+        ylabel="share of nodes with at least it",
+        title=title.replace("$", r"\$"),
+    )
     axes.legend()
-    figure.savefig(path, dpi=120, format="png")
+    with explain_full_disk(path), replace_file(path) as scratch:
+        figure.savefig(scratch, dpi=120, format="png")
     pyplot.close(figure)

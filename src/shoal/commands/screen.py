@@ -49,7 +49,7 @@ class ScreenWatcher:
     def __init__(self) -> None:
         self.console = open_console(stderr=True)
         self.progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             DownloadColumn(),
             TransferSpeedColumn(),

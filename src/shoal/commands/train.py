@@ -100,6 +100,8 @@ def _configure(
     from shoal.errors import ShoalError
 
     config = read_config(recipe) if recipe is not None else RunConfig()
+    if data not in (None, config.data):
+        config.data_options = {}  # the recipe's, which belong to other data
     config.data = data or config.data
     config.method = method or config.method
     if method == "full" or sampler not in (None, config.sampler.name):
@@ -137,11 +139,14 @@ def _train(run: Run) -> None:
     graph, trainer, config = run.graph, run.trainer, run.config
     console.print(
         f"{graph.name}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
-        f"{graph.num_features:,} features, {graph.num_classes} classes"
+        f"{graph.num_features:,} features, {graph.num_classes} classes",
+        markup=False,
     )
     show_counting(console, trainer.sampler)
     for notice in (*run.notices, *trainer.sampler.notices):
         console.print(f"notice: {notice}", markup=False)
+    if (ended := run.explain_end()) is not None:
+        console.print(f"notice: {ended}", markup=False)
     try:
         with TrainingProgress(console, config.training.epochs, trainer.metric, trainer.epoch) as progress:
             scores = run.train(progress.show)
@@ -156,7 +161,7 @@ def _train(run: Run) -> None:
     for name, value in scores.items():
         if name.startswith("test_"):
             console.print(f"{name.replace('_', ' ', 1)} {value:.4f}")
-    console.print(f"run folder: {run.folder}")
+    console.print(f"run folder: {run.folder}", markup=False)
 
 
 def _next_folder(config: RunConfig) -> Path:

@@ -1,8 +1,6 @@
 """Checkpoints: weights, optimizer state and counters in one safetensors file, written in one rename."""
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from shoal.errors import ShoalError
+from shoal.files import replace_file
 
 FORMAT = "shoal-checkpoint-1"
 
@@ -29,17 +28,8 @@ def save_checkpoint(
             tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(value) for name, value in state.items()}
     content = save(tensors, metadata={"format": FORMAT, "progress": json.dumps(progress or {})})
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:  # a full disk is then an OSError like any other
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(scratch, 0o644)
-        os.replace(scratch, path)
-    except BaseException:
-        Path(scratch).unlink(missing_ok=True)
-        raise
+    with replace_file(path) as scratch:
+        scratch.write_bytes(content)  # a full disk is then an OSError like any other
 
 
 def load_checkpoint(

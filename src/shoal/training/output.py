@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
 from shoal.errors import ShoalError, explain_full_disk
+from shoal.files import replace_file
 from shoal.graph import Graph
 from shoal.names import Names
 
@@ -19,10 +18,10 @@ if TYPE_CHECKING:
 SUFFIXES = (".npy", ".parquet")
 
 
-def check_output(path: Path) -> None:
+def check_output(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> None:
     """Refuse a result file that could not be written, before any work starts."""
-    if path.suffix not in SUFFIXES:
-        raise ShoalError(f"{path}: expected a name that ends in {' or '.join(SUFFIXES)}")
+    if path.suffix not in suffixes:
+        raise ShoalError(f"{path}: expected a name that ends in {' or '.join(suffixes)}")
     if path.is_dir():
         raise ShoalError(f"{path} is a folder: expected the name of a file")
     if path.parent.exists() and not path.parent.is_dir():
@@ -43,18 +42,11 @@ def write_nodes(path: Path, column: str, values: np.ndarray, graph: Graph) -> No
 
 
 def _write(path: Path, column: str, values: np.ndarray, graph: Graph) -> None:
-    handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            if path.suffix == ".npy":
-                np.save(file, values, allow_pickle=False)
-            else:
-                _write_table(file, column, values, graph)
-        os.chmod(scratch, 0o644)
-        os.replace(scratch, path)
-    except BaseException:
-        Path(scratch).unlink(missing_ok=True)
-        raise
+    with replace_file(path) as scratch, open(scratch, "wb") as file:
+        if path.suffix == ".npy":
+            np.save(file, values, allow_pickle=False)
+        else:
+            _write_table(file, column, values, graph)
 
 
 def _write_table(file: BinaryIO, column: str, values: np.ndarray, graph: Graph) -> None:

@@ -16,6 +16,7 @@ from shoal.datasets import load
 from shoal.datasets.places import check_place, data_home, find_graph, is_plain_name, is_stored
 from shoal.datasets.registry import BUILT_IN
 from shoal.errors import ShoalError, explain_full_disk
+from shoal.files import replace_file
 from shoal.graph import Graph
 from shoal.kernels.plan import explain_products
 from shoal.models.gnn import GNN, parse_orders
@@ -105,12 +106,24 @@ class Run:
                 on_epoch(record)
 
         self.trainer.fit(self.config.training.epochs, write)
-        (self.folder / PLAN).write_text("\n".join(self.explain()) + "\n")
+        _replace_text(self.folder / PLAN, "\n".join(self.explain()) + "\n")
         final: Record = {"best_epoch": self.trainer.best_epoch}
         if self.graph.test_mask is not None and self.graph.test_mask.any():
             final |= {f"test_{name}": value for name, value in self.trainer.evaluate("test").items()}
         self._append(final)
         return final
+
+    def explain_end(self) -> str | None:
+        """Why there is nothing left to train and what to change; None if there is."""
+        trainer, asked = self.trainer, self.config.training.epochs
+        if trainer.epoch >= asked:
+            return f"all {trainer.epoch:,} epochs are trained: give a larger --epochs to go on"
+        if trainer._out_of_patience():
+            return (
+                f"stopped by patience in epoch {trainer.epoch:,}, nothing left to train: "
+                f"give a larger training.patience in {self.folder / CONFIG} to go on"
+            )
+        return None
 
     def explain(self) -> list[str]:
         """What the scheduler decided: the order of products in each layer, the variant of each kind of product."""
@@ -135,18 +148,21 @@ class Run:
         found = identify(self.graph)
         try:
             began = json.loads((self.folder / GRAPH).read_text())
+            began.setdefault("content", found["content"])  # older runs do not tell
             began = {key: type(value)(began[key]) for key, value in found.items()}
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise ShoalError(
                 f"{self.folder / GRAPH} is damaged: expected JSON with {', '.join(found)}; without the file the graph is not checked"
             ) from None
-        for key in ("num_nodes", "num_features", "num_classes", "checksum"):
+        differ = {
+            "checksum": "its edges or its split differ",
+            "content": "its features, its labels or its split differ",
+        }
+        for key in ("num_nodes", "num_features", "num_classes", *differ):
             if began[key] != found[key]:
-                said = (
-                    "its edges or its split differ"
-                    if key == "checksum"
-                    else f"it has {found[key]:,} {key.removeprefix('num_')} where the run began with {began[key]:,}"
-                )
+                said = differ.get(key)
+                if said is None:
+                    said = f"it has {found[key]:,} {key.removeprefix('num_')} where the run began with {began[key]:,}"
                 raise ShoalError(
                     f"{self.folder} was trained on another graph than {self.config.data} is now: {said}; put the graph back, or start a new run"
                 )
@@ -164,14 +180,8 @@ class Run:
 
 
 def _replace_text(path: Path, text: str) -> None:
-    """Write a file in one rename, so that a full disk leaves the one that was there."""
-    scratch = path.with_name(f".{path.name}.partial")
-    try:
+    with replace_file(path) as scratch:
         scratch.write_text(text)
-        os.replace(scratch, path)
-    except BaseException:
-        scratch.unlink(missing_ok=True)
-        raise
 
 
 def read_metrics(path: Path) -> list[Record]:
@@ -188,7 +198,7 @@ def read_metrics(path: Path) -> list[Record]:
 def identify(graph: Graph) -> dict[str, Any]:
     """What tells a run's graph from another one under the same path."""
     sizes = {name: getattr(graph, name) for name in ("num_nodes", "num_features", "num_classes")}
-    return {"name": graph.name, "checksum": graph.checksum, **sizes}
+    return {"name": graph.name, "checksum": graph.checksum, "content": graph.content_checksum, **sizes}
 
 
 def fill_defaults(config: RunConfig) -> None:

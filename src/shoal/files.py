@@ -1,0 +1,37 @@
+"""Files under names that users chose: written under a hidden name beside them and renamed."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replace_file(path: Path) -> Iterator[Path]:
+    """Yields an empty hidden file beside `path` to write; afterwards it is on the disk under `path`.
+
+    A block that fails, or a killed process, leaves what was under `path` before. The permissions are those of
+    any new file.
+    """
+    scratch = path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}.partial")
+    os.close(os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+    try:
+        yield scratch
+        flush(scratch)
+        os.replace(scratch, path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
+    flush(path.parent)
+
+
+def flush(path: Path) -> None:
+    """Have the disk hold what was written to a file or folder."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
