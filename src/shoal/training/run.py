@@ -118,7 +118,7 @@ class Run:
         trainer, asked = self.trainer, self.config.training.epochs
         if trainer.epoch >= asked:
             return f"all {trainer.epoch:,} epochs are trained: give a larger --epochs to go on"
-        if trainer._out_of_patience():
+        if trainer.is_out_of_patience():
             return (
                 f"stopped by patience in epoch {trainer.epoch:,}, nothing left to train: "
                 f"give a larger training.patience in {self.folder / CONFIG} to go on"

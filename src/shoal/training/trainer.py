@@ -142,7 +142,7 @@ class Trainer:
     def _fit(self, epochs: int, on_epoch: Callable[[Record], None] | None) -> list[Record]:
         records = []
         has_val = self.graph.val_mask is not None and bool(self.graph.val_mask.any())
-        while self.epoch < epochs and not self._out_of_patience():
+        while self.epoch < epochs and not self.is_out_of_patience():
             record = self._train_epoch()
             if has_val and self.epoch % self.eval_every == 0:
                 self._evaluate_epoch(record)
@@ -203,6 +203,12 @@ class Trainer:
         """Put back the weights of the best evaluation; fit does so at its end."""
         if self._best_weights is not None:
             self.model.load_state_dict(self._best_weights)
+
+    def is_out_of_patience(self) -> bool:
+        """Whether so many evaluations brought no better score that training has ended."""
+        if self.patience is None or self.best_epoch == 0:
+            return False
+        return self.epoch - self.best_epoch >= self.patience * self.eval_every
 
     def _take_last_weights(self) -> None:
         """Undo `restore_best`: training goes on from the weights it stopped at."""
@@ -269,11 +275,6 @@ class Trainer:
             self._best_weights = self._copy_weights()
             if self.checkpoints is not None and self.rank == 0:
                 save_checkpoint(self.checkpoints / "best.safetensors", self.model)
-
-    def _out_of_patience(self) -> bool:
-        if self.patience is None or self.best_epoch == 0:
-            return False
-        return self.epoch - self.best_epoch >= self.patience * self.eval_every
 
     def _copy_weights(self) -> dict[str, Tensor]:
         return {name: value.clone() for name, value in self.model.state_dict().items()}
