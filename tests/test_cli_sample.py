@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from shoal.commands.sample import parse_options
+
 
 def test_samples_are_measured_beside_the_full_graph(shoal, tmp_path: Path) -> None:
     options = ["--set", "budget=300", "--set", "frontier=50", "--samples", 3]
@@ -44,3 +46,7 @@ def test_a_plot_is_written_whole_under_any_name(shoal, tmp_path: Path) -> None:
     assert run.code == 0, run.stderr
     assert "plot: g[/x].png" in run.stdout
     assert [path.name for path in (tmp_path / "g[").iterdir()] == ["x].png"]
+
+
+def test_settings_may_be_written_as_train_writes_them():
+    assert parse_options(("sampler.budget=5", "frontier=3")) == {"budget": 5, "frontier": 3}

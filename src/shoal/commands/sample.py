@@ -84,6 +84,7 @@ def parse_options(settings: tuple[str, ...]) -> dict[str, Any]:
     options = {}
     for setting in settings:
         name, found, text = setting.partition("=")
+        name = name.removeprefix("sampler.")  # as `shoal train` writes it
         if not found or not name:
             raise ShoalError(f"--set {setting}: expected key=value, such as budget=500")
         options[name] = parse_value(text, f"--set {setting}")
