@@ -91,3 +91,15 @@ def test_first_packed_fold_is_the_split_given_beside_it(shared_data, tmp_path):
         del arrays[key]
     np.savez(tmp_path / "folds.npz", **arrays)
     assert np.array_equal(import_graph(tmp_path / "folds.npz").train_mask, graph.train_mask)
+
+
+def test_features_are_standardised_by_the_training_rows_where_asked(tmp_path):
+    parts = {"x_data": np.ones(2, np.uint8), "x_indices": [1, 0], "x_indptr": [0, 1, 1, 2], "x_shape": [3, 2]}
+    split = {"y": [0, 1, 1], "train_mask": [True, True, False], "test_mask": [False, False, True]}
+    np.savez(tmp_path / "s.npz", **PATH, **parts, **split)
+    graph = import_graph(tmp_path / "s.npz", standardize=True)
+    np.testing.assert_allclose(graph.x[:, 1], [1, -1, -1], rtol=1e-5)
+    assert "standardised" in graph.notices[0]
+    np.savez(tmp_path / "n.npz", **PATH, **parts)
+    with pytest.raises(ShoalError, match="standardize needs x and train_mask"):
+        import_graph(tmp_path / "n.npz", standardize=True)

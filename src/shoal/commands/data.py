@@ -120,7 +120,7 @@ def import_(
       mtx          Matrix Market: .mtx, .mtx.gz
       snap         SNAP edge list: .txt, .txt.gz
       npz          one .npz with indptr, indices, x, y and masks
-                   fold=N
+                   fold=N  standardize=true|false
     """
     from shoal.commands.screen import ScreenWatcher
     from shoal.errors import ShoalError, explain_full_disk

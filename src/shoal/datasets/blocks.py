@@ -3,8 +3,8 @@
 import numpy as np
 from numba import prange
 
+from shoal.checks import MAX_EDGES, MAX_NODES, check_number, check_seed, check_whole
 from shoal.datasets.attributes import EDGES, MEANS, NUMBERING, draw_classes, draw_normal
-from shoal.datasets.settings import MAX_EDGES, MAX_NODES, check_number, check_seed, check_whole
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.jit import parallel_kernel

@@ -8,7 +8,7 @@ from importlib.resources import files
 
 import numpy as np
 
-from shoal.datasets.settings import check_number, check_seed, check_whole
+from shoal.checks import check_number, check_seed, check_whole
 from shoal.graph import Graph
 from shoal.split import draw_split
 

@@ -3,8 +3,8 @@
 import numpy as np
 from numba import prange
 
+from shoal.checks import check_number, check_seed, check_whole
 from shoal.datasets.attributes import EDGES, NUMBERING, draw_classes, draw_normal
-from shoal.datasets.settings import check_number, check_seed, check_whole
 from shoal.graph import Graph
 from shoal.kernels.jit import parallel_kernel
 from shoal.sampling.rng import key, permute, random_u64

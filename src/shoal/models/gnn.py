@@ -6,14 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from shoal.datasets.settings import check_seed
+from shoal.checks import check_positive, check_seed
 from shoal.errors import ShoalError, unknown_name
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.fused import bias_relu_dropout, mix_key
 from shoal.models.attention import GATConv
 from shoal.models.convs import Conv, GCNConv, Input, OnePassConv, SAGEConv, multiply_weight
 from shoal.models.mixhop import MixHopConv
-from shoal.sampling.base import check_positive
 from shoal.sampling.batch import Batch
 
 MODELS = ("sage", "gcn", "mixhop", "gat", "mlp")

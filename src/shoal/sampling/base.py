@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from shoal.datasets.settings import check_seed
+from shoal.checks import check_positive, check_seed
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.bits import make_bitmap
@@ -186,10 +186,3 @@ class Sampler(ABC):
                 f"{name} {size:,} is more than the training graph's {self.graph.num_nodes:,} nodes: took all of them",
             )
         return min(size, self.graph.num_nodes)
-
-
-def check_positive(**settings: Any) -> None:
-    """Refuse settings that are not positive whole numbers."""
-    for name, value in settings.items():
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise ShoalError(f"{name} is {value!r}: expected a whole number of at least 1")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from shoal.checks import check_positive
 from shoal.errors import ShoalError, missing_extra
 from shoal.graph import Graph
-from shoal.sampling.base import Sampler, check_positive
+from shoal.sampling.base import Sampler
 from shoal.sampling.rng import permute
 
 _FIRST_ORDER = 1 << 62

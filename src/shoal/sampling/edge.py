@@ -2,11 +2,12 @@
 
 import numpy as np
 
+from shoal.checks import check_positive
 from shoal.graph import Graph
 from shoal.kernels.bits import mark, take_marked
 from shoal.kernels.jit import kernel
 from shoal.sampling.alias import build_alias, draw_alias
-from shoal.sampling.base import Sampler, check_positive
+from shoal.sampling.base import Sampler
 from shoal.sampling.rng import below, key, random_u64
 
 

@@ -4,11 +4,12 @@ import math
 
 import numpy as np
 
+from shoal.checks import check_positive
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.bits import is_marked, mark, take_marked
 from shoal.kernels.jit import kernel
-from shoal.sampling.base import Sampler, check_positive
+from shoal.sampling.base import Sampler
 from shoal.sampling.rng import below, key, random_u64, uniform
 
 _TRIES = 8

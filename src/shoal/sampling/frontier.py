@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from shoal.checks import check_positive
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
 from shoal.kernels.bits import take_marked
-from shoal.sampling.base import Sampler, check_positive
+from shoal.sampling.base import Sampler
 from shoal.sampling.frontier_methods.buckets import draw_by_buckets
 from shoal.sampling.frontier_methods.clocks import draw_by_clocks
 from shoal.sampling.frontier_methods.dashboard import draw_by_dashboard

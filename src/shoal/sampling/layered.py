@@ -12,11 +12,12 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 
+from shoal.checks import check_positive
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.jit import kernel
 from shoal.sampling.alias import build_alias, draw_alias
-from shoal.sampling.base import Sampler, check_positive
+from shoal.sampling.base import Sampler
 from shoal.sampling.batch import Batch, Block, as_tensor
 from shoal.sampling.normalize import Norms
 from shoal.sampling.rng import key, permute

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from shoal.checks import check_positive
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.jit import kernel
-from shoal.sampling.base import check_positive
 from shoal.sampling.layered import Grown, LayeredSampler, sort_row
 from shoal.sampling.rng import below, key, random_u64
 

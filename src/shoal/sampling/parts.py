@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shoal.checks import check_positive
 from shoal.errors import ShoalError
 from shoal.graph import Graph
-from shoal.sampling.base import Sampler, check_positive
+from shoal.sampling.base import Sampler
 from shoal.sampling.batch import Batch
 from shoal.sampling.registry import make_sampler
 from shoal.sampling.rng import permute

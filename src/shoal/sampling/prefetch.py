@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shoal.checks import check_positive
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
-from shoal.sampling.base import Sampler, check_positive
+from shoal.sampling.base import Sampler
 from shoal.sampling.batch import Batch
 from shoal.sampling.full import FullSampler
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shoal.checks import check_positive
 from shoal.errors import ShoalError
-from shoal.sampling.base import Sampler, check_positive
+from shoal.sampling.base import Sampler
 from shoal.sampling.batch import Batch
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from shoal.datasets.importers.files import Progress, read_npz, silent
+from shoal.datasets.importers.split import standardize_features
 from shoal.errors import ShoalError
 from shoal.graph import MASKS, Graph
 
@@ -28,11 +29,13 @@ def read_npz_graph(
     name: str | None = None,
     progress: Progress = silent,
     fold: int = 0,
+    standardize: bool = False,
 ) -> Graph:
     """Rows of a directed graph are sources, so it is transposed: the target of an arc aggregates from its source.
 
     Where `train_masks` and its like hold several folds (rows of bits) but there is no `train_mask`, `fold`
-    chooses one.
+    chooses one. `standardize` gives every feature mean 0 and deviation 1 over the training rows; sparse
+    features become dense by it.
     """
     progress(f"reading {path.name}")
     arrays = read_npz(path, EXPECTED, required=("indptr", "indices"))
@@ -52,6 +55,13 @@ def read_npz_graph(
             fields[mask] = _unpack_fold(path, f"{mask}s", arrays[f"{mask}s"], fold, n)
             used.add(f"{mask}s")
     notices = []
+    if standardize:
+        if fields["x"] is None or fields["train_mask"] is None:
+            raise ShoalError(f"{path}: standardize needs x and train_mask, and one of them is missing")
+        x = fields["x"]
+        dense = x.toarray() if sp.issparse(x) else x
+        fields["x"] = standardize_features(dense, fields["train_mask"], path)
+        notices.append("standardised the features with mean and deviation of the training rows")
     ignored = sorted(set(arrays) - used)
     if ignored:
         notices.append(f"ignored the arrays {', '.join(ignored)} of {path.name}")

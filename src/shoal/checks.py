@@ -1,4 +1,6 @@
-"""Checks of the settings given to a generator: what was got, what is expected."""
+"""Checks of settings: what was got, what is expected."""
+
+from typing import SupportsIndex
 
 from shoal.errors import ShoalError
 
@@ -28,6 +30,14 @@ def check_number(name: str, value: object, low: float, high: float, *, open_end:
 
 def check_seed(seed: object) -> int:
     return check_whole("seed", seed, 0, 2**63 - 1)
+
+
+def check_positive(**settings: object) -> None:
+    """Refuse settings that are not positive whole numbers."""
+    for name, value in settings.items():
+        whole = _as_whole(value) if isinstance(value, SupportsIndex) else None
+        if whole is None or whole < 1:
+            raise ShoalError(f"{name} is {value!r}: expected a whole number of at least 1")
 
 
 def _as_whole(value: object) -> int | None:
