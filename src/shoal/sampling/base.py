@@ -42,6 +42,7 @@ class Sampler(ABC):
     """
 
     name: ClassVar[str]
+    is_for_one_rank: ClassVar[bool] = False  # whether its batches are one rank's own already
 
     def __init__(
         self, graph: Graph, *, setting: str = "transductive", seed: int = 0, coverage: int | None = None

@@ -39,6 +39,7 @@ class PartSampler(Sampler):
     """
 
     name = "parts"
+    is_for_one_rank = True
 
     def __init__(
         self,

@@ -26,6 +26,8 @@ class ShardedSampler(Sampler):
     An epoch has `⌈num_batches / R⌉` steps on every rank.
     """
 
+    is_for_one_rank = True
+
     def __init__(self, sampler: Sampler, rank: int, num_ranks: int) -> None:
         check_positive(num_ranks=num_ranks)
         if not 0 <= rank < num_ranks:

@@ -104,7 +104,8 @@ class Trainer:
         _check_same_graph(self.sampler, graph)
         self.rank, self.num_ranks = get_rank()
         if self.num_ranks > 1:
-            self.sampler = ShardedSampler(self.sampler, self.rank, self.num_ranks)
+            if not self.sampler.is_for_one_rank:
+                self.sampler = ShardedSampler(self.sampler, self.rank, self.num_ranks)
             broadcast_weights(model)
         self.optimizer = FusedAdam(model.parameters(), lr=lr, weight_decay=weight_decay)
         self.clip = clip
