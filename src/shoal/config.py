@@ -68,7 +68,7 @@ class TrainingConfig:
     clip: float | None = None
     patience: int | None = 10
     eval_every: int = 1
-    sampling_threads: int = 1
+    sampling_threads: int = 0
     setting: str = "transductive"
     seed: int = 0
     threads: int | None = None

@@ -62,7 +62,7 @@ def train(
       sampler.roots=3000 sampler.depth=2 sampler.coverage=null (50: normalised); others: docs/samplers.md
       training.lr=0.01 training.weight_decay=0 training.clip=null training.patience=10
       training.eval_every=1 training.setting=transductive|inductive training.threads=null
-      training.sampling_threads=1 (threads that draw batches ahead of the step)
+      training.sampling_threads=0 (threads that draw batches ahead of the step)
       data.KEY=VALUE for a generator's or importer's own options
     """
     from shoal.errors import ShoalError
