@@ -1,0 +1,1 @@
+"""Splitting a graph among ranks: partitioners, what they cost, and the parts themselves."""

@@ -1,0 +1,176 @@
+"""Part: one rank's share of a graph, its local rows, the halo rows it reads and whom it sends what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shoal.checks import check_whole
+from shoal.errors import ShoalError
+from shoal.graph import MASKS, Features, Graph
+from shoal.kernels.csr import index_dtype
+from shoal.partitioning.split import find_halo, find_receivers, list_members, mark_loops, split_rows
+
+MAX_PARTS = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One rank's share of a graph; the same whether cut in memory or opened from its folder.
+
+    Attributes:
+        n_id: int64 (num_local,), the graph's numbers of the local rows, in local order.
+        halo_id: int64 (num_halo,), the numbers of the halo rows, by owner, ascending within one.
+        halo_offsets: int64 (P + 1,): rank q owns `halo_id[halo_offsets[q]:halo_offsets[q + 1]]`, and sends
+            them in that order.
+        send_rows: local rows to send, by receiver, each receiver's in the order of its halo.
+        send_offsets: int64 (P + 1,), where each receiver's begin.
+        local_indptr, local_indices: the pattern (num_local × num_local) of the entries in local columns.
+        halo_indptr, halo_indices: that (num_local × num_halo) of the others, columns in halo order.
+        degree: (num_local + num_halo,), every column's degree (row length) in the whole graph.
+        has_loop: which columns have a self loop, None if none has.
+        x, y, train_mask, val_mask, test_mask: of the local rows; None where the graph has none.
+        checksum: of the whole graph, `Graph.checksum`.
+    """
+
+    rank: int
+    num_parts: int
+    num_global_nodes: int
+    directed: bool
+    num_classes: int
+    multi_label: bool
+    name: str
+    checksum: str
+    n_id: np.ndarray
+    halo_id: np.ndarray
+    halo_offsets: np.ndarray
+    send_rows: np.ndarray
+    send_offsets: np.ndarray
+    local_indptr: np.ndarray
+    local_indices: np.ndarray
+    halo_indptr: np.ndarray
+    halo_indices: np.ndarray
+    degree: np.ndarray
+    has_loop: np.ndarray | None = None
+    x: Features | None = None
+    y: np.ndarray | None = None
+    train_mask: np.ndarray | None = None
+    val_mask: np.ndarray | None = None
+    test_mask: np.ndarray | None = None
+
+    @property
+    def num_local(self) -> int:
+        return len(self.n_id)
+
+    @property
+    def num_halo(self) -> int:
+        return len(self.halo_id)
+
+    @property
+    def num_sent(self) -> int:
+        """Rows sent in one exchange; a row sent to two ranks counts twice."""
+        return len(self.send_rows)
+
+    @property
+    def num_features(self) -> int:
+        return 0 if self.x is None else int(self.x.shape[1])
+
+    def __repr__(self) -> str:
+        return (
+            f"Part({self.rank} of {self.num_parts}, {self.num_local:,} local and {self.num_halo:,} halo rows)"
+        )
+
+
+def make_part(graph: Graph, assignment: np.ndarray, num_parts: int, rank: int) -> Part:
+    """The share of one rank. Of a directed graph all entries are read, of an undirected one only its rows."""
+    assignment = check_assignment(assignment, graph.num_nodes, num_parts)
+    check_whole("rank", rank, 0, num_parts - 1)
+    nodes = np.flatnonzero(assignment == rank)
+    place = np.empty(graph.num_nodes, index_dtype(graph.num_nodes))
+    sent, offsets = find_receivers(
+        graph.indptr, graph.indices, assignment, nodes, rank, num_parts, graph.directed
+    )
+    return cut_part(graph, assignment, num_parts, rank, nodes, place, (sent, offsets))
+
+
+def split_graph(graph: Graph, assignment: np.ndarray, num_parts: int) -> list[Part]:
+    """The shares of all ranks. Each rank's send lists are the other ranks' halos, read from the other side."""
+    assignment = check_assignment(assignment, graph.num_nodes, num_parts)
+    nodes, offsets = list_members(assignment, num_parts)
+    members = [nodes[offsets[q] : offsets[q + 1]] for q in range(num_parts)]
+    halos = [
+        find_halo(graph.indptr, graph.indices, assignment, members[q], q, num_parts) for q in range(num_parts)
+    ]
+    place = np.empty(graph.num_nodes, index_dtype(graph.num_nodes))
+    return [
+        cut_part(graph, assignment, num_parts, q, members[q], place, gather_sent(halos, q), halos[q])
+        for q in range(num_parts)
+    ]
+
+
+def gather_sent(halos: list[tuple[np.ndarray, np.ndarray]], rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """(sent, send_offsets) of `rank`: what every rank's halo takes from it, in the order it is listed there."""
+    pieces = [halo_id[offsets[rank] : offsets[rank + 1]] for halo_id, offsets in halos]
+    send_offsets = np.zeros(len(halos) + 1, np.int64)
+    np.cumsum([len(piece) for piece in pieces], out=send_offsets[1:])
+    return np.concatenate(pieces), send_offsets
+
+
+def cut_part(
+    graph: Graph,
+    assignment: np.ndarray,
+    num_parts: int,
+    rank: int,
+    nodes: np.ndarray,
+    place: np.ndarray,
+    receivers: tuple[np.ndarray, np.ndarray],
+    halo: tuple[np.ndarray, np.ndarray] | None = None,
+) -> Part:
+    """The share of `rank`, which owns `nodes`, from what is known of it; `place` is one scratch integer per node."""
+    indptr, indices = graph.indptr, graph.indices
+    halo_id, halo_offsets = halo or find_halo(indptr, indices, assignment, nodes, rank, num_parts)
+    patterns = split_rows(indptr, indices, nodes, halo_id, place)
+    sent, send_offsets = receivers
+    send_rows = place[sent].astype(index_dtype(len(nodes)))  # split_rows left every local row's number there
+    columns = np.concatenate([nodes, halo_id])
+    loops = mark_loops(indptr, indices, columns)
+    fields: dict[str, Any] = {
+        "x": graph.take_features(nodes) if graph.num_features else None,
+    }
+    fields |= {key: None if (value := getattr(graph, key)) is None else value[nodes] for key in ("y", *MASKS)}
+    return Part(
+        rank,
+        num_parts,
+        graph.num_nodes,
+        graph.directed,
+        graph.num_classes,
+        graph.multi_label,
+        graph.name,
+        graph.checksum,
+        nodes,
+        halo_id,
+        halo_offsets,
+        send_rows,
+        send_offsets,
+        *patterns,
+        degree=np.asarray(indptr[columns + 1] - indptr[columns], np.int64),
+        has_loop=loops if loops.any() else None,
+        **fields,
+    )
+
+
+def check_assignment(assignment: np.ndarray, num_nodes: int, num_parts: int) -> np.ndarray:
+    """`assignment` as int32, refused unless it gives every node a part from 0 to num_parts - 1."""
+    check_whole("num_parts", num_parts, 1, MAX_PARTS)
+    assignment = np.asarray(assignment)
+    if assignment.shape != (num_nodes,) or assignment.dtype.kind not in "iu":
+        raise ShoalError(
+            f"assignment is {assignment.dtype} {assignment.shape}: expected the part of each of the {num_nodes:,} nodes"
+        )
+    if num_nodes and (assignment.min() < 0 or assignment.max() >= num_parts):
+        raise ShoalError(
+            f"assignment holds parts {assignment.min()} to {assignment.max()}: expected 0 to {num_parts - 1}"
+        )
+    return np.ascontiguousarray(assignment, np.int32)
