@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,8 @@ class Adjacency:
         # What this is the transpose of. Weak: a cycle would keep every batch until the next garbage collection.
         self._origin: weakref.ref[Adjacency] | None = None
         self._permutation: Tensor | None = None  # of the entries, on the way to the transpose
+        # How to compute `out (+)= self · h` where it takes more than this memory (a rank's part); None: by a kernel.
+        self.product: Callable[[Tensor, Tensor, bool], Tensor] | None = None
 
     @property
     def num_rows(self) -> int:
@@ -149,6 +152,13 @@ class Adjacency:
         if mirror is None:
             raise ShoalError("the adjacency is marked symmetric but its pattern is not")
         return torch.from_numpy(mirror).to(self.device)
+
+    def complete(self, z: Tensor) -> tuple[Adjacency, Tensor]:
+        """An operator whose columns are all in this process, and z with a row for each of them.
+
+        They are this operator and z themselves, unless columns lie on other ranks: then z is extended by theirs.
+        """
+        return self, z
 
     def slice_rows(self, start: int, end: int) -> Adjacency:
         """Rows start…end-1 as an operator of their own, sharing this one's memory."""

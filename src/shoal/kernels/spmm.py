@@ -80,6 +80,8 @@ def multiply(
             f"out has shape {tuple(out.shape)} and strides {out.stride()}: expected "
             f"({adj.num_rows}, {h.shape[1]}) with contiguous rows"
         )
+    if adj.product is not None:
+        return adj.product(h, out, accumulate)
     compute = torch.float64 if h.dtype == torch.float64 else torch.float32
     if h.device.type != "cpu" or not _is_supported(h.dtype, out.dtype):
         product = (adj.to_torch(h.dtype) @ h).to(out.dtype)
@@ -177,6 +179,8 @@ def _multiply_rows(
             first = find_row(indptr, chunk * total // num_chunks)
             stop = n if chunk == num_chunks - 1 else find_row(indptr, (chunk + 1) * total // num_chunks)
             for r in range(first, stop):
+                if accumulate and indptr[r] == indptr[r + 1]:
+                    continue
                 scale = row_scale[r] if len(row_scale) else one
                 add_row(
                     h, 0, h_stride, indices, indptr[r], indptr[r + 1], last, values, 0, 1, column_scale,
@@ -207,6 +211,8 @@ def _multiply_features(
             for j in range(m):
                 mine[j * width : j * width + count] = h[j * h_stride + first : j * h_stride + first + count]
             for r in range(n):
+                if accumulate and indptr[r] == indptr[r + 1]:
+                    continue
                 scale = row_scale[r] if len(row_scale) else one
                 add_row(
                     mine, 0, width, indices, indptr[r], indptr[r + 1], 0, values, 0, 1, column_scale,

@@ -34,18 +34,19 @@ class GATConv(Conv):
         self.attend = nn.Parameter(nn.init.xavier_uniform_(torch.empty(2, heads, width)))
 
     def forward(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
-        z, own, other = self.score(h)
+        adj, z = adj.complete(multiply_weight(h, self.weight))
+        z, own, other = self.score(z)
         return self.join(gat_attention(adj, z, own[: adj.num_rows], other))
 
     def infer(self, adj: Adjacency, h: Input, rows_at_once: int) -> Iterator[tuple[int, int, Tensor]]:
-        z, own, other = self.score(h)
+        z, own, other = self.score(multiply_weight(h, self.weight))
         for start in range(0, adj.num_rows, rows_at_once):
             end = min(start + rows_at_once, adj.num_rows)
             yield start, end, self.join(gat_attention(adj.slice_rows(start, end), z, own[start:end], other))
 
-    def score(self, h: Input) -> tuple[Tensor, Tensor, Tensor]:
-        """`H W` by head, and each node's share of the scores of its own row and of the rows that read it."""
-        z = multiply_weight(h, self.weight).unflatten(1, (self.heads, -1))
+    def score(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """`z = H W` by head, and each node's share of the scores of its own row and of the rows that read it."""
+        z = z.unflatten(1, (self.heads, -1))
         own, other = ((z * vector).sum(-1) for vector in self.attend)
         return z, own, other
 

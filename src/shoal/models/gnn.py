@@ -31,13 +31,23 @@ class Dense(nn.Module):
         return multiply_weight(h, self.weight)
 
 
+class BatchNorm(nn.BatchNorm1d):
+    """Batch norm for which one row, having no spread to measure, is normalised by what was measured so far."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        if self.training and len(h) == 1:
+            return functional.batch_norm(h, self.running_mean, self.running_var, self.weight, self.bias)
+        normalized: Tensor = super().forward(h)
+        return normalized
+
+
 class Layer(nn.Module):
     """One layer of the stack: convolution or dense, then normalisation or a bias, ReLU and dropout."""
 
     def __init__(self, linear: Conv | Dense, width: int, norm: str, dropout: float) -> None:
         super().__init__()
         self.linear = linear
-        self.norm = {"layer": nn.LayerNorm, "batch": nn.BatchNorm1d}[norm](width) if norm != "none" else None
+        self.norm = {"layer": nn.LayerNorm, "batch": BatchNorm}[norm](width) if norm != "none" else None
         self.bias = nn.Parameter(torch.zeros(width)) if norm == "none" else None  # a norm has its own shift
         self.dropout = dropout
 
@@ -51,11 +61,7 @@ class Layer(nn.Module):
 
         What is dropped depends on the key, the global node id and the column only. Overwrites `out`.
         """
-        if isinstance(self.norm, nn.BatchNorm1d) and self.training and len(out) == 1:
-            # One row has no spread to measure: what was measured so far serves.
-            statistics = (self.norm.running_mean, self.norm.running_var, self.norm.weight, self.norm.bias)
-            out = functional.batch_norm(out, *statistics)
-        elif self.norm is not None:
+        if self.norm is not None:
             out = self.norm(out)
         rate = self.dropout if key is not None else 0.0
         return bias_relu_dropout(out, self.bias, rate, key or 0, n_id, inplace=True)

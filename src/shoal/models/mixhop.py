@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -32,10 +32,19 @@ class MixHopConv(Conv):
         self.starts = [sum(self.widths[:k]) for k in range(order + 1)]
 
     def forward(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
-        """Powers of A times what was projected: A is applied to all higher parts at once, K products in all."""
+        """Powers of A times what was projected: A is applied to all higher parts at once, K products in all, one less
+        where `A h` is known."""
         if adj.num_rows != adj.num_columns and len(self.widths) > 2:
             raise ShoalError("MixHop of order 2 and more needs whole subgraphs: use a subgraph sampler")
-        parts = multiply_weight(h, self.weight).split(self.widths, dim=1)
+        if aggregated is None or len(self.widths) == 1:
+            parts = multiply_weight(h, self.weight).split(self.widths, dim=1)
+            return self._multiply_powers(adj, parts)
+        own = multiply_weight(take_rows(h, 0, adj.num_rows), self.weight[:, : self.widths[0]])
+        parts = (aggregated @ self.weight[:, self.widths[0] :]).split(self.widths[1:], dim=1)
+        return torch.cat([own, self._multiply_powers(adj, parts)], dim=1)
+
+    def _multiply_powers(self, adj: Adjacency, parts: Sequence[Tensor]) -> Tensor:
+        """`‖_k A^k parts[k]`."""
         out = parts[-1]
         for part in reversed(parts[:-1]):
             out = torch.cat([part[: adj.num_rows], spmm(adj, out)], dim=1)

@@ -33,7 +33,7 @@ def embed_nodes(
     total, done = len(starts) * len(model.layers), 0
     for layer in model.layers:
         assert isinstance(layer, Layer)
-        out = torch.empty(whole.num_nodes, model.hidden)
+        out = torch.empty(whole.num_nodes, model.hidden, dtype=next(model.parameters()).dtype)
         for start, end, rows in _infer(layer, whole.blocks[0], h, rows_at_once):
             out[start:end] = layer.finish(rows)
             done += 1

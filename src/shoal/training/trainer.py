@@ -142,7 +142,7 @@ class Trainer:
 
     def _fit(self, epochs: int, on_epoch: Callable[[Record], None] | None) -> list[Record]:
         records = []
-        has_val = self.graph.val_mask is not None and bool(self.graph.val_mask.any())
+        has_val = self.has_nodes("val")
         while self.epoch < epochs and not self.is_out_of_patience():
             record = self._train_epoch()
             if has_val and self.epoch % self.eval_every == 0:
@@ -162,9 +162,17 @@ class Trainer:
         """Scores on a split's nodes, computed on the full graph: `f1_micro`, `f1_macro`, `accuracy`."""
         if split not in SPLITS:
             raise unknown_name("split", split, SPLITS)
-        mask = getattr(self.graph, f"{split}_mask")
-        if mask is None or not mask.any():
+        if not self.has_nodes(split):
             raise ShoalError(f"graph {self.graph.name!r} has no {split} nodes to evaluate on")
+        return self._score(split)
+
+    def has_nodes(self, split: str) -> bool:
+        """Whether the graph has nodes to evaluate in a split."""
+        mask = getattr(self.graph, f"{split}_mask")
+        return mask is not None and bool(mask.any())
+
+    def _score(self, split: str) -> dict[str, float]:
+        mask = getattr(self.graph, f"{split}_mask")
         assert self.graph.y is not None
         logits = classify_nodes(self.model, self.embed()[torch.from_numpy(mask)])
         outcomes = count_outcomes(logits, torch.from_numpy(self.graph.y[mask]))
@@ -226,18 +234,14 @@ class Trainer:
             loss = compute_loss(self.model(batch, number), batch)
             self.optimizer.zero_grad()
             loss.backward()
-            if self.num_ranks > 1:
-                average_gradients(self.model.parameters())
+            losses.append(self._join_step(loss.detach()))
             if self.clip is not None:
                 torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
             self.optimizer.step()
-            losses.append(float(loss.detach()))
             nodes += batch.num_nodes
         seconds = time.perf_counter() - started
         self.epoch += 1
-        mean = sum(losses) / len(losses)
-        if self.num_ranks > 1:
-            mean = average_number(mean)
+        mean = self._join_number(sum(losses) / len(losses))
         if not torch.isfinite(torch.tensor(mean)):
             raise ShoalError(
                 f"the loss became {mean} in epoch {self.epoch}: lower the learning rate, or clip gradients"
@@ -248,7 +252,29 @@ class Trainer:
             "batches": len(losses),
             "seconds": seconds,
             "nodes_per_second": nodes / seconds,
+            **self._take_costs(seconds),
         }
+
+    # -- what ranks do together; a way of sharing the work overrides it ------------------------------------
+
+    def _join_step(self, loss: Tensor) -> float:
+        """Make the gradients of a step those of all ranks; returns the loss to record."""
+        if self.num_ranks > 1:
+            average_gradients(self.model.parameters())
+        return float(loss)
+
+    def _join_number(self, value: float) -> float:
+        """One number for all ranks, so that they decide alike whatever the rounding on each."""
+        return average_number(value) if self.num_ranks > 1 else value
+
+    def _join_buffers(self) -> None:
+        """One state for all ranks of what layers have measured."""
+        if self.num_ranks > 1:
+            average_buffers(self.model)
+
+    def _take_costs(self, seconds: float) -> Record:
+        """What the epoch's record tells about communication."""
+        return {}
 
     def _batches(self) -> Iterator[Batch]:
         """The epoch's batches. Threads go on to the next epoch's while this one is evaluated."""
@@ -263,14 +289,11 @@ class Trainer:
 
     def _evaluate_epoch(self, record: Record) -> None:
         started = time.perf_counter()
-        if self.num_ranks > 1:
-            average_buffers(self.model)
+        self._join_buffers()
         scores = self.evaluate("val")
         record |= {f"val_{name}": value for name, value in scores.items()}
         record["eval_seconds"] = time.perf_counter() - started
-        score = scores[self.metric]
-        if self.num_ranks > 1:  # one decision for all, whatever the rounding on each
-            score = average_number(score)
+        score = self._join_number(scores[self.metric])
         if score > self.best_score:
             self.best_score, self.best_epoch = score, self.epoch
             self._best_weights = self._copy_weights()

@@ -1,0 +1,115 @@
+"""BroadcastPlan: the exchange of CAGNET's 1D algorithm, every rank's rows sent to every rank. The baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.distributed.halo import HaloExchange, HaloPlan, collect_columns
+from shoal.distributed.ledger import BACKWARD, EXPOSED, FORWARD, Ledger
+from shoal.distributed.transport import Transport
+from shoal.partitioning.part import Part
+
+
+class BroadcastPlan(HaloPlan):
+    """What `HaloPlan` does, by a broadcast of all rows of each rank in turn, and a sum at each rank backward.
+
+    Nothing depends on the partition: a rank receives every row of the graph, of which it reads the halo's.
+    Nothing overlaps either, since a broadcast involves all ranks. Rows travel as they are.
+    """
+
+    def __init__(self, part: Part, transport: Transport, ledger: Ledger) -> None:
+        super().__init__(part, transport, ledger)
+        transport.phase = "the exchange of row numbers"
+        self.sizes = transport.gather(np.array([part.num_local]))[:, 0].tolist()
+        numbers = torch.empty(part.num_halo, dtype=torch.int64)
+        exchange = transport.start({q: numbers[a:b] for q, a, b in self.halo_spans})
+        for q, a, b in self.send_spans:
+            exchange.send(q, self.send_rows[a:b])
+        for _ in exchange.arrivals():
+            pass
+        exchange.finish()
+        self.owner_rows = {
+            q: numbers[a:b] for q, a, b in self.halo_spans
+        }  # the halo's numbers at their owners
+        self.returning = collect_columns(np.arange(part.num_local), part.num_local)
+
+    @property
+    def num_messages(self) -> int:
+        return self.transport.size - 1 if self.part.num_local else 0
+
+    def start_forward(self, h: Tensor, layer: int) -> HaloExchange:
+        self._enter(layer, FORWARD)
+        return _Broadcasts(self, h.detach().contiguous(), self.halo_buffer(h.shape[1], h.dtype, layer), layer)
+
+    def start_backward(self, width: int, dtype: torch.dtype, layer: int) -> HaloExchange:
+        self._enter(layer, BACKWARD)
+        return _Sums(self, self.buffer("own", self.part.num_local, width, dtype), layer)
+
+    def send_back(self, exchange: HaloExchange, layer: int, peer: int, gradients: Tensor) -> None:
+        assert isinstance(exchange, _Sums)
+        exchange.gradients[peer] = gradients
+
+    def count_all(self, layer: int, direction: str, sizes: list[int], row_bytes: int) -> None:
+        """Count rows sent to every other rank, `sizes[q]` of them to rank q."""
+        for q, size in enumerate(sizes):
+            if q != self.transport.rank and size:
+                self.ledger.count(layer, direction, q, size * row_bytes)
+
+
+class _Broadcasts(HaloExchange):
+    def __init__(self, plan: BroadcastPlan, h: Tensor, halo: Tensor, layer: int) -> None:
+        self.plan, self.h, self.rows, self.layer = plan, h, halo, layer
+
+    def arrivals(self) -> Iterator[int]:
+        plan, width = self.plan, self.h.shape[1]
+        assert isinstance(plan, BroadcastPlan)
+        spans = {q: (a, b) for q, a, b in plan.halo_spans}
+        own = [len(self.h)] * plan.transport.size
+        plan.count_all(self.layer, FORWARD, own, width * self.h.element_size())
+        for root, size in enumerate(plan.sizes):
+            rows = self.h
+            if root != plan.transport.rank:
+                rows = plan.buffer("broadcast", size, width, self.h.dtype)
+            with plan.ledger.timing(EXPOSED):
+                plan.transport.broadcast(rows, root)
+            if root in spans:
+                first, last = spans[root]
+                torch.index_select(rows, 0, plan.owner_rows[root], out=self.rows[first:last])
+                yield root
+
+    def finish(self) -> None:
+        pass
+
+    def progress(self) -> None:
+        pass
+
+
+class _Sums(HaloExchange):
+    def __init__(self, plan: BroadcastPlan, own: Tensor, layer: int) -> None:
+        self.plan, self.rows, self.layer = plan, own, layer
+        self.gradients: dict[int, Tensor] = {}
+
+    def arrivals(self) -> Iterator[int]:
+        plan, width = self.plan, self.rows.shape[1]
+        assert isinstance(plan, BroadcastPlan)
+        plan.count_all(self.layer, BACKWARD, plan.sizes, width * self.rows.element_size())
+        for root, size in enumerate(plan.sizes):
+            rows = self.rows
+            if root != plan.transport.rank:
+                rows = plan.buffer("broadcast", size, width, self.rows.dtype)
+            rows.zero_()
+            if root in self.gradients:
+                rows.index_copy_(0, plan.owner_rows[root], self.gradients[root])
+            with plan.ledger.timing(EXPOSED):
+                plan.transport.sum_to(rows, root)
+        return iter(())
+
+    def finish(self) -> None:
+        pass
+
+    def progress(self) -> None:
+        pass

@@ -1,0 +1,157 @@
+"""GlooTransport: torch.distributed's TCP transport, which moves data in threads of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+
+from shoal.distributed.transport import Exchange, RankGone, Transport, as_bytes
+
+_ROLL_CALL = 3.0  # seconds the others get to say that they have stopped too
+
+
+class GlooTransport(Transport):
+    """Ranks joined by gloo; `store` is where they met, and where one that ends early says why."""
+
+    name = "gloo"
+
+    def __init__(self, rank: int, size: int, store: Any, limit: float) -> None:
+        super().__init__(limit)
+        self.rank, self.size = rank, size
+        self._store = PrefixStore("shoal", store)
+        self._limit = timedelta(seconds=limit)
+        try:
+            dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=self._limit)
+        except RuntimeError as error:
+            raise self.explain(error, None) from None
+
+    @classmethod
+    def from_environment(cls, limit: float) -> GlooTransport:
+        """Meet the other ranks as RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say."""
+        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        try:
+            store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=limit)))
+        except (RuntimeError, ValueError) as error:
+            raise RankGone(
+                f"rank {rank} of {size} did not meet the others at {where} within {limit:.0f} s "
+                f"({_first_line(error)}): check MASTER_ADDR and MASTER_PORT, and that every rank was started"
+            ) from None
+        return cls(rank, size, store, limit)
+
+    def start(self, receives: dict[int, Tensor]) -> Exchange:
+        return _GlooExchange(self, receives)
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        self.wait(dist.all_reduce(tensor, async_op=True), None)
+        return tensor
+
+    def broadcast(self, tensor: Tensor, root: int) -> Tensor:
+        if tensor.numel():
+            self.wait(dist.broadcast(as_bytes(tensor), root, async_op=True), root)
+        return tensor
+
+    def sum_to(self, tensor: Tensor, root: int) -> Tensor:
+        if tensor.numel():
+            self.wait(dist.reduce(tensor, root, async_op=True), None)
+        return tensor
+
+    def wait(self, work: Any, peer: int | None) -> None:
+        try:
+            work.wait(self._limit)
+        except RuntimeError as error:
+            raise self.explain(error, peer) from None
+
+    def explain(self, error: RuntimeError, peer: int | None) -> RankGone:
+        """Who is missing. The rank a wait failed on may only have stopped because of a third one.
+
+        Every rank whose wait fails says so in the store, with the rank it waited for. Following these, the
+        one that said nothing is the one that is gone.
+        """
+        self._report({"peer": peer, "phase": self.phase})
+        reports = self._read_reports(peer)
+        seen = {self.rank}
+        while peer is not None and peer not in seen and (said := reports.get(peer)) and "peer" in said:
+            seen.add(peer)
+            peer = said["peer"]
+        told = [q for q, said in reports.items() if "reason" in said]
+        if told:
+            return RankGone(f"rank {told[0]} stopped in {self.phase}: {reports[told[0]]['reason']}")
+        if peer is None or peer in reports:
+            silent = [str(q) for q in range(self.size) if q not in reports and q != self.rank]
+            who = f"rank{'s' if len(silent) > 1 else ''} {', '.join(silent)}" if silent else "a rank"
+        else:
+            who = f"rank {peer}"
+        return RankGone(
+            f"{who} did not answer in {self.phase} (limit {self.limit:.0f} s): {_first_line(error)}; "
+            "see the output of that rank, or give slow ranks more time with SHOAL_TIMEOUT=SECONDS"
+        )
+
+    def leave(self, reason: str) -> None:
+        self._report({"reason": reason})
+
+    def close(self) -> None:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    def _report(self, content: dict[str, Any]) -> None:
+        with suppress(RuntimeError, ValueError):  # the store's own rank may be the one that is gone
+            self._store.set(f"stopped/{self.rank}", json.dumps(content))
+
+    def _read_reports(self, peer: int | None) -> dict[int, dict[str, Any]]:
+        """What the ranks that stopped said, after giving them a moment to do so."""
+        found: dict[int, dict[str, Any]] = {}
+        deadline = time.monotonic() + _ROLL_CALL
+        with suppress(RuntimeError, ValueError):
+            while time.monotonic() < deadline:
+                for q in range(self.size):
+                    if q not in found and self._store.check([f"stopped/{q}"]):
+                        found[q] = json.loads(self._store.get(f"stopped/{q}"))
+                if len(found) == self.size or any("reason" in said for said in found.values()):
+                    break
+                time.sleep(0.05)
+        return found
+
+
+class _GlooExchange(Exchange):
+    def __init__(self, transport: GlooTransport, receives: dict[int, Tensor]) -> None:
+        self._transport = transport
+        self._received = [
+            (peer, _start(dist.irecv, transport, tensor, peer)) for peer, tensor in receives.items()
+        ]
+        self._sent: list[tuple[int, Any]] = []
+
+    def send(self, peer: int, tensor: Tensor) -> None:
+        self._sent.append((peer, _start(dist.isend, self._transport, tensor, peer)))
+
+    def arrivals(self) -> Iterator[int]:
+        for peer, work in self._received:
+            self._transport.wait(work, peer)
+            yield peer
+
+    def finish(self) -> None:
+        for peer, work in self._sent:
+            self._transport.wait(work, peer)
+
+
+def _start(begin: Any, transport: GlooTransport, tensor: Tensor, peer: int) -> Any:
+    try:
+        return begin(as_bytes(tensor), peer)
+    except RuntimeError as error:  # a connection that broke before shows at the next message
+        raise transport.explain(error, peer) from None
+
+
+def _first_line(error: BaseException) -> str:
+    """Gloo's message without the source line it begins with."""
+    line = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return line.split("] ", 1)[1] if line.startswith("[/") and "] " in line else line

@@ -1,0 +1,58 @@
+"""Ledger: what a rank sent, to whom, for which layer and direction, and where its time went."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+FORWARD, BACKWARD = "forward", "backward"
+INPUT = 0  # the "layer" of what is exchanged once, before training
+EXPOSED, REDUCE, IDLE = "exposed", "reduce", "idle"
+WAITS = (EXPOSED, REDUCE, IDLE)
+
+
+@dataclass
+class Ledger:
+    """Counts every message that leaves this rank and every second it waits.
+
+    Seconds: `exposed` is waiting for rows that the product with local columns did not hide, `reduce` summing
+    gradients and norms, `idle` waiting for slower ranks before that. The rest of an epoch is computing.
+
+    Attributes:
+        sent: (layer, direction, peer) → [bytes, messages]; layers count aggregations from 1.
+        seconds: kind of waiting → seconds.
+    """
+
+    sent: dict[tuple[int, str, int], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(WAITS, 0.0))
+
+    def count(self, layer: int, direction: str, peer: int, num_bytes: int, messages: int = 1) -> None:
+        entry = self.sent[layer, direction, peer]
+        entry[0] += num_bytes
+        entry[1] += messages
+
+    @contextmanager
+    def timing(self, kind: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[kind] += time.perf_counter() - started
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(entry[0] for entry in self.sent.values())
+
+    @property
+    def num_messages(self) -> int:
+        return sum(entry[1] for entry in self.sent.values())
+
+    def take(self) -> Ledger:
+        """What was counted since the last call; counting starts again at zero."""
+        taken = Ledger(dict(self.sent), dict(self.seconds))
+        self.sent.clear()
+        self.seconds.update(dict.fromkeys(WAITS, 0.0))
+        return taken

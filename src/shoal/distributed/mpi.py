@@ -1,0 +1,147 @@
+"""MPITransport: messages by mpi4py, taken in whichever order they arrive."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import Tensor
+
+from shoal.distributed.transport import Exchange, RankGone, Transport, as_bytes
+from shoal.errors import ShoalError, missing_extra
+
+_ROWS, _ALIVE = 1, 2  # tags
+_ROLL_CALL = 2.0
+_SPIN = 200  # polls before a waiting rank lets others run
+_NAP = 2e-4
+
+
+class MPITransport(Transport):
+    """Ranks of MPI's world. Waits poll, so that they can end, and so that ranks that share a core let go of it.
+
+    MPI moves large messages only while the program asks it to: `Exchange.progress` between pieces of work.
+    """
+
+    name = "mpi"
+    in_any_order = True
+    needs_progress = True
+
+    def __init__(self, limit: float) -> None:
+        try:
+            from mpi4py import MPI
+        except ImportError as error:
+            if "libmpi" in str(error):
+                raise ShoalError(
+                    f"mpi4py finds no MPI library ({error}): install one, or pip install 'shoal[mpi]'"
+                ) from None
+            raise missing_extra("mpi4py", "mpi", "running under mpiexec") from None
+        super().__init__(limit)
+        self.mpi = MPI
+        self.comm = MPI.COMM_WORLD
+        self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
+
+    def start(self, receives: dict[int, Tensor]) -> Exchange:
+        return _MPIExchange(self, receives)
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        buffer = tensor.detach().numpy()
+        self.wait(self.comm.Iallreduce(self.mpi.IN_PLACE, buffer))
+        return tensor
+
+    def broadcast(self, tensor: Tensor, root: int) -> Tensor:
+        self.wait(self.comm.Ibcast(as_bytes(tensor).numpy(), root))
+        return tensor
+
+    def sum_to(self, tensor: Tensor, root: int) -> Tensor:
+        buffer = tensor.detach().numpy()
+        at_root = self.rank == root
+        sent, kept = (self.mpi.IN_PLACE, buffer) if at_root else (buffer, None)
+        self.wait(self.comm.Ireduce(sent, kept, self.mpi.SUM, root))
+        return tensor
+
+    def wait(self, request: Any) -> None:
+        """Wait for a collective operation."""
+        self.poll(request.Test, lambda: None)
+
+    def poll(self, test: Callable[[], Any], missing: Callable[[], int | None]) -> None:
+        """Call `test` until it says true; after the limit name the rank that is `missing`, None if unknown."""
+        deadline = time.monotonic() + self.limit
+        polls = 0
+        while not test():
+            polls += 1
+            if polls < _SPIN:
+                continue
+            if polls < 10 * _SPIN:
+                os.sched_yield()
+            else:
+                time.sleep(_NAP)
+            if time.monotonic() > deadline:
+                raise self._name_missing(missing())
+
+    def _name_missing(self, peer: int | None) -> RankGone:
+        """Ranks that still run and wait say so to all; those not heard from are the missing ones."""
+        others = [q for q in range(self.size) if q != self.rank]
+        token = bytearray(1)
+        for q in others:
+            self.comm.Isend([token, self.mpi.BYTE], q, _ALIVE)
+        silent = set(others)
+        deadline = time.monotonic() + _ROLL_CALL
+        while silent and time.monotonic() < deadline:
+            silent -= {q for q in silent if self.comm.Iprobe(q, _ALIVE)}
+            time.sleep(0.02)
+        named = [peer] if peer is not None and (peer in silent or not silent) else sorted(silent)
+        who = f"rank{'s' if len(named) > 1 else ''} {', '.join(map(str, named))}" if named else "a rank"
+        return RankGone(
+            f"{who} did not answer in {self.phase} within {self.limit:.0f} s: see the output of that rank, "
+            "or give slow ranks more time with SHOAL_TIMEOUT=SECONDS"
+        )
+
+    def abort(self, code: int) -> None:
+        """End every rank: MPI has no other way to end some."""
+        self.comm.Abort(code)
+
+
+class _MPIExchange(Exchange):
+    def __init__(self, transport: MPITransport, receives: dict[int, Tensor]) -> None:
+        self._transport = transport
+        self._peers = list(receives)
+        self._received = [
+            transport.comm.Irecv(as_bytes(tensor).numpy(), peer, _ROWS) for peer, tensor in receives.items()
+        ]
+        self._sent: list[Any] = []
+        self._receivers: list[int] = []
+
+    def send(self, peer: int, tensor: Tensor) -> None:
+        self._receivers.append(peer)
+        self._sent.append(self._transport.comm.Isend(as_bytes(tensor).numpy(), peer, _ROWS))
+
+    def arrivals(self) -> Iterator[int]:
+        request, null = self._transport.mpi.Request, self._transport.mpi.REQUEST_NULL
+        for _ in self._peers:
+            arrived: list[int] = []
+
+            def test(arrived: list[int] = arrived) -> bool:
+                index, done = request.Testany(self._received)
+                if done:
+                    arrived.append(index)
+                return bool(done)
+
+            def missing() -> int:
+                return next(q for q, r in zip(self._peers, self._received) if r != null)
+
+            self._transport.poll(test, missing)
+            yield self._peers[arrived[0]]
+
+    def finish(self) -> None:
+        request, null = self._transport.mpi.Request, self._transport.mpi.REQUEST_NULL
+
+        def missing() -> int | None:
+            return next((q for q, r in zip(self._receivers, self._sent) if r != null), None)
+
+        self._transport.poll(lambda: request.Testall(self._sent), missing)
+
+    def progress(self) -> None:
+        if self._received:
+            self._transport.comm.Iprobe(self._transport.mpi.ANY_SOURCE, _ROWS)

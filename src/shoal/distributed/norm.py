@@ -1,0 +1,87 @@
+"""SyncBatchNorm: batch norm over the rows of all ranks, with exact gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from shoal.distributed.ledger import REDUCE, Ledger
+from shoal.distributed.transport import Transport
+from shoal.models.gnn import BatchNorm, Layer
+
+
+class SyncBatchNorm(BatchNorm):
+    """`(h − μ) / √(σ² + ε) · γ + β`, μ and σ² over the rows of all ranks.
+
+    One sum over the ranks forward (Σh, Σh², rows, in float64, so that σ² loses nothing) and one backward
+    (Σg, Σg·ĥ). A rank without rows takes part. The gradients of γ and β stay this rank's share, as those of
+    all other weights do, until they are summed together.
+    """
+
+    def __init__(self, norm: nn.BatchNorm1d, transport: Transport, ledger: Ledger) -> None:
+        super().__init__(norm.num_features, eps=norm.eps, momentum=norm.momentum)
+        self.weight, self.bias = norm.weight, norm.bias
+        for name, buffer in norm.named_buffers():
+            setattr(self, name, buffer)
+        self.transport = transport
+        self.ledger = ledger
+
+    def forward(self, h: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(h)
+        wide = h.detach().double()
+        with self.ledger.timing(REDUCE):
+            self.transport.phase = "the sums of batch norm"
+            sums = torch.cat([wide.sum(0), wide.square().sum(0), wide.new_tensor([len(h)])])
+            total, squares, count = self.transport.sum(sums).split([h.shape[1], h.shape[1], 1])
+        rows = float(count)
+        if rows < 2:  # one row has no spread to measure
+            return functional.batch_norm(h, self.running_mean, self.running_var, self.weight, self.bias)
+        mean = total / rows
+        variance = (squares / rows - mean.square()).clamp(min=0)
+        self._remember(mean, variance * rows / (rows - 1))
+        scale = (variance + self.eps).rsqrt().to(h.dtype)
+        normalized: Tensor = _Normalize.apply(h, self.weight, self.bias, mean.to(h.dtype), scale, rows, self)
+        return normalized
+
+    def _remember(self, mean: Tensor, variance: Tensor) -> None:
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked += 1
+        rate = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), rate)
+        self.running_var.lerp_(variance.to(self.running_var.dtype), rate)
+
+
+class _Normalize(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, scale: Tensor, rows: float, norm: Any
+    ) -> Tensor:
+        ctx.save_for_backward(h, weight, mean, scale)
+        ctx.rows, ctx.norm = rows, norm
+        return torch.addcmul(bias, h - mean, scale * weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        h, weight, mean, scale = ctx.saved_tensors
+        flat = (h - mean) * scale
+        own = torch.stack([grad.sum(0), (grad * flat).sum(0)])
+        with ctx.norm.ledger.timing(REDUCE):
+            ctx.norm.transport.phase = "the sums of batch norm"
+            shift, slope = ctx.norm.transport.sum(own.to(torch.float64, copy=True)).to(h.dtype) / ctx.rows
+        grad_h = (grad - shift - flat * slope) * (scale * weight)
+        return grad_h, own[1], own[0], None, None, None, None
+
+
+def share_batch_norms(model: nn.Module, transport: Transport, ledger: Ledger) -> None:
+    """Let every batch norm of `model` measure the rows of all ranks; weights and buffers stay the same objects."""
+    for module in model.modules():
+        if isinstance(module, Layer) and isinstance(module.norm, nn.BatchNorm1d):
+            module.norm = SyncBatchNorm(module.norm, transport, ledger)

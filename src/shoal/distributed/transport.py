@@ -1,0 +1,149 @@
+"""Transport: how ranks reach each other. Gloo and MPI are real ones, a single rank needs none."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.errors import ShoalError
+
+DEFAULT_LIMIT = 300.0
+
+
+def read_limit() -> float:
+    """Seconds that a wait on a peer may take: SHOAL_TIMEOUT, else 300."""
+    asked = os.environ.get("SHOAL_TIMEOUT")
+    if asked is None:
+        return DEFAULT_LIMIT
+    try:
+        limit = float(asked)
+    except ValueError:
+        limit = -1.0
+    if not 0 < limit < 1e7:
+        raise ShoalError(f"SHOAL_TIMEOUT is {asked!r}: expected a number of seconds above 0")
+    return limit
+
+
+def as_bytes(tensor: Tensor) -> Tensor:
+    """A contiguous tensor's memory as bytes: every transport carries every dtype."""
+    return tensor.detach().view(-1).view(torch.uint8)
+
+
+class RankGone(ShoalError):
+    """A peer did not answer in time, or its connection broke."""
+
+
+class Exchange(ABC):
+    """Messages under way. Receives are posted at once, sends follow as they are ready."""
+
+    @abstractmethod
+    def send(self, peer: int, tensor: Tensor) -> None:
+        """Start sending; `tensor` stays untouched until `finish`."""
+
+    @abstractmethod
+    def arrivals(self) -> Iterator[int]:
+        """Yields each peer once its message is here: by rank, or whichever comes first."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Wait until everything sent has left."""
+
+    def progress(self) -> None:  # noqa: B027 (a transport that moves data by itself has nothing to do)
+        """Give the transport a chance to move data; only one without threads of its own needs it."""
+
+
+class Transport(ABC):
+    """One rank's door to the others.
+
+    Every wait has a limit of `limit` seconds; a wait that fails raises a RankGone that names the missing rank
+    and `phase`, which whoever uses the transport keeps up to date.
+    """
+
+    name: str
+    rank: int
+    size: int
+    in_any_order = False  # whether `arrivals` yields whichever comes first
+    needs_progress = False  # whether data moves only while this rank asks for it
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self.phase = "starting"
+
+    @abstractmethod
+    def start(self, receives: dict[int, Tensor]) -> Exchange:
+        """Post receives from these peers into contiguous tensors; answer what sends go through."""
+
+    @abstractmethod
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Replace a contiguous tensor by its sum over all ranks, the same bits on each."""
+
+    @abstractmethod
+    def broadcast(self, tensor: Tensor, root: int) -> Tensor:
+        """Fill a contiguous tensor with that of `root`."""
+
+    @abstractmethod
+    def sum_to(self, tensor: Tensor, root: int) -> Tensor:
+        """Sum a contiguous tensor over all ranks at `root`; elsewhere its content is lost."""
+
+    def barrier(self) -> None:
+        """Wait for every rank."""
+        self.sum(torch.zeros(1, dtype=torch.int64))
+
+    def gather(self, values: np.ndarray) -> np.ndarray:
+        """(size, k): the k numbers of every rank, on every rank."""
+        table = torch.zeros(self.size, len(values), dtype=torch.from_numpy(values[:0]).dtype)
+        table[self.rank] = torch.from_numpy(values)
+        return self.sum(table).numpy()
+
+    def gather_texts(self, text: str) -> list[str]:
+        """One string of every rank, on every rank."""
+        content = np.frombuffer(text.encode(), np.uint8)
+        lengths = self.gather(np.array([len(content)]))[:, 0]
+        padded = np.zeros(int(lengths.max()), np.int64)
+        padded[: len(content)] = content
+        table = self.gather(padded).astype(np.uint8)
+        return [table[q, : lengths[q]].tobytes().decode() for q in range(self.size)]
+
+    def leave(self, reason: str) -> None:  # noqa: B027 (not every transport can still tell)
+        """Tell the others, as far as possible, why this rank ends before its time."""
+
+    def close(self) -> None:  # noqa: B027
+        """Take leave after all is done."""
+
+
+class _NoMessages(Exchange):
+    def send(self, peer: int, tensor: Tensor) -> None:
+        raise ShoalError(f"a single rank has no rank {peer} to send to")
+
+    def arrivals(self) -> Iterator[int]:
+        return iter(())
+
+    def finish(self) -> None:
+        pass
+
+
+class LocalTransport(Transport):
+    """The only rank there is."""
+
+    name = "local"
+
+    def __init__(self, limit: float = DEFAULT_LIMIT) -> None:
+        super().__init__(limit)
+        self.rank, self.size = 0, 1
+
+    def start(self, receives: dict[int, Tensor]) -> Exchange:
+        return _NoMessages()
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        return tensor
+
+    def broadcast(self, tensor: Tensor, root: int) -> Tensor:
+        return tensor
+
+    def sum_to(self, tensor: Tensor, root: int) -> Tensor:
+        return tensor

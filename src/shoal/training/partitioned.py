@@ -1,0 +1,174 @@
+"""PartitionedTrainer: the trainer of one rank's part, full-graph training across ranks (VLDB'22)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.distributed.batch import PartBatch, PartBatchSampler
+from shoal.distributed.broadcast import BroadcastPlan
+from shoal.distributed.halo import HaloPlan
+from shoal.distributed.ledger import BACKWARD, FORWARD, IDLE, REDUCE, WAITS, Ledger
+from shoal.distributed.norm import share_batch_norms
+from shoal.distributed.transport import Transport
+from shoal.errors import ShoalError, unknown_name
+from shoal.models.gnn import GNN
+from shoal.partitioning.part import Part
+from shoal.training.inference import classify_nodes
+from shoal.training.metrics import count_outcomes, score_outcomes
+from shoal.training.trainer import SPLITS, Record, Trainer
+
+EXCHANGES = ("p2p", "broadcast")
+
+
+def make_plan(
+    part: Part, transport: Transport, ledger: Ledger, exchange: str, message_dtype: torch.dtype | None = None
+) -> HaloPlan:
+    """The plan of an exchange by its name."""
+    if exchange not in EXCHANGES:
+        raise unknown_name("exchange", exchange, EXCHANGES)
+    if exchange == "p2p":
+        return HaloPlan(part, transport, ledger, message_dtype)
+    if message_dtype is not None:
+        raise ShoalError("messages of another type need the p2p exchange: broadcast sends rows as they are")
+    return BroadcastPlan(part, transport, ledger)
+
+
+class PartitionedTrainer(Trainer):
+    """Trains on a part, together with the ranks that hold the others: the same steps as one process.
+
+    Every rank computes its rows of every layer, the loss is divided by the training nodes of all ranks, and
+    gradients are summed in one message, so that all ranks hold the same weights. `embed` and `predict` answer
+    this rank's rows (`part.n_id`); scores are those of the whole graph, from summed counts.
+
+    Args:
+        part: this rank's.
+        transport: the door to the others.
+        exchange: `"p2p"`, only the rows needed between the ranks concerned, or `"broadcast"`, the baseline.
+        message_dtype: what rows travel as between layers; `torch.bfloat16` halves the bytes.
+        settings: the Trainer's.
+    """
+
+    def __init__(
+        self,
+        model: GNN,
+        part: Part,
+        transport: Transport,
+        *,
+        exchange: str = "p2p",
+        message_dtype: torch.dtype | None = None,
+        **settings: Any,
+    ) -> None:
+        self.part = part
+        self.transport = transport
+        self.ledger = Ledger()
+        share_batch_norms(model, transport, self.ledger)
+        self.plan = make_plan(part, transport, self.ledger, exchange, message_dtype)
+        self._counts = self._count_nodes()
+        self.batch = PartBatch(self.plan, model, self._counts["train"])
+        super().__init__(model, self.batch.graph, PartBatchSampler(self.batch), **settings)
+        self.rank, self.num_ranks = transport.rank, transport.size
+        transport.phase = "the start of training"
+        for tensor in model.state_dict().values():
+            transport.broadcast(tensor, 0)
+        self.batch.prepare()
+        self.input_costs = self.ledger.take()  # exchanged once
+        self.evaluation = Ledger()  # what evaluation costs, apart from training
+        self._bucket: Tensor | None = None
+
+    def has_nodes(self, split: str) -> bool:
+        return self._counts[split] > 0
+
+    def embed(self, progress: Callable[[int, int], None] | None = None) -> Tensor:
+        """The embeddings of this rank's rows, (num_local, hidden), in the order of `part.n_id`."""
+        was_training = self.model.training
+        self.model.eval()
+        self.plan.ledger = self.evaluation
+        try:
+            with torch.no_grad():
+                return self.model.embed(self.batch)
+        finally:
+            self.plan.ledger = self.ledger
+            self.model.train(was_training)
+
+    def _count_nodes(self) -> dict[str, int]:
+        """Nodes of each split on all ranks."""
+        masks = [getattr(self.part, f"{split}_mask") for split in SPLITS]
+        own = np.array([0 if mask is None else int(np.count_nonzero(mask)) for mask in masks])
+        return dict(zip(SPLITS, self.transport.gather(own).sum(0).tolist()))
+
+    def _score(self, split: str) -> dict[str, float]:
+        embedding = self.embed()
+        mask = torch.from_numpy(np.ascontiguousarray(getattr(self.graph, f"{split}_mask")))
+        logits = classify_nodes(self.model, embedding[mask])
+        outcomes = count_outcomes(logits, self.batch.y[mask])
+        self.transport.phase = f"the {split} scores"
+        return score_outcomes(self.transport.sum(outcomes), multi_label=self.graph.multi_label)
+
+    def _join_step(self, loss: Tensor) -> float:
+        total = loss.double().reshape(1).clone()
+        with self.ledger.timing(
+            IDLE
+        ):  # the loss is one number: what it takes is waiting for the slowest rank
+            self.transport.phase = f"the loss of epoch {self.epoch + 1}"
+            self.transport.sum(total)
+        with self.ledger.timing(REDUCE):
+            self.transport.phase = f"the gradients of epoch {self.epoch + 1}"
+            self._sum_gradients()
+        return float(total)
+
+    def _sum_gradients(self) -> None:
+        """Replace every gradient by its sum over all ranks, in one message."""
+        weights = [p for p in self.model.parameters() if p.requires_grad]
+        sizes = [p.numel() for p in weights]
+        if self._bucket is None:
+            self._bucket = torch.empty(sum(sizes), dtype=weights[0].dtype)
+        pieces = self._bucket.split(sizes)
+        for weight, piece in zip(weights, pieces):
+            if weight.grad is None:
+                piece.zero_()
+            else:
+                piece.copy_(weight.grad.reshape(-1))
+        self.transport.sum(self._bucket)
+        for weight, piece in zip(weights, pieces):
+            if weight.grad is None:
+                weight.grad = torch.empty_like(weight)
+            weight.grad.copy_(piece.view_as(weight))
+
+    def _join_number(self, value: float) -> float:
+        return value  # it came out of a sum over all ranks already
+
+    def _join_buffers(self) -> None:
+        pass  # they were measured over all ranks
+
+    def _take_costs(self, seconds: float) -> Record:
+        """Bytes and messages of all ranks by layer and direction, and how the mean and the slowest rank spent time."""
+        spent = self.ledger.take()
+        depth = sum(layer.kind is not None for layer in self.model.layers)
+        exchanges = [(layer, way) for layer in range(1, depth + 1) for way in (FORWARD, BACKWARD)]
+        table = np.zeros((len(exchanges), 2))
+        for (layer, way, _), entry in spent.sent.items():
+            table[exchanges.index((layer, way))] += entry
+        waits = np.array([spent.seconds[kind] for kind in WAITS])
+        own = np.concatenate([table.ravel(), waits, [seconds]])
+        self.transport.phase = f"the costs of epoch {self.epoch}"
+        everyone = self.transport.gather(own)
+        counts = everyone[:, : table.size].sum(0).reshape(table.shape).astype(int).tolist()
+        waits, total = everyone[:, table.size : -1], everyone[:, -1]
+        computing = total - waits.sum(1)
+        times = {"compute": computing} | dict(zip(WAITS, waits.T))
+        return {
+            "bytes": sum(entry[0] for entry in counts),
+            "messages": sum(entry[1] for entry in counts),
+            "exchanges": [
+                {"layer": layer, "direction": way, "bytes": entry[0], "messages": entry[1]}
+                for (layer, way), entry in zip(exchanges, counts)
+                if entry[1]
+            ],
+            "time": {name: float(value.mean()) for name, value in times.items()},
+            "slowest": {name: float(value.max()) for name, value in times.items()},
+        }
