@@ -28,20 +28,29 @@ class ModelConfig:
     orders: str | int | None = None
     heads: int = 4
     norm: str = "layer"
+    norm_first: bool = False
     dropout: float = 0.1
+    residual: bool = False
+    jumping: str = "none"
+    head_layers: int = 1
     l2_normalize: bool = False
 
     def validate(self) -> None:
         """Refuse names that do not exist and numbers out of range."""
-        from shoal.models.gnn import MODELS, NORMS, parse_orders
+        from shoal.models.gnn import JUMPS, MODELS, parse_orders
+        from shoal.models.layers import NORMS
 
-        if self.name not in MODELS:
-            raise unknown_name("model", self.name, MODELS)
-        if self.norm not in NORMS:
-            raise unknown_name("norm", self.norm, NORMS)
+        for what, name, known in (
+            ("model", self.name, MODELS),
+            ("norm", self.norm, NORMS),
+            ("jumping", self.jumping, JUMPS),
+        ):
+            if name not in known:
+                raise unknown_name(what, name, known)
         _check("dropout", self.dropout, 0 <= self.dropout < 1, "a rate from 0 up to, not including, 1")
         _check("hidden", self.hidden, self.hidden >= 1, "at least 1")
         _check("heads", self.heads, self.heads >= 1, "at least 1")
+        _check("head_layers", self.head_layers, self.head_layers >= 1, "at least 1")
         parse_orders(self.orders, self.num_layers)
 
 

@@ -53,3 +53,7 @@ class MixHopConv(Conv):
         for start in range(0, adj.num_rows, rows_at_once):
             end = min(start + rows_at_once, adj.num_rows)
             yield start, end, out[start:end]
+
+    def num_macs(self, adj: Adjacency, entries: int, own: int, *, first: bool, known: bool) -> int:
+        aggregated = sum(power * width for power, width in enumerate(self.widths))
+        return entries * self.weight.shape[1] + adj.num_entries * aggregated
