@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test test-slow lint format clean
+.PHONY: setup demo recipes test test-slow lint format clean
 
 setup: $(STAMP)
 
@@ -16,6 +16,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: setup
 	$(BIN)/shoal demo
+
+recipes: setup
+	$(BIN)/shoal recipes --run
 
 lint: setup
 	$(BIN)/ruff check .

@@ -15,6 +15,7 @@ import yaml
 from shoal.errors import ShoalError, unknown_name
 
 METHODS = ("sampled", "full")
+OPTIMIZERS = ("adam", "adamw")
 MAX_SEED = 2**63 - 1
 MAX_THREADS = 4096
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # YAML 1.1 reads 1e-3, without a point, as text
@@ -28,20 +29,29 @@ class ModelConfig:
     orders: str | int | None = None
     heads: int = 4
     norm: str = "layer"
+    norm_first: bool = False
     dropout: float = 0.1
+    residual: bool = False
+    jumping: str = "none"
+    head_layers: int = 1
     l2_normalize: bool = False
 
     def validate(self) -> None:
         """Refuse names that do not exist and numbers out of range."""
-        from shoal.models.gnn import MODELS, NORMS, parse_orders
+        from shoal.models.gnn import JUMPS, MODELS, parse_orders
+        from shoal.models.layers import NORMS
 
-        if self.name not in MODELS:
-            raise unknown_name("model", self.name, MODELS)
-        if self.norm not in NORMS:
-            raise unknown_name("norm", self.norm, NORMS)
+        for what, name, known in (
+            ("model", self.name, MODELS),
+            ("norm", self.norm, NORMS),
+            ("jumping", self.jumping, JUMPS),
+        ):
+            if name not in known:
+                raise unknown_name(what, name, known)
         _check("dropout", self.dropout, 0 <= self.dropout < 1, "a rate from 0 up to, not including, 1")
         _check("hidden", self.hidden, self.hidden >= 1, "at least 1")
         _check("heads", self.heads, self.heads >= 1, "at least 1")
+        _check("head_layers", self.head_layers, self.head_layers >= 1, "at least 1")
         parse_orders(self.orders, self.num_layers)
 
 
@@ -63,11 +73,16 @@ class SamplerConfig:
 @dataclass
 class TrainingConfig:
     epochs: int = 50
+    optimizer: str = "adam"
     lr: float = 0.01
+    schedule: str = "constant"
+    warmup: int = 0
     weight_decay: float = 0.0
+    class_weights: str | list[float] | None = None
     clip: float | None = None
     patience: int | None = 10
     eval_every: int = 1
+    metric: str | None = None
     sampling_threads: int = 0
     setting: str = "transductive"
     seed: int = 0
@@ -100,11 +115,45 @@ class TrainingConfig:
             self.threads is None or 1 <= self.threads <= MAX_THREADS,
             f"1 to {MAX_THREADS}, or null for all cores",
         )
+        _check("warmup", self.warmup, self.warmup >= 0, "0 or more epochs")
+        if isinstance(self.class_weights, str):
+            _check(
+                "class_weights",
+                self.class_weights,
+                self.class_weights == "balanced",
+                "balanced, a list of numbers, or null",
+            )
         from shoal.graph import SETTINGS
+        from shoal.training.metrics import METRICS
+        from shoal.training.schedule import SCHEDULES
 
-        if self.setting not in SETTINGS:
-            raise unknown_name("setting", self.setting, SETTINGS)
+        for what, name, known in (
+            ("setting", self.setting, SETTINGS),
+            ("optimizer", self.optimizer, OPTIMIZERS),
+            ("schedule", self.schedule, SCHEDULES),
+            ("metric", self.metric, (None, *METRICS)),
+        ):
+            if name not in known:
+                raise unknown_name(what, str(name), [one for one in known if one is not None])
         _check("seed", self.seed, 0 <= self.seed <= MAX_SEED, "0 to 2^63 - 1")  # fmt: skip
+
+
+@dataclass
+class TargetConfig:
+    """The test score a recipe must reach, and where that figure is from. It decides nothing in a run."""
+
+    metric: str = ""
+    score: float | None = None
+    deviation: float = 0.0
+    source: str = ""
+
+    def validate(self) -> None:
+        from shoal.training.metrics import METRICS
+
+        if self.metric and self.metric not in METRICS:
+            raise unknown_name("target.metric", self.metric, METRICS)
+        _check("target.score", self.score, self.score is None or bool(self.metric), "target.metric with it")
+        _check("target.deviation", self.deviation, self.deviation >= 0, "0 or more")
 
 
 @dataclass
@@ -117,6 +166,8 @@ class RunConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
+    repeat: int = 1
+    target: TargetConfig = field(default_factory=TargetConfig)
 
     def validate(self) -> None:
         """Refuse settings out of range and settings that contradict each other."""
@@ -132,6 +183,8 @@ class RunConfig:
             odd = next((key for key in options if not isinstance(key, str)), None)
             if odd is not None:
                 raise ShoalError(f"{where} has the key {odd!r}: expected names")
+        _check("repeat", self.repeat, 1 <= self.repeat <= 1000, "1 to 1000")
+        self.target.validate()
         self.training.validate()
         self.model.validate()
         self.sampler.validate(with_options=self.method != "full")

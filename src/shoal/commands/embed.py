@@ -43,10 +43,11 @@ def predict(folder: Path, out: Path) -> None:
 
 
 def _write(folder: Path, out: Path, column: str) -> None:
+    import torch
     from rich.progress import Progress
 
     from shoal.commands.screen import open_console
-    from shoal.training.output import check_output, write_nodes
+    from shoal.training.output import check_output, map_rows, write_nodes
     from shoal.training.run import Run
 
     check_output(out)
@@ -60,9 +61,15 @@ def _write(folder: Path, out: Path, column: str) -> None:
         def show(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        values = run.trainer.embed(show) if column == "embedding" else run.trainer.predict(show)
-    write_nodes(out, column, values.numpy(), run.graph)
-    console.print(f"{out}: {len(values):,} nodes, {column} {tuple(values.shape)}", markup=False)
+        trainer = run.trainer
+        if column == "embedding" and out.suffix == ".npy":
+            with map_rows(out, run.graph.num_nodes, trainer.model.embedding_width) as rows:
+                shape = tuple(trainer.embed(show, out=torch.from_numpy(rows)).shape)
+        else:
+            values = trainer.embed(show) if column == "embedding" else trainer.predict(show)
+            write_nodes(out, column, values.numpy(), run.graph)
+            shape = tuple(values.shape)
+    console.print(f"{out}: {shape[0]:,} nodes, {column} {shape}", markup=False)
 
 
 def _check_trained(run: Run) -> None:

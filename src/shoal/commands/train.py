@@ -9,6 +9,7 @@ import click
 
 if TYPE_CHECKING:
     from shoal.config import RunConfig
+    from shoal.training.repeat import Repeat
     from shoal.training.run import Run
 
 
@@ -29,7 +30,14 @@ if TYPE_CHECKING:
     "--out", type=click.Path(path_type=Path), help="Run folder to make  [default: runs/DATA-MODEL-N]"
 )
 @click.option("--resume", type=click.Path(path_type=Path), help="Run folder to continue.")
-@click.option("--recipe", type=click.Path(path_type=Path), help="YAML file with a run's configuration.")
+@click.option(
+    "--recipe", metavar="NAME|FILE", help="A published configuration (`shoal recipes`), or your own as a YAML file."
+)
+@click.option(
+    "--repeat",
+    type=click.IntRange(1, 1000),
+    help="Train with this many seeds, one after the other, and tell mean and deviation  [default: 1]",
+)
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other setting; may be repeated."
 )
@@ -42,7 +50,8 @@ def train(
     seed: int | None,
     out: Path | None,
     resume: Path | None,
-    recipe: Path | None,
+    recipe: str | None,
+    repeat: int | None,
     settings: tuple[str, ...],
 ) -> None:
     """Train a graph neural network on DATA: a data set's name, a stored graph, or a graph file.
@@ -53,14 +62,19 @@ def train(
       shoal train my-graph/ --model gcn --epochs 100 --out runs/first
       shoal train my-graph/ --set sampler.roots=2000 --set model.hidden=128 --set training.lr=0.003
       shoal train --resume runs/first --epochs 200
+      shoal train --recipe cora --repeat 5
 
     \b
     Settings for --set (and keys of a recipe), with their defaults:
       model.hidden=256 model.num_layers=2 model.orders=null (1-0-1-0: aggregation, dense, …)
-      model.norm=layer|batch|none
-      model.dropout=0.1 model.heads=4 model.l2_normalize=false
+      model.norm=layer|batch|none model.norm_first=false (true: before the ReLU) model.dropout=0.1
+      model.residual=false model.jumping=none|concat|max model.head_layers=1 model.l2_normalize=false
+      model.heads=4
       sampler.roots=3000 sampler.depth=2 sampler.coverage=null (50: normalised); others: docs/samplers.md
-      training.lr=0.01 training.weight_decay=0 training.clip=null training.patience=10
+      training.optimizer=adam|adamw training.lr=0.01 training.weight_decay=0 training.clip=null
+      training.schedule=constant|cosine|linear|step training.warmup=0
+      training.class_weights=null (balanced, or [1.0, 2.5, …]) training.patience=10
+      training.metric=null (f1_micro, f1_macro, accuracy, roc_auc: decides which weights are best)
       training.eval_every=1 training.setting=transductive|inductive training.threads=null
       training.sampling_threads=0 (threads that draw batches ahead of the step)
       data.KEY=VALUE for a generator's or importer's own options
@@ -75,14 +89,15 @@ def train(
             "--model": model,
             "--seed": seed,
         }
-        named |= {"--out": out, "--recipe": recipe, "--set": settings or None}
+        named |= {"--out": out, "--recipe": recipe, "--repeat": repeat, "--set": settings or None}
         given = [name for name, value in named.items() if value is not None]
         if given:
             raise ShoalError(f"--resume continues a run as it was configured: leave out {', '.join(given)}")
         _continue_run(resume, epochs)
         return
     config = _configure(data, method, sampler, model, epochs, seed, recipe, settings)
-    _start_run(config, out)
+    config.repeat = repeat or config.repeat
+    _start_run(config, out if out is not None else _next_folder(config))
 
 
 def _configure(
@@ -92,14 +107,15 @@ def _configure(
     model: str | None,
     epochs: int | None,
     seed: int | None,
-    recipe: Path | None,
+    recipe: str | None,
     settings: tuple[str, ...],
 ) -> RunConfig:
     """The recipe, overridden by options, overridden by --set."""
     from shoal.config import RunConfig, apply_setting, read_config
     from shoal.errors import ShoalError
+    from shoal.recipes import find_recipe
 
-    config = read_config(recipe) if recipe is not None else RunConfig()
+    config = read_config(find_recipe(recipe)) if recipe is not None else RunConfig()
     if data not in (None, config.data):
         config.data_options = {}  # the recipe's, which belong to other data
     config.data = data or config.data
@@ -119,19 +135,54 @@ def _configure(
     return config
 
 
-def _start_run(config: RunConfig, out: Path | None) -> None:
+def _start_run(config: RunConfig, folder: Path) -> None:
+    from shoal.training.repeat import Repeat
     from shoal.training.run import Run
 
-    _train(Run.create(out if out is not None else _next_folder(config), config))
+    if config.repeat > 1:
+        _train_all(Repeat.create(folder, config))
+    else:
+        train_run(Run.create(folder, config))
+
+
+def train_configured(config: RunConfig, folder: Path) -> None:
+    """Train what a recipe describes, once or repeatedly; go on where the folder is there already."""
+    if folder.exists():
+        _continue_run(folder, None)
+    else:
+        _start_run(config, folder)
 
 
 def _continue_run(folder: Path, epochs: int | None) -> None:
+    from shoal.training.repeat import Repeat
     from shoal.training.run import Run
 
-    _train(Run.open(folder, epochs=epochs))
+    if Repeat.is_one(folder):
+        _train_all(Repeat.open(folder, epochs=epochs))
+    else:
+        train_run(Run.open(folder, epochs=epochs))
 
 
-def _train(run: Run) -> None:
+def _train_all(repeat: Repeat) -> None:
+    """Train every seed's run and tell mean and deviation of the scores."""
+    from shoal.commands.screen import open_console
+
+    console = open_console()
+    for number, run in enumerate(repeat.runs(), 1):
+        console.print(f"run {number} of {repeat.config.repeat}, seed {run.config.training.seed}", markup=False)
+        train_run(run)
+    summary = repeat.summarize()
+    for name, scores in summary.items():
+        if name.startswith("test_"):
+            text = f"{scores['mean']:.4f} ± {scores['deviation']:.4f} over {repeat.config.repeat} seeds"
+            console.print(f"{name.replace('_', ' ', 1)} {text}", highlight=False)
+    means = {name: value["mean"] for name, value in summary.items() if name != "seeds"}
+    _compare_target(repeat.config, means)
+    console.print(f"run folder: {repeat.folder}", markup=False)
+
+
+def train_run(run: Run) -> dict[str, float]:
+    """Train a run to its end, showing how it goes; returns its test scores."""
     from shoal.commands.screen import open_console
     from shoal.training.progress import TrainingProgress, show_counting
 
@@ -161,7 +212,24 @@ def _train(run: Run) -> None:
     for name, value in scores.items():
         if name.startswith("test_"):
             console.print(f"{name.replace('_', ' ', 1)} {value:.4f}")
+    _compare_target(config, scores)
     console.print(f"run folder: {run.folder}", markup=False)
+    return scores
+
+
+def _compare_target(config: RunConfig, scores: dict[str, float]) -> None:
+    """Say whether the score a recipe states was reached, within its published deviation."""
+    from shoal.commands.screen import open_console
+
+    target = config.target
+    found = scores.get(f"test_{target.metric}")
+    if target.score is None or found is None:
+        return
+    reached = "reached" if found >= target.score - target.deviation else "not reached"
+    spread = f" ± {target.deviation}" if target.deviation else ""
+    open_console().print(
+        f"target {target.metric} {target.score}{spread}: {reached} ({target.source})", markup=False, highlight=False
+    )
 
 
 def _next_folder(config: RunConfig) -> Path:

@@ -17,7 +17,8 @@ from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.gather import gather_rows
 from shoal.kernels.spmm import multiply
-from shoal.models.gnn import GNN, Layer
+from shoal.models.gnn import GNN
+from shoal.models.layers import Layer
 from shoal.models.mixhop import MixHopConv
 from shoal.partitioning.part import Part
 from shoal.sampling.base import Sampler

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from shoal.distributed.ledger import REDUCE, Ledger
 from shoal.distributed.transport import Transport
-from shoal.models.gnn import BatchNorm, Layer
+from shoal.models.layers import BatchNorm, Layer
 
 
 class SyncBatchNorm(BatchNorm):

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from shoal.errors import ShoalError
 from shoal.kernels.jit import new_counter, next_chunk, parallel_kernel, worker_threads
 
-_ROWS_PER_CHUNK = 64
+ROWS_PER_CHUNK = 64
 _MASK64 = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _MIX_A, _MIX_B = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -44,10 +44,7 @@ def bias_relu_dropout(
 
     Shapes: h (n, f) float32 or float64, bias (f,), n_id (n,) int64. Traffic: h read once, out written once.
     """
-    if not 0 <= rate < 1:
-        raise ShoalError(f"dropout rate {rate}: expected 0 ≤ rate < 1")
-    if n_id is not None and n_id.shape != h.shape[:1]:
-        raise ShoalError(f"n_id has shape {tuple(n_id.shape)}: expected ({h.shape[0]},), one id per row of h")
+    check_dropout(h, rate, n_id)
     if h.device.type != "cpu" or h.dtype not in (torch.float32, torch.float64):
         return bias_relu_dropout_reference(h, bias, rate, key, n_id)
     return _BiasReluDropout.apply(h, bias, rate, key, n_id, inplace)
@@ -57,9 +54,21 @@ def bias_relu_dropout_reference(
     h: Tensor, bias: Tensor | None, rate: float, key: int, n_id: Tensor | None = None
 ) -> Tensor:
     """The same in plain torch, on any device."""
+    return dropout_reference(torch.relu(h if bias is None else h + bias), rate, key, n_id)
+
+
+def check_dropout(h: Tensor, rate: float, n_id: Tensor | None) -> None:
+    """Refuse a rate that is none and ids that are not the rows'."""
+    if not 0 <= rate < 1:
+        raise ShoalError(f"dropout rate {rate}: expected 0 ≤ rate < 1")
+    if n_id is not None and n_id.shape != h.shape[:1]:
+        raise ShoalError(f"n_id has shape {tuple(n_id.shape)}: expected ({h.shape[0]},), one id per row of h")
+
+
+def dropout_reference(h: Tensor, rate: float, key: int, n_id: Tensor | None = None) -> Tensor:
+    """Dropout with the mask of `bias_relu_dropout`, in plain torch, on any device."""
     n_id = torch.arange(h.shape[0], device=h.device) if n_id is None else n_id
-    active = torch.relu(h if bias is None else h + bias)
-    return active * keep_mask_reference(key, n_id, h.shape[1], rate) / (1 - rate)
+    return h * keep_mask_reference(key, n_id, h.shape[1], rate) / (1 - rate)
 
 
 def keep_mask_reference(key: int, n_id: Tensor, f: int, rate: float) -> Tensor:
@@ -72,7 +81,49 @@ def keep_mask_reference(key: int, n_id: Tensor, f: int, rate: float) -> Tensor:
     x = (torch.arange(f, device=n_id.device) * _COLUMN + low[:, None]) & 0xFFFFFFFF
     x = ((x ^ (x >> 16)) * _FIRST & 0xFFFFFFFF) ^ high[:, None]
     x = (x ^ (x >> 15)) * _SECOND & 0xFFFFFFFF
-    return (x ^ (x >> 16)) >= _threshold(rate)
+    return (x ^ (x >> 16)) >= keep_threshold(rate)
+
+
+def dropout(h: Tensor, rate: float, key: int, n_id: Tensor | None = None) -> Tensor:
+    """Dropout alone, with the mask of `bias_relu_dropout`: for rows that were normalised after their ReLU.
+
+    Backward draws the mask again from the key. Shapes and traffic as there.
+    """
+    check_dropout(h, rate, n_id)
+    if rate == 0:
+        return h
+    if h.device.type != "cpu" or h.dtype not in (torch.float32, torch.float64):
+        return dropout_reference(h, rate, key, n_id)
+    return _Dropout.apply(h, rate, key, n_id)
+
+
+class _Dropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, rate: float, key: int, n_id: Tensor | None) -> Tensor:
+        h = h.contiguous()
+        ctx.mask = make_mask(h, rate, key, n_id)
+        out = torch.empty_like(h)
+        with worker_threads(h.numel()) as threads:
+            _drop(h.detach().numpy(), *ctx.mask, out.numpy(), threads)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        grad = grad.contiguous()
+        out = torch.empty_like(grad)
+        with worker_threads(grad.numel()) as threads:
+            _drop(grad.numpy(), *ctx.mask, out.numpy(), threads)
+        return out, None, None, None
+
+
+def make_mask(
+    h: Tensor, rate: float, key: int, n_id: Tensor | None
+) -> tuple[np.floating, np.uint32, np.uint64, np.ndarray]:
+    """(factor of what is kept, threshold, key, ids): what a kernel needs to draw the mask of h's rows."""
+    ids = np.empty(0, np.int64) if n_id is None else n_id.long().contiguous().numpy()
+    factor = h.detach().numpy().dtype.type(1 / (1 - rate))
+    return factor, np.uint32(keep_threshold(rate)), np.uint64(key & _MASK64), ids
 
 
 class _BiasReluDropout(torch.autograd.Function):
@@ -85,23 +136,12 @@ class _BiasReluDropout(torch.autograd.Function):
         out = h if inplace else torch.empty_like(h)
         if inplace:
             ctx.mark_dirty(h)
-        one = h.numpy().dtype.type
+        mask = make_mask(h, rate, key, n_id)
         shift = torch.zeros(h.shape[1], dtype=h.dtype) if bias is None else bias.detach().contiguous()
-        ids = np.empty(0, np.int64) if n_id is None else n_id.long().contiguous().numpy()
         with worker_threads(h.numel()) as threads:
-            _forward(
-                h.detach().numpy(),
-                shift.numpy(),
-                one(1 / (1 - rate)),
-                np.uint32(_threshold(rate)),
-                np.uint64(key & _MASK64),
-                ids,
-                out.detach().numpy(),
-                inplace,
-                threads,
-            )
+            _forward(h.detach().numpy(), shift.numpy(), *mask, out.detach().numpy(), inplace, threads)
         ctx.save_for_backward(out)
-        ctx.scale, ctx.has_bias = one(1 / (1 - rate)), bias is not None
+        ctx.scale, ctx.has_bias = mask[0], bias is not None
         return out
 
     @staticmethod
@@ -109,7 +149,7 @@ class _BiasReluDropout(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (out,) = ctx.saved_tensors
         grad_h = torch.empty_like(out)
-        num_chunks = -(-out.shape[0] // _ROWS_PER_CHUNK)
+        num_chunks = -(-out.shape[0] // ROWS_PER_CHUNK)
         sums = torch.zeros(num_chunks, out.shape[1], dtype=out.dtype)
         with worker_threads(out.numel()) as threads:
             _backward(
@@ -123,7 +163,7 @@ class _BiasReluDropout(torch.autograd.Function):
         return grad_h, sums.sum(0) if ctx.has_bias else None, None, None, None, None
 
 
-def _threshold(rate: float) -> int:
+def keep_threshold(rate: float) -> int:
     return min(round(rate * 2**32), 2**32 - 1)
 
 
@@ -147,14 +187,28 @@ _15, _16 = np.uint32(15), np.uint32(16)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _activate(value, j, scale, threshold, low, high, zero):
-    """One element. One 32-bit hash with two multiplications, so that LLVM vectorises the loop around it."""
+def hash_row(node, key):
+    """The two words that `is_kept` mixes with a column: a hash of the key and the global node id."""
+    row = np.uint64(node) * _GOLDEN_64 + key
+    row = (row ^ (row >> np.uint64(30))) * _MIX_A_64
+    row = (row ^ (row >> np.uint64(27))) * _MIX_B_64
+    row = row ^ (row >> np.uint64(31))
+    return np.uint32(row & np.uint64(0xFFFFFFFF)), np.uint32(row >> np.uint64(32))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def is_kept(j, threshold, low, high):
+    """Whether column j stays. One 32-bit hash with two multiplications, so that LLVM vectorises the loop around it."""
     x = np.uint32(np.uint32(np.uint32(j) * _COLUMN_32) + low)
     x = np.uint32(np.uint32(np.uint32(x ^ np.uint32(x >> _16)) * _FIRST_32) ^ high)
     x = np.uint32(np.uint32(x ^ np.uint32(x >> _15)) * _SECOND_32)
-    x = np.uint32(x ^ np.uint32(x >> _16))
+    return np.uint32(x ^ np.uint32(x >> _16)) >= threshold
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _activate(value, j, scale, threshold, low, high, zero):
     value = zero if value <= zero else value  # NaN passes, as in torch
-    return value * scale if x >= threshold else zero
+    return value * scale if is_kept(j, threshold, low, high) else zero
 
 
 @njit(cache=True, nogil=True)
@@ -175,17 +229,13 @@ def _overwrite_row(h, shift, scale, threshold, low, high):
 @parallel_kernel
 def _forward(h, shift, scale, threshold, key, n_id, out, inplace, num_threads):
     n = len(h)
-    num_chunks = (n + _ROWS_PER_CHUNK - 1) // _ROWS_PER_CHUNK
+    num_chunks = (n + ROWS_PER_CHUNK - 1) // ROWS_PER_CHUNK
     counter = new_counter()
     for _ in prange(num_threads):
         chunk = next_chunk(counter)
         while chunk < num_chunks:
-            for i in range(chunk * _ROWS_PER_CHUNK, min(n, (chunk + 1) * _ROWS_PER_CHUNK)):
-                row = np.uint64(n_id[i] if len(n_id) else i) * _GOLDEN_64 + key
-                row = (row ^ (row >> np.uint64(30))) * _MIX_A_64
-                row = (row ^ (row >> np.uint64(27))) * _MIX_B_64
-                row = row ^ (row >> np.uint64(31))
-                low, high = np.uint32(row & np.uint64(0xFFFFFFFF)), np.uint32(row >> np.uint64(32))
+            for i in range(chunk * ROWS_PER_CHUNK, min(n, (chunk + 1) * ROWS_PER_CHUNK)):
+                low, high = hash_row(n_id[i] if len(n_id) else i, key)
                 if inplace:
                     _overwrite_row(h[i], shift, scale, threshold, low, high)
                 else:
@@ -203,10 +253,33 @@ def _backward(out, grad, scale, grad_h, sums, num_threads):
         chunk = next_chunk(counter)
         while chunk < len(sums):
             total = sums[chunk]
-            for i in range(chunk * _ROWS_PER_CHUNK, min(n, (chunk + 1) * _ROWS_PER_CHUNK)):
+            for i in range(chunk * ROWS_PER_CHUNK, min(n, (chunk + 1) * ROWS_PER_CHUNK)):
                 o, g, target = out[i], grad[i], grad_h[i]
                 for j in range(len(o)):
-                    value = zero if o[j] <= zero else g[j] * scale
+                    value = g[j] * scale
+                    value = zero if o[j] <= zero else value
                     target[j] = value
                     total[j] += value
+            chunk = next_chunk(counter)
+
+
+@njit(cache=True, nogil=True)
+def _drop_row(h, factor, threshold, low, high, out):
+    zero = h.dtype.type(0)
+    for j in range(len(h)):
+        value = h[j] * factor
+        out[j] = value if is_kept(j, threshold, low, high) else zero
+
+
+@parallel_kernel
+def _drop(h, factor, threshold, key, n_id, out, num_threads):
+    n = len(h)
+    num_chunks = (n + ROWS_PER_CHUNK - 1) // ROWS_PER_CHUNK
+    counter = new_counter()
+    for _ in prange(num_threads):
+        chunk = next_chunk(counter)
+        while chunk < num_chunks:
+            for i in range(chunk * ROWS_PER_CHUNK, min(n, (chunk + 1) * ROWS_PER_CHUNK)):
+                low, high = hash_row(n_id[i] if len(n_id) else i, key)
+                _drop_row(h[i], factor, threshold, low, high, out[i])
             chunk = next_chunk(counter)

@@ -52,3 +52,8 @@ class GATConv(Conv):
 
     def join(self, out: Tensor) -> Tensor:
         return out.mean(1) if self.mean else out.flatten(1)
+
+    def num_macs(self, adj: Adjacency, entries: int, own: int, *, first: bool, known: bool) -> int:
+        """The projection, both halves of the scores, and the weighted sums."""
+        width = self.weight.shape[1]
+        return entries * width + 2 * adj.num_columns * width + adj.num_entries * width

@@ -31,6 +31,11 @@ def take_rows(h: Input, start: int, end: int) -> Input:
     return h.slice_rows(start, end) if isinstance(h, Adjacency) else h[start:end]
 
 
+def count_entries(h: Input) -> int:
+    """Stored values of dense or sparse features: what a product with them reads."""
+    return h.num_entries if isinstance(h, Adjacency) else h.numel()
+
+
 class Conv(nn.Module):
     """A layer's linear part, without bias. `kind` names the aggregation whose operator it expects."""
 
@@ -50,6 +55,11 @@ class Conv(nn.Module):
     @abstractmethod
     def infer(self, adj: Adjacency, h: Input, rows_at_once: int) -> Iterator[tuple[int, int, Tensor]]:
         """`forward` for a whole graph, without gradients: yields (start, end, rows start…end-1 of the result)."""
+
+    @abstractmethod
+    def num_macs(self, adj: Adjacency, entries: int, own: int, *, first: bool, known: bool) -> int:
+        """Multiply-adds of `forward`. `entries` are the stored values of h, `own` those of its first n rows; `first`
+        says that h are the features, `known` that their aggregate is."""
 
 
 class OnePassConv(Conv):
@@ -85,6 +95,16 @@ class OnePassConv(Conv):
             needs_input_grad=needs_input_grad,
             training=training,
         )
+
+    def num_macs(self, adj: Adjacency, entries: int, own: int, *, first: bool, known: bool) -> int:
+        f_in, f_out = self.weight.shape
+        width = self.aggregated_width or f_out
+        rest = own * (f_out - width)
+        if known:
+            return own * width + rest
+        if entries < adj.num_columns * f_in or self.plan(adj, needs_input_grad=not first).transform_first:
+            return entries * width + adj.num_entries * width + rest
+        return adj.num_entries * f_in + own * width + rest
 
     def projects_first(self, adj: Adjacency, h: Tensor) -> bool:
         plan = self.plan(adj, needs_input_grad=h.requires_grad, training=torch.is_grad_enabled())

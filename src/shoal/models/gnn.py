@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -9,62 +11,16 @@ from torch.nn import functional
 from shoal.checks import check_positive, check_seed
 from shoal.errors import ShoalError, unknown_name
 from shoal.kernels.adjacency import Adjacency
-from shoal.kernels.fused import bias_relu_dropout, mix_key
+from shoal.kernels.fused import mix_key
 from shoal.models.attention import GATConv
-from shoal.models.convs import Conv, GCNConv, Input, OnePassConv, SAGEConv, multiply_weight
+from shoal.models.convs import Conv, GCNConv, Input, OnePassConv, SAGEConv, count_entries, take_rows
+from shoal.models.layers import NORMS, Dense, Layer
 from shoal.models.mixhop import MixHopConv
 from shoal.sampling.batch import Batch
 
 MODELS = ("sage", "gcn", "mixhop", "gat", "mlp")
-NORMS = ("layer", "batch", "none")
+JUMPS = ("none", "concat", "max")
 DEFAULT_LAYERS = 2
-
-
-class Dense(nn.Module):
-    """A layer without aggregation, order 0 in a pattern: `H W`."""
-
-    def __init__(self, in_features: int, out_features: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(in_features, out_features)))
-
-    def forward(self, h: Input) -> Tensor:
-        return multiply_weight(h, self.weight)
-
-
-class BatchNorm(nn.BatchNorm1d):
-    """Batch norm for which one row, having no spread to measure, is normalised by what was measured so far."""
-
-    def forward(self, h: Tensor) -> Tensor:
-        if self.training and len(h) == 1:
-            return functional.batch_norm(h, self.running_mean, self.running_var, self.weight, self.bias)
-        normalized: Tensor = super().forward(h)
-        return normalized
-
-
-class Layer(nn.Module):
-    """One layer of the stack: convolution or dense, then normalisation or a bias, ReLU and dropout."""
-
-    def __init__(self, linear: Conv | Dense, width: int, norm: str, dropout: float) -> None:
-        super().__init__()
-        self.linear = linear
-        self.norm = {"layer": nn.LayerNorm, "batch": BatchNorm}[norm](width) if norm != "none" else None
-        self.bias = nn.Parameter(torch.zeros(width)) if norm == "none" else None  # a norm has its own shift
-        self.dropout = dropout
-
-    @property
-    def kind(self) -> str | None:
-        """The aggregation the layer wants, None for a dense one."""
-        return self.linear.kind if isinstance(self.linear, Conv) else None
-
-    def finish(self, out: Tensor, n_id: Tensor | None = None, key: int | None = None) -> Tensor:
-        """What follows the linear part, row by row. Without a key nothing is dropped.
-
-        What is dropped depends on the key, the global node id and the column only. Overwrites `out`.
-        """
-        if self.norm is not None:
-            out = self.norm(out)
-        rate = self.dropout if key is not None else 0.0
-        return bias_relu_dropout(out, self.bias, rate, key or 0, n_id, inplace=True)
 
 
 class GNN(nn.Module):
@@ -78,8 +34,12 @@ class GNN(nn.Module):
         orders: a pattern such as `"1-0-1-0"` instead of num_layers: 0 is a dense layer without aggregation, and
             with mixhop the number is the highest power of the adjacency.
         heads: attentions side by side in a gat layer; concatenated, and averaged in the last one.
-        norm: `"layer"`, `"batch"` or `"none"`, before each activation.
+        norm: `"layer"`, `"batch"` or `"none"`, after each activation, or before it with `norm_first`.
         dropout: rate, after each layer.
+        residual: add a layer's input to its output, where both are equally wide.
+        jumping: what the classifier sees: `"none"` the last layer's output, `"concat"` all layers' side by
+            side, `"max"` the largest of all layers' in every column.
+        head_layers: layers of the classifier; 1 is a linear one, more an MLP of width hidden.
         l2_normalize: scale every embedding to length one before the classifier.
         seed: decides the initial weights and, with the step and the layer, what dropout drops.
 
@@ -98,7 +58,11 @@ class GNN(nn.Module):
         orders: str | int | None = None,
         heads: int = 4,
         norm: str = "layer",
+        norm_first: bool = False,
         dropout: float = 0.1,
+        residual: bool = False,
+        jumping: str = "none",
+        head_layers: int = 1,
         l2_normalize: bool = False,
         seed: int = 0,
     ) -> None:
@@ -106,21 +70,33 @@ class GNN(nn.Module):
         if in_features == 0 or num_classes == 0:
             name, lacks = ("in_features", "features") if in_features == 0 else ("num_classes", "labels")
             raise ShoalError(f"{name} is 0: the graph has no {lacks}, and training needs them")
-        check_positive(in_features=in_features, hidden=hidden, num_classes=num_classes, heads=heads)
+        check_positive(
+            in_features=in_features,
+            hidden=hidden,
+            num_classes=num_classes,
+            heads=heads,
+            head_layers=head_layers,
+        )
         check_seed(seed)
-        if model not in MODELS:
-            raise unknown_name("model", model, MODELS)
-        if norm not in NORMS:
-            raise unknown_name("norm", norm, NORMS)
+        for what, name, known in (
+            ("model", model, MODELS),
+            ("norm", norm, NORMS),
+            ("jumping", jumping, JUMPS),
+        ):
+            if name not in known:
+                raise unknown_name(what, name, known)
         if not 0 <= dropout < 1:
             raise ShoalError(f"dropout is {dropout}: expected a rate from 0 up to, not including, 1")
         self.model = model
         self.in_features = in_features
         self.hidden = hidden
         self.num_classes = num_classes
+        self.residual = residual
+        self.jumping = jumping
         self.l2_normalize = l2_normalize
         self.seed = seed
         self.layers = nn.ModuleList()
+        self.head = nn.ModuleList()
         width = in_features
         pattern = parse_orders(orders, num_layers, default=2 if model == "mixhop" else 1)
         with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it was
@@ -128,48 +104,86 @@ class GNN(nn.Module):
             for number, order in enumerate(pattern):
                 last = not any(pattern[number + 1 :])
                 linear = make_linear(model, order, width, hidden, heads=heads, last=last)
-                self.layers.append(Layer(linear, hidden, norm, dropout))
+                self.layers.append(Layer(linear, hidden, norm, dropout, norm_first=norm_first))
+                width = hidden
+            width = self.embedding_width = hidden * (len(pattern) if jumping == "concat" else 1)
+            for _ in range(head_layers - 1):
+                self.head.append(Layer(Dense(width, hidden), hidden, norm, dropout, norm_first=norm_first))
                 width = hidden
             self.classifier = nn.Linear(width, num_classes)
 
     def forward(self, batch: Batch, step: int = 0) -> Tensor:
-        return self.classify(self.embed(batch, step))
+        return self.classify(self.embed(batch, step), batch.n_id[: batch.num_outputs], step)
 
     def embed(self, batch: Batch, step: int = 0) -> Tensor:
-        """The last layer's output for the batch's output nodes, (num_outputs, hidden)."""
+        """What the classifier sees of the batch's output nodes, (num_outputs, embedding_width)."""
         h: Input = batch.x
+        outputs = []
+        for number, layer, adj in self.walk(batch):
+            if adj is None:
+                out = layer.linear(h)
+            else:
+                known = batch.aggregate_input(adj[0]) if number == 0 else None
+                out = layer.linear(adj[1], h, known)
+            out = layer.finish(out, batch.n_id[: out.shape[0]], self._key(step, number))
+            h = self.connect(out, h)
+            outputs.append(h)
+        if self.num_aggregations and outputs[-1].shape[0] != batch.num_outputs:
+            raise ShoalError(
+                f"the model aggregates {self.num_aggregations} times but the batch has {len(batch.blocks)} blocks: sample as many layers as the model aggregates"
+            )
+        return self.jump([out[: batch.num_outputs] for out in outputs])
+
+    @property
+    def num_aggregations(self) -> int:
+        return sum(layer.kind is not None for layer in self.layers)
+
+    def walk(self, batch: Batch) -> Iterator[tuple[int, Layer, tuple[str, Adjacency] | None]]:
+        """(number, layer, the kind and operator of its aggregation or None for a dense layer) through the stack."""
         depth = 0
         for number, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
             if layer.kind is None:
-                out = layer.linear(h)
+                yield number, layer, None
             else:
-                adj = batch.block(depth).adjacency(layer.kind)
-                known = batch.aggregate_input(layer.kind) if number == 0 else None
-                out = layer.linear(adj, h, known)
+                yield number, layer, (layer.kind, batch.block(depth).adjacency(layer.kind))
                 depth += 1
-            key = mix_key(self.seed, step, number) if self.training else None
-            h = layer.finish(out, batch.n_id[: out.shape[0]], key)
-        assert isinstance(h, Tensor)
-        if depth == 0:  # nothing was aggregated: the rows asked for are the first ones
-            h = h[: batch.num_outputs]
-        elif h.shape[0] != batch.num_outputs:
-            raise ShoalError(
-                f"the model aggregates {depth} times but the batch has {len(batch.blocks)} blocks: sample as many layers as the model aggregates"
-            )
-        return h
+
+    def connect(self, out: Tensor, h: Input) -> Tensor:
+        """A layer's result: its output, with `residual` plus the same rows of its input."""
+        if not self.residual or not isinstance(h, Tensor) or h.shape[1] != out.shape[1]:
+            return out
+        return out + h[: out.shape[0]]
+
+    def jump(self, outputs: list[Tensor]) -> Tensor:
+        """The embedding from every layer's result for the same rows."""
+        if self.jumping == "concat":
+            return torch.cat(outputs, dim=1)
+        if self.jumping == "max":
+            return torch.stack(outputs).amax(0)
+        return outputs[-1]
+
+    def classify(self, embedding: Tensor, n_id: Tensor | None = None, step: int = 0) -> Tensor:
+        """Logits from embeddings; in training the MLP of a deeper classifier drops by n_id and step."""
+        if self.l2_normalize:
+            embedding = functional.normalize(embedding, dim=1)
+        for number, layer in enumerate(self.head, len(self.layers)):
+            assert isinstance(layer, Layer)
+            embedding = layer.finish(layer.linear(embedding), n_id, self._key(step, number))
+        logits: Tensor = self.classifier(embedding)
+        return logits
+
+    def _key(self, step: int, number: int) -> int | None:
+        return mix_key(self.seed, step, number) if self.training else None
 
     def explain(self, batch: Batch) -> list[str]:
         """What the scheduler decides for each layer on such a batch, one line a layer."""
         lines = []
-        depth = 0
-        for number, layer in enumerate(self.layers):
-            assert isinstance(layer, Layer)
+        for number, layer, aggregation in self.walk(batch):
             decision = "a dense product"
-            if layer.kind is not None:
-                adj = batch.block(depth).adjacency(layer.kind)
-                depth += 1
-                decision = f"{layer.kind} over {adj.num_entries:,} entries"
+            if aggregation is not None:
+                kind, adj = aggregation
+                decision = f"{kind} over {adj.num_entries:,} entries"
                 if isinstance(layer.linear, OnePassConv):
                     if number == 0 and isinstance(batch.x, Adjacency):
                         decision += ", A (X W): the features are sparse"
@@ -181,12 +195,34 @@ class GNN(nn.Module):
             lines.append(f"layer {number + 1}: {decision}")
         return lines
 
-    def classify(self, embedding: Tensor) -> Tensor:
-        """Logits from embeddings."""
-        if self.l2_normalize:
-            embedding = functional.normalize(embedding, dim=1)
-        logits: Tensor = self.classifier(embedding)
-        return logits
+    def num_macs(self, batch: Batch) -> int:
+        """Multiply-adds of one forward pass over the batch: dense and sparse products of layers and classifier.
+
+        A training step takes about three times as many. Activation and normalisation are not counted.
+        """
+        total = 0
+        width = self.in_features
+        rows = batch.num_nodes
+        for number, layer, aggregation in self.walk(batch):
+            entries = count_entries(batch.x) if number == 0 else rows * width
+            if aggregation is None:
+                total += entries * self.hidden
+            else:
+                kind, adj = aggregation
+                known = number == 0 and batch.fixed and isinstance(batch.x, Tensor)
+                own = (
+                    count_entries(take_rows(batch.x, 0, adj.num_rows))
+                    if number == 0
+                    else adj.num_rows * width
+                )
+                assert isinstance(layer.linear, Conv)
+                total += layer.linear.num_macs(adj, entries, own, first=number == 0, known=known)
+                rows = adj.num_rows
+            width = self.hidden
+        for head in self.head:
+            assert isinstance(head, Layer)
+            total += batch.num_outputs * head.linear.weight.numel()
+        return total + batch.num_outputs * self.classifier.weight.numel()
 
 
 def make_linear(

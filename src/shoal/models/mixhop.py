@@ -32,8 +32,8 @@ class MixHopConv(Conv):
         self.starts = [sum(self.widths[:k]) for k in range(order + 1)]
 
     def forward(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
-        """Powers of A times what was projected: A is applied to all higher parts at once, K products in all, one less
-        where `A h` is known."""
+        """Powers of A times what was projected: A is applied to all higher parts at once, K products in all, and
+        one less where `A h` is known."""
         if adj.num_rows != adj.num_columns and len(self.widths) > 2:
             raise ShoalError("MixHop of order 2 and more needs whole subgraphs: use a subgraph sampler")
         if aggregated is None or len(self.widths) == 1:
@@ -62,3 +62,7 @@ class MixHopConv(Conv):
         for start in range(0, adj.num_rows, rows_at_once):
             end = min(start + rows_at_once, adj.num_rows)
             yield start, end, out[start:end]
+
+    def num_macs(self, adj: Adjacency, entries: int, own: int, *, first: bool, known: bool) -> int:
+        aggregated = sum((power - known) * width for power, width in enumerate(self.widths) if power)
+        return entries * self.weight.shape[1] + adj.num_entries * aggregated

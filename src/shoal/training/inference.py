@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from shoal.models.convs import Conv, Input, take_rows
-from shoal.models.gnn import GNN, Layer
+from shoal.models.gnn import GNN
+from shoal.models.layers import Layer
 from shoal.sampling.batch import Batch, Block
 
 ROWS_AT_ONCE = 1 << 15
@@ -18,31 +19,41 @@ def embed_nodes(
     whole: Batch,
     *,
     rows_at_once: int = ROWS_AT_ONCE,
+    out: Tensor | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tensor:
-    """The last layer's output for every node of the graph that `whole` is, (num_nodes, hidden).
+    """What the classifier sees of every node of the graph that `whole` is, (num_nodes, embedding_width).
 
     Every layer is computed for all nodes, a chunk of rows at a time, before the next begins: each node is
-    computed once a layer, and only the input and output of the current layer are held.
-    `progress(done, total)` is called after each chunk.
+    computed once a layer, and only the input and output of the current layer are held. The result goes to
+    `out` where given, which may be mapped to a file. `progress(done, total)` is called after each chunk.
     """
     was_training = model.training
     model.eval()
+    dtype = next(model.parameters()).dtype
+    if out is None:
+        out = torch.empty(whole.num_nodes, model.embedding_width, dtype=dtype)
     h: Input = whole.x
     starts = range(0, whole.num_nodes, rows_at_once)
     total, done = len(starts) * len(model.layers), 0
-    for layer in model.layers:
+    for number, layer in enumerate(model.layers):
         assert isinstance(layer, Layer)
-        out = torch.empty(whole.num_nodes, model.hidden, dtype=next(model.parameters()).dtype)
+        is_last = number == len(model.layers) - 1
+        keep = is_last and model.jumping == "none"
+        result = out if keep else torch.empty(whole.num_nodes, model.hidden, dtype=dtype)
         for start, end, rows in _infer(layer, whole.blocks[0], h, rows_at_once):
-            out[start:end] = layer.finish(rows)
+            rows = model.connect(layer.finish(rows), take_rows(h, start, end))
+            result[start:end] = rows
+            if model.jumping == "concat":
+                out[start:end, number * model.hidden : (number + 1) * model.hidden] = rows
+            elif model.jumping == "max":
+                out[start:end] = rows if number == 0 else torch.maximum(out[start:end], rows)
             done += 1
             if progress is not None:
                 progress(done, total)
-        h = out
+        h = result
     model.train(was_training)
-    assert isinstance(h, Tensor)
-    return h
+    return out
 
 
 def _infer(layer: Layer, block: Block, h: Input, rows_at_once: int) -> Iterator[tuple[int, int, Tensor]]:

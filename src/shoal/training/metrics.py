@@ -1,7 +1,37 @@
-"""Scores from counts: accuracy, micro and macro F1."""
+"""Scores: accuracy, micro and macro F1 from counts, ROC-AUC from the scores of a binary task."""
 
 import torch
 from torch import Tensor
+
+METRICS = ("f1_micro", "f1_macro", "accuracy", "roc_auc")
+
+
+def known_metrics(num_classes: int, *, multi_label: bool) -> tuple[str, ...]:
+    """The scores a task has: accuracy needs one label a node, ROC-AUC two classes."""
+    if multi_label:
+        return METRICS[:2]
+    return METRICS if num_classes == 2 else METRICS[:3]
+
+
+def score_predictions(logits: Tensor, y: Tensor) -> dict[str, float]:
+    """Every score of `known_metrics` for these nodes."""
+    multi_label = y.dim() == 2
+    scores = score_outcomes(count_outcomes(logits, y), multi_label=multi_label)
+    if not multi_label and logits.shape[1] == 2:
+        scores["roc_auc"] = compute_roc_auc(logits[:, 1] - logits[:, 0], y)
+    return scores
+
+
+def compute_roc_auc(scores: Tensor, y: Tensor) -> float:
+    """How often a node of class 1 scores above one of class 0, ties counting half; 0.5 where a class is missing."""
+    _, place, counts = torch.unique(scores, return_inverse=True, return_counts=True)
+    rank = counts.cumsum(0).double() - (counts.double() - 1) / 2  # the mean rank of equal scores
+    positive = y == 1
+    num_positive, num_negative = int(positive.sum()), int((~positive).sum())
+    if num_positive == 0 or num_negative == 0:
+        return 0.5
+    above = float(rank[place[positive]].sum()) - num_positive * (num_positive + 1) / 2
+    return above / (num_positive * num_negative)
 
 
 def count_outcomes(logits: Tensor, y: Tensor) -> Tensor:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -39,6 +42,21 @@ def write_nodes(path: Path, column: str, values: np.ndarray, graph: Graph) -> No
     """
     with explain_full_disk(path):
         _write(path, column, values, graph)
+
+
+@contextmanager
+def map_rows(path: Path, num_rows: int, width: int) -> Iterator[np.ndarray]:
+    """A float32 matrix to fill that is the .npy file `path`, which appears when the block ends well.
+
+    Its space on the disk is taken before: a disk that fills up while a mapped file is written ends the process.
+    """
+    with explain_full_disk(path), replace_file(path) as scratch:
+        rows = np.lib.format.open_memmap(scratch, mode="w+", dtype=np.float32, shape=(num_rows, width))
+        if hasattr(os, "posix_fallocate"):
+            with open(scratch, "r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, os.path.getsize(scratch))
+        yield rows
+        rows.flush()
 
 
 def _write(path: Path, column: str, values: np.ndarray, graph: Graph) -> None:

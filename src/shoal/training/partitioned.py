@@ -18,8 +18,10 @@ from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError, unknown_name
 from shoal.models.gnn import GNN
 from shoal.partitioning.part import Part
+from shoal.sampling.batch import as_tensor
 from shoal.training.inference import classify_nodes
-from shoal.training.metrics import count_outcomes, score_outcomes
+from shoal.training.loss import balance_classes, count_classes
+from shoal.training.metrics import compute_roc_auc, count_outcomes, known_metrics, score_outcomes
 from shoal.training.trainer import SPLITS, Record, Trainer
 
 EXCHANGES = ("p2p", "broadcast")
@@ -70,6 +72,8 @@ class PartitionedTrainer(Trainer):
         self.plan = make_plan(part, transport, self.ledger, exchange, message_dtype)
         self._counts = self._count_nodes()
         self.batch = PartBatch(self.plan, model, self._counts["train"])
+        if settings.get("class_weights") == "balanced":
+            settings["class_weights"] = self._balance_classes()
         super().__init__(model, self.batch.graph, PartBatchSampler(self.batch), **settings)
         self.rank, self.num_ranks = transport.rank, transport.size
         transport.phase = "the start of training"
@@ -83,14 +87,17 @@ class PartitionedTrainer(Trainer):
     def has_nodes(self, split: str) -> bool:
         return self._counts[split] > 0
 
-    def embed(self, progress: Callable[[int, int], None] | None = None) -> Tensor:
-        """The embeddings of this rank's rows, (num_local, hidden), in the order of `part.n_id`."""
+    def embed(
+        self, progress: Callable[[int, int], None] | None = None, *, out: Tensor | None = None
+    ) -> Tensor:
+        """The embeddings of this rank's rows, (num_local, embedding_width), in the order of `part.n_id`."""
         was_training = self.model.training
         self.model.eval()
         self.plan.ledger = self.evaluation
         try:
             with torch.no_grad():
-                return self.model.embed(self.batch)
+                embedding = self.model.embed(self.batch)
+            return embedding if out is None else out.copy_(embedding)
         finally:
             self.plan.ledger = self.ledger
             self.model.train(was_training)
@@ -101,13 +108,31 @@ class PartitionedTrainer(Trainer):
         own = np.array([0 if mask is None else int(np.count_nonzero(mask)) for mask in masks])
         return dict(zip(SPLITS, self.transport.gather(own).sum(0).tolist()))
 
+    def _balance_classes(self) -> list[float]:
+        y = self.batch.y[self.batch.train_mask]
+        counts = self.transport.sum(count_classes(y, self.part.num_classes).contiguous())
+        weights = balance_classes(counts, self._counts["train"], multi_label=y.dim() == 2)
+        return [float(weight) for weight in weights]
+
     def _score(self, split: str) -> dict[str, float]:
         embedding = self.embed()
-        mask = torch.from_numpy(np.ascontiguousarray(getattr(self.graph, f"{split}_mask")))
-        logits = classify_nodes(self.model, embedding[mask])
-        outcomes = count_outcomes(logits, self.batch.y[mask])
+        mask = as_tensor(getattr(self.graph, f"{split}_mask"))
+        logits, y = classify_nodes(self.model, embedding[mask]), self.batch.y[mask]
         self.transport.phase = f"the {split} scores"
-        return score_outcomes(self.transport.sum(outcomes), multi_label=self.graph.multi_label)
+        outcomes = self.transport.sum(count_outcomes(logits, y).contiguous())
+        scores = score_outcomes(outcomes, multi_label=self.graph.multi_label)
+        if "roc_auc" in known_metrics(self.part.num_classes, multi_label=self.graph.multi_label):
+            margins = (logits[:, 1] - logits[:, 0]).double()
+            scores["roc_auc"] = compute_roc_auc(self._collect(margins), self._collect(y.double()))
+        return scores
+
+    def _collect(self, values: Tensor) -> Tensor:
+        """One number of each of some local nodes, from all ranks, on every rank."""
+        sizes = self.transport.gather(np.array([len(values)]))[:, 0]
+        padded = np.zeros(int(sizes.max()))
+        padded[: len(values)] = values.numpy()
+        table = self.transport.gather(padded)
+        return torch.from_numpy(np.concatenate([row[:size] for row, size in zip(table, sizes)]))
 
     def _join_step(self, loss: Tensor) -> float:
         total = loss.double().reshape(1).clone()
@@ -148,8 +173,8 @@ class PartitionedTrainer(Trainer):
     def _take_costs(self, seconds: float) -> Record:
         """Bytes and messages of all ranks by layer and direction, and how the mean and the slowest rank spent time."""
         spent = self.ledger.take()
-        depth = sum(layer.kind is not None for layer in self.model.layers)
-        exchanges = [(layer, way) for layer in range(1, depth + 1) for way in (FORWARD, BACKWARD)]
+        depth = range(1, self.model.num_aggregations + 1)
+        exchanges = [(layer, way) for layer in depth for way in (FORWARD, BACKWARD)]
         table = np.zeros((len(exchanges), 2))
         for (layer, way, _), entry in spent.sent.items():
             table[exchanges.index((layer, way))] += entry

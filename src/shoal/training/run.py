@@ -264,15 +264,6 @@ def make_trainer(config: RunConfig, graph: Graph, checkpoints: Path | None = Non
         seed=training.seed,
         **settings,
     )
-    return Trainer(
-        model,
-        graph,
-        sampler,
-        lr=training.lr,
-        weight_decay=training.weight_decay,
-        clip=training.clip,
-        patience=training.patience,
-        eval_every=training.eval_every,
-        sampling_threads=training.sampling_threads,
-        checkpoints=checkpoints,
-    )
+    kept = {"epochs", "setting", "seed", "threads"}  # what others than the trainer need
+    chosen = {name: value for name, value in asdict(training).items() if name not in kept}
+    return Trainer(model, graph, sampler, checkpoints=checkpoints, **chosen)

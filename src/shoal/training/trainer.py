@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,9 @@ from shoal.sampling.prefetch import Prefetcher
 from shoal.sampling.shard import ShardedSampler
 from shoal.training.checkpoint import load_checkpoint, save_checkpoint
 from shoal.training.inference import classify_nodes, embed_nodes
-from shoal.training.loss import compute_loss
-from shoal.training.metrics import count_outcomes, score_outcomes
+from shoal.training.loss import compute_loss, weigh_classes
+from shoal.training.metrics import known_metrics, score_predictions
+from shoal.training.schedule import scale_learning_rate
 
 SPLITS = ("train", "val", "test")
 Record = dict[str, Any]
@@ -57,10 +58,14 @@ class Trainer:
 
     Args:
         sampler: full-batch training if None.
-        lr, weight_decay: Adam's.
+        optimizer, lr, weight_decay: `"adam"` or `"adamw"` and its settings.
+        schedule, warmup: how the learning rate changes over the epochs (`training/schedule.py`).
+        class_weights: one number a class, or `"balanced"`: every class counts the same.
         clip: largest gradient norm, None for no limit.
         patience: stop after this many evaluations without a better validation score, None for never.
         eval_every: epochs between evaluations; without any, the last weights are the result.
+        metric: the validation score that decides which weights are best; micro F1 for several labels a node,
+            accuracy for one, if None.
         sampling_threads: threads that draw batches ahead of the step (0: none); the run is the same.
         checkpoints: folder for `last.safetensors` (every epoch) and `best.safetensors`, None for none.
     """
@@ -71,11 +76,16 @@ class Trainer:
         graph: Graph,
         sampler: Sampler | None = None,
         *,
+        optimizer: str = "adam",
         lr: float = 0.01,
+        schedule: str = "constant",
+        warmup: int = 0,
         weight_decay: float = 0.0,
+        class_weights: str | Sequence[float] | None = None,
         clip: float | None = None,
         patience: int | None = None,
         eval_every: int = 1,
+        metric: str | None = None,
         sampling_threads: int = 0,
         checkpoints: Path | None = None,
     ) -> None:
@@ -83,11 +93,15 @@ class Trainer:
         if graph.train_mask is None:
             raise ShoalError(f"graph {graph.name!r} has no split: training needs train_mask")
         TrainingConfig(
+            optimizer=optimizer,
             lr=lr,
+            schedule=schedule,
+            warmup=warmup,
             weight_decay=weight_decay,
             clip=clip,
             patience=patience,
             eval_every=eval_every,
+            metric=metric,
             sampling_threads=sampling_threads,
         ).validate()
         for what, takes, has in (
@@ -107,13 +121,22 @@ class Trainer:
             if not self.sampler.is_for_one_rank:
                 self.sampler = ShardedSampler(self.sampler, self.rank, self.num_ranks)
             broadcast_weights(model)
-        self.optimizer = FusedAdam(model.parameters(), lr=lr, weight_decay=weight_decay)
+        self.optimizer = FusedAdam(
+            model.parameters(), lr=lr, weight_decay=weight_decay, decoupled=optimizer == "adamw"
+        )
+        self.lr = lr
+        self.schedule = schedule
+        self.warmup = warmup
+        self.class_weights = weigh_classes(graph, class_weights)
         self.clip = clip
         self.patience = patience
         self.eval_every = eval_every
         self.sampling_threads = sampling_threads
         self.checkpoints = checkpoints
-        self.metric = "f1_micro" if graph.multi_label else "accuracy"
+        known = known_metrics(graph.num_classes, multi_label=graph.multi_label)
+        self.metric = metric or ("f1_micro" if graph.multi_label else "accuracy")
+        if self.metric not in known:
+            raise unknown_name(f"score of graph {graph.name!r}", self.metric, known)
         self.epoch = 0
         self.best_epoch = 0
         self.best_score = float("-inf")
@@ -144,6 +167,9 @@ class Trainer:
         records = []
         has_val = self.has_nodes("val")
         while self.epoch < epochs and not self.is_out_of_patience():
+            factor = scale_learning_rate(self.schedule, self.epoch, epochs, self.warmup)
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.lr * factor
             record = self._train_epoch()
             if has_val and self.epoch % self.eval_every == 0:
                 self._evaluate_epoch(record)
@@ -159,7 +185,8 @@ class Trainer:
         return records
 
     def evaluate(self, split: str = "test") -> dict[str, float]:
-        """Scores on a split's nodes, computed on the full graph: `f1_micro`, `f1_macro`, `accuracy`."""
+        """Scores on a split's nodes, computed on the full graph: `f1_micro`, `f1_macro`, and with one label a node
+        `accuracy`, with two classes `roc_auc`."""
         if split not in SPLITS:
             raise unknown_name("split", split, SPLITS)
         if not self.has_nodes(split):
@@ -175,12 +202,16 @@ class Trainer:
         mask = getattr(self.graph, f"{split}_mask")
         assert self.graph.y is not None
         logits = classify_nodes(self.model, self.embed()[torch.from_numpy(mask)])
-        outcomes = count_outcomes(logits, torch.from_numpy(self.graph.y[mask]))
-        return score_outcomes(outcomes, multi_label=self.graph.multi_label)
+        return score_predictions(logits, torch.from_numpy(self.graph.y[mask]))
 
-    def embed(self, progress: Callable[[int, int], None] | None = None) -> Tensor:
-        """Every node's embedding, (num_nodes, hidden), layer by layer in bounded memory."""
-        return embed_nodes(self.model, self._whole, progress=progress)
+    def embed(
+        self, progress: Callable[[int, int], None] | None = None, *, out: Tensor | None = None
+    ) -> Tensor:
+        """Every node's embedding, (num_nodes, embedding_width), layer by layer in bounded memory.
+
+        It is written to `out` where given, which may be mapped to a file.
+        """
+        return embed_nodes(self.model, self._whole, out=out, progress=progress)
 
     def predict(self, progress: Callable[[int, int], None] | None = None) -> Tensor:
         """Every node's predicted class, or 0/1 matrix for multi-label graphs."""
@@ -231,7 +262,7 @@ class Trainer:
         first_step = self.epoch * self.sampler.num_batches
         for step, batch in enumerate(self._batches(), first_step):
             number = step if batch.fixed else batch.index
-            loss = compute_loss(self.model(batch, number), batch)
+            loss = compute_loss(self.model(batch, number), batch, self.class_weights)
             self.optimizer.zero_grad()
             loss.backward()
             losses.append(self._join_step(loss.detach()))
@@ -250,6 +281,7 @@ class Trainer:
             "epoch": self.epoch,
             "loss": mean,
             "batches": len(losses),
+            "lr": self.optimizer.param_groups[0]["lr"],
             "seconds": seconds,
             "nodes_per_second": nodes / seconds,
             **self._take_costs(seconds),

@@ -1,0 +1,213 @@
+"""Bias, ReLU, layer normalisation and dropout in one pass over the rows, with gradients."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit, prange
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from shoal.kernels.fused import (
+    ROWS_PER_CHUNK,
+    bias_relu_dropout_reference,
+    check_dropout,
+    dropout_reference,
+    hash_row,
+    is_kept,
+    make_mask,
+)
+from shoal.kernels.jit import new_counter, next_chunk, parallel_kernel, worker_threads
+
+_SUMS = {"reassoc", "nsz", "contract"}  # lets LLVM sum a row in vectors
+
+
+def relu_norm_dropout(
+    h: Tensor,
+    bias: Tensor,
+    scale: Tensor,
+    shift: Tensor,
+    rate: float,
+    key: int,
+    n_id: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """`out[i] = (normalise(max(h[i] + bias, 0)) · scale + shift) · keep(key, n_id[i]) / (1 − rate)`.
+
+    A row is normalised to mean 0 and variance 1, `keep` is that of `bias_relu_dropout`. Backward computes the
+    row again from h, which is kept, and from its mean and spread: no mask and no normalised row is stored.
+
+    Shapes: h (n, f) float32 or float64; bias, scale, shift (f,); n_id (n,) int64. Traffic: h read once, out
+    written once; backward reads h and the gradient and writes one matrix.
+    """
+    check_dropout(h, rate, n_id)
+    if h.device.type != "cpu" or h.dtype not in (torch.float32, torch.float64):
+        return relu_norm_dropout_reference(h, bias, scale, shift, rate, key, n_id, eps)
+    return _ReluNormDropout.apply(h, bias, scale, shift, rate, key, n_id, eps)
+
+
+def relu_norm_dropout_reference(
+    h: Tensor,
+    bias: Tensor,
+    scale: Tensor,
+    shift: Tensor,
+    rate: float,
+    key: int,
+    n_id: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """The same in plain torch, on any device."""
+    active = bias_relu_dropout_reference(h, bias, 0.0, 0, n_id)
+    normal = functional.layer_norm(active, active.shape[1:], scale, shift, eps)
+    return dropout_reference(normal, rate, key, n_id)
+
+
+class _ReluNormDropout(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        h: Tensor,
+        bias: Tensor,
+        scale: Tensor,
+        shift: Tensor,
+        rate: float,
+        key: int,
+        n_id: Tensor | None,
+        eps: float,
+    ) -> Tensor:
+        h = h.contiguous()
+        out = torch.empty_like(h)
+        moments = torch.empty(2, h.shape[0], dtype=h.dtype)
+        ctx.mask = make_mask(h, rate, key, n_id)
+        weights = tuple(part.detach().contiguous() for part in (bias, scale, shift))
+        with worker_threads(4 * h.numel()) as threads:
+            _forward(
+                h.detach().numpy(),
+                *(part.numpy() for part in weights),
+                *ctx.mask,
+                h.detach().numpy().dtype.type(eps),
+                moments.numpy(),
+                out.numpy(),
+                threads,
+            )
+        ctx.save_for_backward(h, bias, scale, moments)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        h, bias, scale, moments = ctx.saved_tensors
+        grad_h = torch.empty_like(h)
+        num_chunks = -(-h.shape[0] // ROWS_PER_CHUNK)
+        sums = torch.zeros(num_chunks, 3, h.shape[1], dtype=h.dtype)
+        with worker_threads(4 * h.numel()) as threads:
+            _backward(
+                h.numpy(),
+                bias.detach().contiguous().numpy(),
+                scale.detach().contiguous().numpy(),
+                *ctx.mask,
+                moments.numpy(),
+                grad.contiguous().numpy(),
+                grad_h.numpy(),
+                sums.numpy(),
+                threads,
+            )
+        grad_bias, grad_scale, grad_shift = sums.sum(0)
+        return grad_h, grad_bias, grad_scale, grad_shift, None, None, None, None
+
+
+@njit(cache=True, nogil=True, fastmath=_SUMS)
+def _normalize_row(h, bias, scale, shift, factor, threshold, low, high, eps, out):
+    """Writes the row's result; returns its mean and the inverse of its spread."""
+    zero = h.dtype.type(0)
+    total = zero
+    for j in range(len(h)):
+        value = h[j] + bias[j]
+        value = zero if value <= zero else value
+        out[j] = value
+        total += value
+    mean = total / h.dtype.type(len(h))
+    spread = zero
+    for j in range(len(h)):
+        away = out[j] - mean
+        spread += away * away
+    inverse = h.dtype.type(1) / np.sqrt(spread / h.dtype.type(len(h)) + eps)
+    for j in range(len(h)):
+        value = ((out[j] - mean) * inverse * scale[j] + shift[j]) * factor
+        out[j] = value if is_kept(j, threshold, low, high) else zero
+    return mean, inverse
+
+
+@parallel_kernel
+def _forward(h, bias, scale, shift, factor, threshold, key, n_id, eps, moments, out, num_threads):
+    n = len(h)
+    num_chunks = (n + ROWS_PER_CHUNK - 1) // ROWS_PER_CHUNK
+    counter = new_counter()
+    for _ in prange(num_threads):
+        chunk = next_chunk(counter)
+        while chunk < num_chunks:
+            for i in range(chunk * ROWS_PER_CHUNK, min(n, (chunk + 1) * ROWS_PER_CHUNK)):
+                low, high = hash_row(n_id[i] if len(n_id) else i, key)
+                moments[0, i], moments[1, i] = _normalize_row(
+                    h[i], bias, scale, shift, factor, threshold, low, high, eps, out[i]
+                )
+            chunk = next_chunk(counter)
+
+
+@njit(cache=True, nogil=True, fastmath=_SUMS)
+def _differentiate_row(
+    h, bias, scale, factor, threshold, low, high, mean, inverse, grad, out, sum_bias, sum_scale, sum_shift
+):
+    """Short loops: in one, LLVM would have more pairs of arrays to hold apart than it tries to."""
+    zero, width = h.dtype.type(0), h.dtype.type(len(h))
+    first, second = zero, zero
+    for j in range(len(h)):
+        value = h[j] + bias[j]
+        value = zero if value <= zero else value
+        g = grad[j] * factor  # loaded whether kept or not: a load under a condition stops the vectors
+        g = g if is_kept(j, threshold, low, high) else zero
+        out[j] = g
+        first += g * scale[j]
+        second += g * scale[j] * ((value - mean) * inverse)
+    first, second = first / width, second / width
+    for j in range(len(h)):
+        value = h[j] + bias[j]
+        value = zero if value <= zero else value
+        sum_scale[j] += out[j] * ((value - mean) * inverse)
+        sum_shift[j] += out[j]
+    for j in range(len(h)):
+        value = h[j] + bias[j]
+        g = inverse * (out[j] * scale[j] - first - (value - mean) * inverse * second)
+        out[j] = zero if value <= zero else g
+    for j in range(len(h)):
+        sum_bias[j] += out[j]
+
+
+@parallel_kernel
+def _backward(h, bias, scale, factor, threshold, key, n_id, moments, grad, grad_h, sums, num_threads):
+    """Sums over rows are kept per chunk of them: the same to the bit whatever the number of threads."""
+    n = len(h)
+    counter = new_counter()
+    for _ in prange(num_threads):
+        chunk = next_chunk(counter)
+        while chunk < len(sums):
+            for i in range(chunk * ROWS_PER_CHUNK, min(n, (chunk + 1) * ROWS_PER_CHUNK)):
+                low, high = hash_row(n_id[i] if len(n_id) else i, key)
+                _differentiate_row(
+                    h[i],
+                    bias,
+                    scale,
+                    factor,
+                    threshold,
+                    low,
+                    high,
+                    moments[0, i],
+                    moments[1, i],
+                    grad[i],
+                    grad_h[i],
+                    sums[chunk, 0],
+                    sums[chunk, 1],
+                    sums[chunk, 2],
+                )
+            chunk = next_chunk(counter)

@@ -1,0 +1,77 @@
+"""The layers of a stack: a convolution or a dense product, then activation, normalisation and dropout."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from shoal.kernels.fused import bias_relu_dropout, dropout
+from shoal.kernels.norm import relu_norm_dropout
+from shoal.models.convs import Conv, Input, multiply_weight
+
+NORMS = ("layer", "batch", "none")
+
+
+class Dense(nn.Module):
+    """A layer without aggregation, order 0 in a pattern: `H W`."""
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(in_features, out_features)))
+
+    def forward(self, h: Input) -> Tensor:
+        return multiply_weight(h, self.weight)
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """Batch norm for which one row, having no spread to measure, is normalised by what was measured so far."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        if self.training and len(h) == 1:
+            return functional.batch_norm(h, self.running_mean, self.running_var, self.weight, self.bias)
+        normal: Tensor = super().forward(h)
+        return normal
+
+
+class Layer(nn.Module):
+    """One layer of the stack: convolution or dense, then bias, ReLU, normalisation and dropout.
+
+    With `norm_first` the normalisation comes before the ReLU, and needs no bias before it.
+    """
+
+    def __init__(
+        self, linear: Conv | Dense, width: int, norm: str, dropout: float, *, norm_first: bool = False
+    ) -> None:
+        super().__init__()
+        self.linear = linear
+        self.norm = {"layer": nn.LayerNorm, "batch": BatchNorm}[norm](width) if norm != "none" else None
+        self.norm_first = norm_first and self.norm is not None
+        self.bias = nn.Parameter(torch.zeros(width)) if not self.norm_first else None
+        self.dropout = dropout
+
+    @property
+    def kind(self) -> str | None:
+        """The aggregation the layer wants, None for a dense one."""
+        return self.linear.kind if isinstance(self.linear, Conv) else None
+
+    def finish(self, out: Tensor, n_id: Tensor | None = None, key: int | None = None) -> Tensor:
+        """What follows the linear part. Without a key nothing is dropped.
+
+        What is dropped depends on the key, the global node id and the column only. Overwrites `out`.
+        """
+        rate, key = (self.dropout, key) if key is not None else (0.0, 0)
+        if self.norm is None or self.norm_first:
+            return bias_relu_dropout(self._normalize(out), self.bias, rate, key, n_id, inplace=True)
+        if isinstance(self.norm, nn.LayerNorm):
+            assert self.bias is not None
+            weights = (self.bias, self.norm.weight, self.norm.bias)
+            return relu_norm_dropout(out, *weights, rate, key, n_id, self.norm.eps)
+        out = self._normalize(bias_relu_dropout(out, self.bias, 0.0, 0, n_id, inplace=True))
+        return dropout(out, rate, key, n_id)
+
+    def _normalize(self, out: Tensor) -> Tensor:
+        if self.norm is None:
+            return out
+        normal: Tensor = self.norm(out)
+        return normal
