@@ -14,7 +14,9 @@ import yaml
 
 from shoal.errors import ShoalError, unknown_name
 
-METHODS = ("sampled", "full")
+METHODS = ("sampled", "full", "partitioned")
+EXCHANGES = ("p2p", "broadcast")
+MESSAGES = ("float32", "bfloat16")
 OPTIMIZERS = ("adam", "adamw")
 MAX_SEED = 2**63 - 1
 MAX_THREADS = 4096
@@ -139,6 +141,30 @@ class TrainingConfig:
 
 
 @dataclass
+class PartitionConfig:
+    """How a graph is shared among ranks: `folder` holds stored parts, else `method` cuts it when training starts."""
+
+    folder: str | None = None
+    parts: int | None = None
+    method: str = "auto"
+    exchange: str = "p2p"
+    messages: str = "float32"
+
+    def validate(self) -> None:
+        for what, name, known in (
+            ("partition.exchange", self.exchange, EXCHANGES),
+            ("partition.messages", self.messages, MESSAGES),
+        ):
+            if name not in known:
+                raise unknown_name(what, name, known)
+        _check("partition.parts", self.parts, self.parts is None or self.parts >= 1, "at least 1")
+        if self.exchange == "broadcast" and self.messages != "float32":
+            raise ShoalError(
+                f"partition.messages={self.messages} needs the p2p exchange: broadcast sends rows as they are"
+            )
+
+
+@dataclass
 class TargetConfig:
     """The test score a recipe must reach, and where that figure is from. It decides nothing in a run."""
 
@@ -166,6 +192,7 @@ class RunConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
+    partition: PartitionConfig = field(default_factory=PartitionConfig)
     repeat: int = 1
     target: TargetConfig = field(default_factory=TargetConfig)
 
@@ -173,9 +200,15 @@ class RunConfig:
         """Refuse settings out of range and settings that contradict each other."""
         if self.method not in METHODS:
             raise unknown_name("method", self.method, METHODS)
-        if self.method == "full" and self.sampler.options:
+        if self.method != "sampled" and self.sampler.options:
             given = ", ".join(f"sampler.{name}" for name in self.sampler.options)
-            raise ShoalError(f"method full trains on the whole graph every step: leave out {given}")
+            raise ShoalError(f"method {self.method} trains on the whole graph every step: leave out {given}")
+        if self.method == "partitioned" and self.training.setting == "inductive":
+            raise ShoalError(
+                "method partitioned trains on the whole graph: leave out training.setting=inductive, or use method sampled"
+            )
+        if self.method == "partitioned" and self.repeat > 1:
+            raise ShoalError("repeat trains in one process: leave it out with method partitioned")
         for where, options in (
             ("sampler.options", self.sampler.options),
             ("data_options", self.data_options),
@@ -187,7 +220,8 @@ class RunConfig:
         self.target.validate()
         self.training.validate()
         self.model.validate()
-        self.sampler.validate(with_options=self.method != "full")
+        self.partition.validate()
+        self.sampler.validate(with_options=self.method == "sampled")
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(asdict(self), sort_keys=False)

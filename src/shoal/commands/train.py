@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.argument("data", required=False)
 @click.option(
     "--method",
-    help="sampled (subgraph mini-batches) or full (the whole graph every step)  [default: sampled]",
+    help="sampled (subgraph mini-batches), full (the whole graph every step) or partitioned (the whole graph, shared among ranks)  [default: sampled]",
 )
 @click.option(
     "--sampler",
@@ -29,9 +29,19 @@ if TYPE_CHECKING:
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Run folder to make  [default: runs/DATA-MODEL-N]"
 )
+@click.option(
+    "--workers", type=click.IntRange(1, 4096), help="Ranks to start on this machine (method partitioned)."
+)
+@click.option(
+    "--parts",
+    type=click.Path(path_type=Path),
+    help="Folder of stored parts (`shoal partition`), one for each rank (method partitioned).",
+)
 @click.option("--resume", type=click.Path(path_type=Path), help="Run folder to continue.")
 @click.option(
-    "--recipe", metavar="NAME|FILE", help="A published configuration (`shoal recipes`), or your own as a YAML file."
+    "--recipe",
+    metavar="NAME|FILE",
+    help="A published configuration (`shoal recipes`), or your own as a YAML file.",
 )
 @click.option(
     "--repeat",
@@ -49,6 +59,8 @@ def train(
     epochs: int | None,
     seed: int | None,
     out: Path | None,
+    workers: int | None,
+    parts: Path | None,
     resume: Path | None,
     recipe: str | None,
     repeat: int | None,
@@ -63,6 +75,8 @@ def train(
       shoal train my-graph/ --set sampler.roots=2000 --set model.hidden=128 --set training.lr=0.003
       shoal train --resume runs/first --epochs 200
       shoal train --recipe cora --repeat 5
+      shoal train my-graph/ --method partitioned --workers 2
+      torchrun --nproc-per-node 4 -m shoal train --parts my-parts/       (also srun, mpiexec: docs/cluster.md)
 
     \b
     Settings for --set (and keys of a recipe), with their defaults:
@@ -77,6 +91,7 @@ def train(
       training.metric=null (f1_micro, f1_macro, accuracy, roc_auc: decides which weights are best)
       training.eval_every=1 training.setting=transductive|inductive training.threads=null
       training.sampling_threads=0 (threads that draw batches ahead of the step)
+      partition.method=auto partition.exchange=p2p|broadcast partition.messages=float32|bfloat16
       data.KEY=VALUE for a generator's or importer's own options
     """
     from shoal.errors import ShoalError
@@ -88,16 +103,70 @@ def train(
             "--sampler": sampler,
             "--model": model,
             "--seed": seed,
+            "--parts": parts,
         }
         named |= {"--out": out, "--recipe": recipe, "--repeat": repeat, "--set": settings or None}
         given = [name for name, value in named.items() if value is not None]
         if given:
             raise ShoalError(f"--resume continues a run as it was configured: leave out {', '.join(given)}")
+        if _is_partitioned(resume):
+            _train_ranks(None, resume, workers, epochs)
+            return
+        if workers is not None:
+            raise ShoalError(f"--workers belongs to method partitioned: {resume} was not trained with it")
         _continue_run(resume, epochs)
         return
+    if parts is not None:
+        data, method = data or str(parts), method or "partitioned"
     config = _configure(data, method, sampler, model, epochs, seed, recipe, settings)
     config.repeat = repeat or config.repeat
-    _start_run(config, out if out is not None else _next_folder(config))
+    config.partition.folder = str(parts.resolve()) if parts is not None else config.partition.folder
+    folder = out if out is not None else _next_folder(config)
+    if config.method == "partitioned":
+        config.validate()
+        _train_ranks(config, folder, workers, None)
+        return
+    if workers is not None or parts is not None:
+        raise ShoalError(f"--workers and --parts belong to method partitioned, not to {config.method}")
+    _start_run(config, folder)
+
+
+def _is_partitioned(folder: Path) -> bool:
+    from shoal.config import read_config
+
+    return (folder / "config.yaml").is_file() and read_config(folder / "config.yaml").method == "partitioned"
+
+
+def _train_ranks(config: RunConfig | None, folder: Path, workers: int | None, epochs: int | None) -> None:
+    """Train across ranks: as one of them, or by starting them. Without a config the folder's run goes on."""
+    import sys
+
+    from shoal.config import read_config
+    from shoal.distributed.launch import joined_ranks, start_workers
+    from shoal.distributed.runtime import detect_launch
+    from shoal.training.partitioned_run import PartitionedRun
+
+    launch = detect_launch()
+    if launch.launcher == "none":
+        known = config.partition if config is not None else read_config(folder / "config.yaml").partition
+        count = workers or _count_parts(known.folder) or known.parts or 1
+        if count > 1:
+            arguments = sys.argv[1:] if config is None else [*sys.argv[1:], "--out", str(folder)]
+            sys.exit(start_workers(count, arguments))
+    with joined_ranks() as transport:
+        if config is not None:
+            run = PartitionedRun.start(folder, config, transport)
+        else:
+            run = PartitionedRun.go_on(folder, transport, epochs=epochs)
+        train_run(run, quiet=transport.rank != 0)
+
+
+def _count_parts(folder: str | None) -> int | None:
+    if folder is None:
+        return None
+    from shoal.partitioning.stored import read_manifest
+
+    return int(read_manifest(Path(folder))["num_parts"])
 
 
 def _configure(
@@ -120,7 +189,7 @@ def _configure(
         config.data_options = {}  # the recipe's, which belong to other data
     config.data = data or config.data
     config.method = method or config.method
-    if method == "full" or sampler not in (None, config.sampler.name):
+    if method in ("full", "partitioned") or sampler not in (None, config.sampler.name):
         config.sampler.options = {}  # the recipe's, which belong to another sampler
     config.sampler.name = sampler or config.sampler.name
     config.model.name = model or config.model.name
@@ -128,8 +197,8 @@ def _configure(
     config.training.seed = config.training.seed if seed is None else seed
     for setting in settings:
         apply_setting(config, setting)
-    if config.method == "full" and sampler is not None:
-        raise ShoalError("method full trains on the whole graph every step: leave out --sampler")
+    if config.method != "sampled" and sampler is not None:
+        raise ShoalError(f"method {config.method} trains on the whole graph every step: leave out --sampler")
     if not config.data:
         raise ShoalError("no data given: name a data set (`shoal data list`), a stored graph or a graph file")
     return config
@@ -169,7 +238,9 @@ def _train_all(repeat: Repeat) -> None:
 
     console = open_console()
     for number, run in enumerate(repeat.runs(), 1):
-        console.print(f"run {number} of {repeat.config.repeat}, seed {run.config.training.seed}", markup=False)
+        console.print(
+            f"run {number} of {repeat.config.repeat}, seed {run.config.training.seed}", markup=False
+        )
         train_run(run)
     summary = repeat.summarize()
     for name, scores in summary.items():
@@ -181,18 +252,15 @@ def _train_all(repeat: Repeat) -> None:
     console.print(f"run folder: {repeat.folder}", markup=False)
 
 
-def train_run(run: Run) -> dict[str, float]:
-    """Train a run to its end, showing how it goes; returns its test scores."""
+def train_run(run: Run, *, quiet: bool = False) -> dict[str, float]:
+    """Train a run to its end, showing how it goes unless `quiet`; returns its test scores."""
     from shoal.commands.screen import open_console
     from shoal.training.progress import TrainingProgress, show_counting
 
     console = open_console()
-    graph, trainer, config = run.graph, run.trainer, run.config
-    console.print(
-        f"{graph.name}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
-        f"{graph.num_features:,} features, {graph.num_classes} classes",
-        markup=False,
-    )
+    console.quiet = quiet
+    trainer, config = run.trainer, run.config
+    console.print(run.describe(), markup=False)
     show_counting(console, trainer.sampler)
     for notice in (*run.notices, *trainer.sampler.notices):
         console.print(f"notice: {notice}", markup=False)
@@ -212,7 +280,8 @@ def train_run(run: Run) -> dict[str, float]:
     for name, value in scores.items():
         if name.startswith("test_"):
             console.print(f"{name.replace('_', ' ', 1)} {value:.4f}")
-    _compare_target(config, scores)
+    if not quiet:
+        _compare_target(config, scores)
     console.print(f"run folder: {run.folder}", markup=False)
     return scores
 
@@ -228,7 +297,9 @@ def _compare_target(config: RunConfig, scores: dict[str, float]) -> None:
     reached = "reached" if found >= target.score - target.deviation else "not reached"
     spread = f" ± {target.deviation}" if target.deviation else ""
     open_console().print(
-        f"target {target.metric} {target.score}{spread}: {reached} ({target.source})", markup=False, highlight=False
+        f"target {target.metric} {target.score}{spread}: {reached} ({target.source})",
+        markup=False,
+        highlight=False,
     )
 
 

@@ -86,7 +86,9 @@ class GlooTransport(Transport):
             peer = said["peer"]
         told = [q for q, said in reports.items() if "reason" in said]
         if told:
-            return RankGone(f"rank {told[0]} stopped in {self.phase}: {reports[told[0]]['reason']}")
+            return RankGone(
+                f"rank {told[0]} stopped in {self.phase}: {reports[told[0]]['reason']}", told=True
+            )
         if peer is None or peer in reports:
             silent = [str(q) for q in range(self.size) if q not in reports and q != self.rank]
             who = f"rank{'s' if len(silent) > 1 else ''} {', '.join(silent)}" if silent else "a rank"

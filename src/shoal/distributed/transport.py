@@ -35,7 +35,11 @@ def as_bytes(tensor: Tensor) -> Tensor:
 
 
 class RankGone(ShoalError):
-    """A peer did not answer in time, or its connection broke."""
+    """A peer did not answer in time, or its connection broke; `told` if that peer has said why itself."""
+
+    def __init__(self, sentence: str, *, told: bool = False) -> None:
+        super().__init__(sentence)
+        self.told = told
 
 
 class Exchange(ABC):

@@ -37,6 +37,8 @@ class Run:
     `notices` says what this run did to the graph; what its import said long ago is not repeated.
     """
 
+    writes = True  # whether this process writes the folder; of several ranks one does
+
     def __init__(self, folder: Path, config: RunConfig) -> None:
         config.validate()
         self.folder = folder
@@ -61,13 +63,27 @@ class Run:
             config.data_options["nodes"] = _make_absolute(nodes)
         run = cls(folder, config)
         fill_defaults(config)
-        with explain_full_disk(folder):
-            folder.mkdir(parents=True)
-            run._made_folder = True
-            with run._remove_unless_trained():
-                (folder / CONFIG).write_text(config.to_yaml())
-                (folder / GRAPH).write_text(json.dumps(identify(run.graph), indent=2) + "\n")
+        run.make_folder()
         return run
+
+    def make_folder(self) -> None:
+        """Make the folder of a new run, with every setting and what tells its graph from another."""
+        with explain_full_disk(self.folder):
+            self.folder.mkdir(parents=True)
+            self._made_folder = True
+            with self._remove_unless_trained():
+                (self.folder / CONFIG).write_text(self.config.to_yaml())
+                (self.folder / GRAPH).write_text(json.dumps(self.identify(), indent=2) + "\n")
+
+    def identify(self) -> dict[str, Any]:
+        """What tells the run's graph from another one under the same path."""
+        return identify(self.graph)
+
+    def describe(self) -> str:
+        """The graph in a line."""
+        graph = self.graph
+        sizes = f"{graph.num_nodes:,} nodes, {graph.num_edges:,} edges"
+        return f"{graph.name}: {sizes}, {graph.num_features:,} features, {graph.num_classes} classes"
 
     @classmethod
     def open(cls, folder: Path, *, epochs: int | None = None) -> Run:
@@ -97,7 +113,7 @@ class Run:
             return self._train(on_epoch)
 
     def _train(self, on_epoch: Callable[[Record], None] | None) -> dict[str, float]:
-        _replace_text(self.folder / CONFIG, self.config.to_yaml())  # resuming may have asked for more epochs
+        self._replace(CONFIG, self.config.to_yaml())  # resuming may have asked for more epochs
         self._keep_metrics(self.trainer.epoch)
 
         def write(record: Record) -> None:
@@ -106,9 +122,9 @@ class Run:
                 on_epoch(record)
 
         self.trainer.fit(self.config.training.epochs, write)
-        _replace_text(self.folder / PLAN, "\n".join(self.explain()) + "\n")
+        self._replace(PLAN, "\n".join(self.explain()) + "\n")
         final: Record = {"best_epoch": self.trainer.best_epoch}
-        if self.graph.test_mask is not None and self.graph.test_mask.any():
+        if self.trainer.has_nodes("test"):
             final |= {f"test_{name}": value for name, value in self.trainer.evaluate("test").items()}
         self._append(final)
         return final
@@ -145,7 +161,7 @@ class Run:
 
     def _check_graph(self) -> None:
         """Refuse to go on with another graph than the run began with."""
-        found = identify(self.graph)
+        found = self.identify()
         try:
             began = json.loads((self.folder / GRAPH).read_text())
             began.setdefault("content", found["content"])  # older runs do not tell
@@ -168,20 +184,21 @@ class Run:
                 )
 
     def _append(self, record: Record) -> None:
-        with open(self.folder / METRICS, "a") as file:
-            file.write(json.dumps(record) + "\n")
+        if self.writes:
+            with open(self.folder / METRICS, "a") as file:
+                file.write(json.dumps(record) + "\n")
 
     def _keep_metrics(self, epoch: int) -> None:
         """Drop records past the checkpoint that training resumes from."""
         path = self.folder / METRICS
         if path.is_file():
             kept = [line for line in read_metrics(path) if line.get("epoch", epoch + 1) <= epoch]
-            _replace_text(path, "".join(json.dumps(line) + "\n" for line in kept))
+            self._replace(METRICS, "".join(json.dumps(line) + "\n" for line in kept))
 
-
-def _replace_text(path: Path, text: str) -> None:
-    with replace_file(path) as scratch:
-        scratch.write_text(text)
+    def _replace(self, name: str, text: str) -> None:
+        if self.writes:
+            with replace_file(self.folder / name) as scratch:
+                scratch.write_text(text)
 
 
 def read_metrics(path: Path) -> list[Record]:
@@ -203,7 +220,7 @@ def identify(graph: Graph) -> dict[str, Any]:
 
 def fill_defaults(config: RunConfig) -> None:
     """Put in what was left to the defaults of the sampler and the model, so that the file shows every setting."""
-    if config.method != "full":
+    if config.method == "sampled":
         config.sampler.options = default_options(config.sampler.name) | config.sampler.options
     if config.model.orders is None:
         config.model.num_layers = len(parse_orders(None, config.model.num_layers))
@@ -255,15 +272,18 @@ def make_trainer(config: RunConfig, graph: Graph, checkpoints: Path | None = Non
         sampler = make_sampler("full", graph, **options)
     else:
         sampler = make_sampler(config.sampler.name, graph, **options, **config.sampler.options)
+    model = make_model(config, graph.num_features, graph.num_classes)
+    return Trainer(model, graph, sampler, checkpoints=checkpoints, **trainer_settings(config))
+
+
+def make_model(config: RunConfig, num_features: int, num_classes: int) -> GNN:
+    """The model a configuration describes."""
     settings = asdict(config.model)
-    model = GNN(
-        settings.pop("name"),
-        graph.num_features,
-        settings.pop("hidden"),
-        graph.num_classes,
-        seed=training.seed,
-        **settings,
-    )
+    name, hidden = settings.pop("name"), settings.pop("hidden")
+    return GNN(name, num_features, hidden, num_classes, seed=config.training.seed, **settings)
+
+
+def trainer_settings(config: RunConfig) -> dict[str, Any]:
+    """What of the training's settings the trainer takes."""
     kept = {"epochs", "setting", "seed", "threads"}  # what others than the trainer need
-    chosen = {name: value for name, value in asdict(training).items() if name not in kept}
-    return Trainer(model, graph, sampler, checkpoints=checkpoints, **chosen)
+    return {name: value for name, value in asdict(config.training).items() if name not in kept}

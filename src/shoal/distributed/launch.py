@@ -1,0 +1,106 @@
+"""Starting ranks on this machine, and ending them well: what each prints, and with which code it exits."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from shoal.distributed.runtime import detect_launch, open_transport
+from shoal.distributed.transport import RankGone, Transport
+from shoal.errors import ShoalError
+
+_LAST_WORD = 1.0  # seconds for the others to hear why a rank ends
+
+
+def start_workers(num_workers: int, arguments: Sequence[str]) -> int:
+    """Run `shoal ARGUMENTS` on so many ranks of this machine by torch's elastic launcher; returns the exit code.
+
+    Ranks that fail or are interrupted say so themselves; nothing is restarted.
+    """
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    _quiet_launcher()
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    settings: dict[str, Any] = {
+        "min_nodes": 1,
+        "max_nodes": 1,
+        "nproc_per_node": num_workers,
+        "run_id": f"shoal-{os.getpid()}",
+        "rdzv_backend": "c10d",
+        "rdzv_endpoint": "127.0.0.1:0",
+        "max_restarts": 0,
+        "monitor_interval": 0.1,
+        "local_addr": "127.0.0.1",
+    }
+    try:
+        elastic_launch(LaunchConfig(**settings), sys.executable)("-m", "shoal", *arguments)
+    except ChildFailedError as error:
+        codes = [failure.exitcode for failure in error.failures.values()]
+        said = [code for code in codes if code > 0]
+        if not said:
+            rank, failure = error.get_first_failure()
+            print(f"shoal: rank {rank} was ended by signal {-failure.exitcode}", file=sys.stderr)
+        return 130 if 130 in codes else min(said, default=1)
+    except (SignalException, KeyboardInterrupt):
+        return 130
+    return 0
+
+
+def _quiet_launcher() -> None:
+    """The launcher's own log repeats what ranks say."""
+    import logging
+
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+
+
+@contextmanager
+def joined_ranks() -> Iterator[Transport]:
+    """The transport to the other ranks; an error inside ends this process with one sentence on the right rank.
+
+    A rank that ends early tells the others why, so that they name the reason and not their own broken wait.
+    It ends without waiting for threads of the transport, which may never come back from a dead peer.
+    """
+    launch = detect_launch()
+    transport: Transport | None = None
+    try:
+        transport = open_transport(launch)
+        yield transport
+    except BaseException as error:
+        if launch.size == 1:
+            raise
+        _end_rank(error, launch.rank, transport)
+    else:
+        transport.close()
+
+
+def _end_rank(error: BaseException, rank: int, transport: Transport | None) -> None:
+    code = 1
+    if isinstance(error, KeyboardInterrupt):
+        code, sentence = 130, str(error) or "interrupted"
+        quiet = rank != 0
+    elif isinstance(error, ShoalError):
+        code, sentence = 2, str(error)
+        quiet = getattr(error, "told", False)
+    elif isinstance(error, SystemExit):
+        code, sentence, quiet = int(error.code or 0), "", True
+    else:
+        import traceback
+
+        sentence, quiet = "".join(traceback.format_exception(error)), False
+    if not quiet:
+        print(
+            f"shoal: {f'rank {rank}: ' if rank or code == 1 else ''}{sentence}", file=sys.stderr, flush=True
+        )
+    if transport is not None and not isinstance(error, RankGone):
+        transport.leave(sentence.strip().splitlines()[-1] if sentence else "it ended")
+        time.sleep(_LAST_WORD if rank == 0 else 0.0)
+    sys.stdout.flush()
+    if transport is not None and (abort := getattr(transport, "abort", None)) is not None:
+        abort(code)
+    os._exit(code)

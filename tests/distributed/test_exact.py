@@ -1,0 +1,110 @@
+"""Training across real ranks takes the steps of a single process: every model, partition and transport."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import rank_jobs
+from launched_ranks import run_ranks
+from rank_jobs import Job, assign_nodes, make_graph, train_alone
+from shoal.simulate import Machine, predict_epoch
+
+MODELS = ("sage", "gcn", "mixhop", "gat")
+
+
+@cache
+def expected(job: Job) -> dict[str, Any]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    answer = train_alone(job)
+    torch.set_num_threads(threads)
+    return answer
+
+
+def alone(job: Job) -> Job:
+    """The job as one process does it."""
+    return replace(job, partition="random", exchange="p2p", half=False)
+
+
+def check_jobs(jobs: list[Job], num_ranks: int, transport: str, folder: Path) -> list[dict[str, Any]]:
+    """Run the jobs on one group of ranks and hold each to the single process."""
+    wanted = [expected(alone(job)) for job in jobs]  # first: it compiles the kernels once for all
+    for job in jobs:
+        place = folder / f"{job.partition}-{job.directed}-{num_ranks}.npy"
+        if not place.exists():
+            np.save(place, assign_nodes(job, make_graph(job), num_ranks))
+    (folder / "jobs.json").write_text(json.dumps([asdict(job) for job in jobs]))
+    run_ranks(num_ranks, rank_jobs.__file__, folder, transport=transport).check()
+    answers = json.loads((folder / "answers.json").read_text())
+    for job, answer, want in zip(jobs, answers, wanted, strict=True):
+        limit = 1e-2 if job.half else 1e-10 if job.double else 1e-4
+        np.testing.assert_allclose(answer["losses"], want["losses"], rtol=limit, err_msg=job.name)
+        if not job.half:
+            assert answer["test"] == pytest.approx(want["test"], abs=1e-12), job.name
+        check_volume(job, answer, num_ranks)
+    return answers
+
+
+def check_volume(job: Job, answer: dict[str, Any], num_ranks: int) -> None:
+    """Bytes and messages counted are those the partition predicts, to the byte."""
+    record = answer["last"]
+    item = 2 if job.half else 8 if job.double else 4
+    rows = np.array(answer["broadcast" if job.exchange == "broadcast" else "rows"])
+    model = rank_jobs.make_model(job)
+    said = predict_epoch(rows, model, Machine(1, 1), item_bytes=item, sparse_features=job.sparse)
+    assert (record["bytes"], record["messages"]) == (said.num_bytes, said.num_messages), job.name
+    assert model.num_aggregations == 0 or said.num_bytes > 0 or num_ranks == 1
+
+
+SAMPLE = [
+    *(Job(model, directed=directed) for model in MODELS for directed in (False, True)),
+    *(Job(model, norm="batch", double=True, partition="metis") for model in MODELS),
+    Job("mlp", norm="batch"),
+    Job("gcn", sparse=True, directed=True),
+    Job("sage", sparse=True, partition="empty", norm="batch"),
+    Job("gat", sparse=True, norm="none"),
+    Job("mixhop", sparse=True),
+    Job("gcn", partition="hypergraph", multi_label=True, norm="none"),
+    Job("sage", orders="0-1-1", norm="batch", exchange="broadcast"),
+    Job("gat", exchange="broadcast", partition="empty"),
+    Job("gcn", half=True),
+    Job("gat", half=True),
+]
+
+
+@pytest.mark.parametrize(("transport", "num_ranks"), [("gloo", 3), ("mpi", 4)])
+def test_ranks_take_the_steps_of_one_process(transport, num_ranks, tmp_path):
+    check_jobs(SAMPLE, num_ranks, transport, tmp_path)
+
+
+def test_every_rank_writes_the_rows_of_the_embedding_that_it_owns(tmp_path):
+    job = Job("sage", double=True)
+    answer = check_jobs([job], 2, "gloo", tmp_path)[0]
+    import shoal
+
+    trainer = shoal.Trainer(rank_jobs.make_model(job), make_graph(job), None)
+    trainer.fit(job.epochs)
+    np.testing.assert_allclose(answer["embedding"], trainer.embed().numpy(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("transport", ["gloo", "mpi"])
+@pytest.mark.parametrize("num_ranks", [1, 2, 3, 4, 8])
+def test_every_model_and_partition_is_exact_on_any_number_of_ranks(transport, num_ranks, tmp_path):
+    jobs = [
+        Job(model, directed=directed, double=double, partition=partition, epochs=20)
+        for model in MODELS
+        for partition in ("random", "metis", "hypergraph")
+        for directed in (False, True)
+        for double in (False, True)
+    ]
+    check_jobs(jobs, num_ranks, transport, tmp_path)

@@ -1,0 +1,81 @@
+"""Starting real ranks for tests: processes that meet over gloo, or under mpiexec."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+
+
+@dataclass
+class Ended:
+    """How a group of ranks ended: exit codes and what each wrote (MPI's write to one stream)."""
+
+    codes: list[int]
+    texts: list[str]
+
+    def check(self) -> None:
+        assert not any(self.codes), "\n".join(text for text in self.texts if text)
+
+
+def free_port() -> int:
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        return int(door.getsockname()[1])
+
+
+def rank_environment(**settings: str) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("SHOAL_")}
+    paths = [str(TESTS.parent / "src"), str(TESTS)]
+    return {
+        **kept,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "GLOO_SOCKET_IFNAME": "lo",
+        "SHOAL_THREADS": "1",
+        **settings,
+    }
+
+
+def run_ranks(
+    num_ranks: int, *command: object, limit: float = 240, transport: str = "gloo", **settings: str
+) -> Ended:
+    """Run `python COMMAND` on every rank; all are ended when the limit is over."""
+    line = [sys.executable, *map(str, command)]
+    if transport == "mpi":
+        mpiexec = shutil.which(
+            "mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        )
+        if mpiexec is None:
+            pytest.skip("mpiexec is not installed")
+        line = [mpiexec, "-n", str(num_ranks), *line]
+        started = [_start(line, rank_environment(**settings))]
+    else:
+        meeting = {"WORLD_SIZE": str(num_ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        started = [
+            _start(line, rank_environment(RANK=str(rank), **meeting, **settings)) for rank in range(num_ranks)
+        ]
+    try:
+        texts = [process.communicate(timeout=limit)[0] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    return Ended([process.returncode for process in started], texts)
+
+
+def _start(line: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        line,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
