@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from shoal.kernels.adjacency import Adjacency as Adjacency
     from shoal.kernels.spmm import spmm as spmm
     from shoal.models.gnn import GNN as GNN
+    from shoal.partitioning.partition import Partition as Partition
+    from shoal.partitioning.partition import partition_graph as partition_graph
     from shoal.sampling.base import Sampler as Sampler
     from shoal.sampling.batch import Batch as Batch
     from shoal.sampling.cluster import ClusterSampler as ClusterSampler
@@ -48,6 +50,8 @@ _HOMES = {
     "Adjacency": "shoal.kernels.adjacency",
     "spmm": "shoal.kernels.spmm",
     "GNN": "shoal.models.gnn",
+    "Partition": "shoal.partitioning.partition",
+    "partition_graph": "shoal.partitioning.partition",
     "Batch": "shoal.sampling.batch",
     "Sampler": "shoal.sampling.base",
     "FrontierSampler": "shoal.sampling.frontier",

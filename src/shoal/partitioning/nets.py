@@ -1,0 +1,196 @@
+"""Nets and how often each part occurs in them: what the volume of a partition is counted from.
+
+Net j stands for a row that has to be sent: its owner, and as pins the vertices that need it, the owner among
+them. Column-net model: net j is column j of A + I. `count(j, p)` is the number of net j's pins in part p, and
+its spread λ_j the number of parts with a pin, so λ_j − 1 ranks receive it and Σ_j (λ_j − 1) rows are sent.
+
+A net with many pins holds one count per part, a small one a short list of (part, count): never more than
+`_ROOM` times as many counts as there are pins, and no table of parts × nodes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.graph import Graph
+from shoal.kernels.csr import add_diagonal, index_dtype
+from shoal.kernels.jit import kernel
+
+_ROOM = 4  # counts per pin that a net may take for one count per part
+
+
+class Nets(NamedTuple):
+    """A hypergraph seen from its vertices: vertex v is a pin of the nets `nets[indptr[v]:indptr[v + 1]]`."""
+
+    indptr: np.ndarray
+    nets: np.ndarray
+    owner: np.ndarray  # the vertex whose row each net stands for
+
+    @property
+    def num_nets(self) -> int:
+        return len(self.owner)
+
+
+class Counts(NamedTuple):
+    """count(j, p) of all nets: `counts[start[j] + p]`, or a list of `size[j]` pairs (parts, counts)."""
+
+    start: np.ndarray
+    is_table: np.ndarray
+    size: np.ndarray
+    parts: np.ndarray
+    counts: np.ndarray
+    spread: np.ndarray
+
+
+class Loads(NamedTuple):
+    """What each part sends, receives and weighs; `rows[q, p]` are the rows that q sends to p (or empty)."""
+
+    send: np.ndarray
+    receive: np.ndarray
+    weight: np.ndarray
+    rows: np.ndarray
+
+
+def make_nets(graph: Graph) -> Nets:
+    """The column nets of a graph: row v reads the nets of its columns, and its own."""
+    indptr, nets, _ = add_diagonal(graph.indptr, graph.indices)
+    return Nets(indptr, nets, np.arange(graph.num_nodes, dtype=index_dtype(graph.num_nodes)))
+
+
+def count_pins(
+    nets: Nets, assignment: np.ndarray, weights: np.ndarray, num_parts: int, with_messages: bool
+) -> tuple[Counts, Loads]:
+    """Counts and loads of a partition. With messages a table of parts × parts is kept too."""
+    pins = np.bincount(nets.nets, minlength=nets.num_nets)
+    is_table = pins * _ROOM >= num_parts
+    room = np.where(is_table, num_parts, np.minimum(pins, num_parts) + 1)
+    start = np.zeros(nets.num_nets + 1, np.int64)
+    np.cumsum(room, out=start[1:])
+    counts = Counts(
+        start,
+        is_table,
+        np.zeros(nets.num_nets, np.int32),
+        np.zeros(start[-1], np.int32),
+        np.zeros(start[-1], np.int32),
+        np.zeros(nets.num_nets, np.int32),
+    )
+    loads = Loads(
+        np.zeros(num_parts, np.int64),
+        np.zeros(num_parts, np.int64),
+        np.bincount(assignment, weights, minlength=num_parts).astype(np.int64),
+        np.zeros((num_parts, num_parts) if with_messages else (0, 0), np.int32),
+    )
+    _count_all(nets, assignment, num_parts, counts, loads)
+    return counts, loads
+
+
+@kernel
+def _count_all(nets, assignment, num_parts, counts, loads):
+    for v in range(len(nets.indptr) - 1):
+        for k in range(nets.indptr[v], nets.indptr[v + 1]):
+            add_pin(counts, nets.nets[k], assignment[v])
+    for j in range(len(nets.owner)):
+        owner = assignment[nets.owner[j]]
+        loads.send[owner] += counts.spread[j] - 1
+        add_receivers(counts, loads, num_parts, j, owner, 1)
+
+
+@kernel
+def get_count(counts, j, p):
+    first = counts.start[j]
+    if counts.is_table[j]:
+        return counts.counts[first + p]
+    for t in range(first, first + counts.size[j]):
+        if counts.parts[t] == p:
+            return counts.counts[t]
+    return 0
+
+
+@kernel
+def add_pin(counts, j, p):
+    """Count one pin more of net j in part p; whether it is the first there."""
+    first = counts.start[j]
+    if counts.is_table[j]:
+        counts.counts[first + p] += 1
+        if counts.counts[first + p] == 1:
+            counts.spread[j] += 1
+            return True
+        return False
+    end = first + counts.size[j]
+    for t in range(first, end):
+        if counts.parts[t] == p:
+            counts.counts[t] += 1
+            return False
+    counts.parts[end] = p
+    counts.counts[end] = 1
+    counts.size[j] += 1
+    counts.spread[j] += 1
+    return True
+
+
+@kernel
+def drop_pin(counts, j, p):
+    """Count one pin less of net j in part p; whether it was the last there."""
+    first = counts.start[j]
+    if counts.is_table[j]:
+        counts.counts[first + p] -= 1
+        if counts.counts[first + p] == 0:
+            counts.spread[j] -= 1
+            return True
+        return False
+    end = first + counts.size[j]
+    for t in range(first, end):
+        if counts.parts[t] == p:
+            counts.counts[t] -= 1
+            if counts.counts[t] == 0:
+                counts.parts[t] = counts.parts[end - 1]
+                counts.counts[t] = counts.counts[end - 1]
+                counts.size[j] -= 1
+                counts.spread[j] -= 1
+                return True
+            return False
+    return False
+
+
+@kernel
+def add_receivers(counts, loads, num_parts, j, owner, sign):
+    """Add net j to (or with sign -1 take it from) what every part but its owner's receives."""
+    first = counts.start[j]
+    for t in range(first, first + (num_parts if counts.is_table[j] else counts.size[j])):
+        p = t - first if counts.is_table[j] else counts.parts[t]
+        if p != owner and counts.counts[t] > 0:
+            loads.receive[p] += sign
+            if len(loads.rows):
+                loads.rows[owner, p] += sign
+
+
+@kernel
+def move_vertex(nets, counts, loads, num_parts, assignment, weights, v, b):
+    """Move vertex v to part b, with everything that is counted. Cost: its nets, and the spread of its own."""
+    a = assignment[v]
+    for k in range(nets.indptr[v], nets.indptr[v + 1]):
+        j = nets.nets[k]
+        if nets.owner[j] == v:  # all of it now counts for another sender
+            loads.send[a] -= counts.spread[j] - 1
+            add_receivers(counts, loads, num_parts, j, a, -1)
+            drop_pin(counts, j, a)
+            add_pin(counts, j, b)
+            loads.send[b] += counts.spread[j] - 1
+            add_receivers(counts, loads, num_parts, j, b, 1)
+            continue
+        o = assignment[nets.owner[j]]
+        if drop_pin(counts, j, a):
+            loads.send[o] -= 1
+            loads.receive[a] -= 1
+            if len(loads.rows):
+                loads.rows[o, a] -= 1
+        if add_pin(counts, j, b):
+            loads.send[o] += 1
+            loads.receive[b] += 1
+            if len(loads.rows):
+                loads.rows[o, b] += 1
+    assignment[v] = b
+    loads.weight[a] -= weights[v]
+    loads.weight[b] += weights[v]

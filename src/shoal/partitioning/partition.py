@@ -1,0 +1,278 @@
+"""Partition and partition_graph: which part every node belongs to, by one of several methods, and what that costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from shoal.checks import check_number, check_seed, check_whole
+from shoal.errors import ShoalError, unknown_name
+from shoal.graph import Graph
+from shoal.partitioning.estimate import check_memory, choose_method
+from shoal.partitioning.hosts import group_parts
+from shoal.partitioning.hypergraph import partition_nets
+from shoal.partitioning.metis import partition_by_metis
+from shoal.partitioning.nets import Nets, make_nets
+from shoal.partitioning.part import MAX_PARTS, Part, check_assignment, split_graph
+from shoal.partitioning.quality import Quality, compare_quality, measure_quality
+from shoal.partitioning.refine import refine_assignment
+from shoal.partitioning.simple import partition_at_random, partition_in_blocks, partition_stream
+from shoal.partitioning.stochastic import count_nets, sample_nets, sampled_graph
+from shoal.sampling.registry import make_sampler
+from shoal.threads import available_cores
+
+METHODS = ("auto", "random", "block", "metis", "metis-volume", "hypergraph", "stochastic", "streaming")
+BALANCES = ("edges", "nodes")
+_CYCLE_PINS = (
+    600_000  # pins · log2(parts) / 4 up to which a multilevel cycle of Mt-KaHyPar takes about a minute
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Which part every node of `graph` belongs to.
+
+    Attributes:
+        assignment: int32 (num_nodes,), from 0 to num_parts - 1.
+        parts_per_host: where parts were mapped to hosts, parts 0 … h-1 are on the first and so on.
+        seconds: how long each step took.
+        notices: what was adapted, one sentence each.
+    """
+
+    graph: Graph
+    assignment: np.ndarray
+    num_parts: int
+    method: str = "given"
+    balance: str = "edges"
+    imbalance: float = 0.01
+    seed: int = 0
+    parts_per_host: int | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+
+    def quality(self, *, relative: bool = True) -> Quality:
+        """Everything counted; with `relative`, as multiples of random partitioning with the same seed too."""
+        found = measure_quality(self.graph, self.assignment, self.num_parts, self.parts_per_host)
+        if not relative:
+            return found
+        chance = partition_at_random(self.graph.num_nodes, self.num_parts, self.seed)
+        other = measure_quality(self.graph, chance, self.num_parts, self.parts_per_host)
+        return replace(found, relative=compare_quality(found, other))
+
+    def split(self) -> list[Part]:
+        """The parts, in memory."""
+        return split_graph(self.graph, self.assignment, self.num_parts)
+
+    def map_to_hosts(self, parts_per_host: int) -> Partition:
+        """The same parts numbered so that those which exchange most share a host (see `group_parts`)."""
+        check_whole("parts_per_host", parts_per_host, 1, self.num_parts)
+        number = group_parts(self.graph, self.assignment, self.num_parts, parts_per_host)
+        return replace(self, assignment=number[self.assignment], parts_per_host=parts_per_host)
+
+    def __repr__(self) -> str:
+        return f"Partition({self.method}, {self.graph.num_nodes:,} nodes in {self.num_parts:,} parts)"
+
+
+def partition_graph(
+    graph: Graph,
+    num_parts: int,
+    method: str = "auto",
+    *,
+    imbalance: float = 0.01,
+    seed: int = 0,
+    threads: int | None = None,
+    balance: str = "edges",
+    refine: bool | None = None,
+    parts_per_host: int | None = None,
+    progress: Callable[[str], None] = lambda step: None,
+    **options: Any,
+) -> Partition:
+    """Split the nodes of `graph` into `num_parts` parts; deterministic in the seed.
+
+    Methods: `random` (equally many nodes each), `block` (consecutive nodes), `streaming` (linear deterministic greedy, for graphs that
+    nothing else can hold), `metis` (edge cut), `metis-volume`, `hypergraph` (fewest rows sent: METIS, a multilevel
+    cycle of Mt-KaHyPar where it takes minutes at most, and local search), `stochastic` (fewest rows sent by
+    sampled mini-batches), `auto` (hypergraph where the tools are there and memory suffices).
+
+    Args:
+        imbalance: how much heavier than the average a part may be. A row heavier than that alone cannot be helped.
+        balance: a node weighs its row's entries and itself (`edges`), or 1 (`nodes`).
+        refine: search locally for less volume, fewer messages and a lower peak afterwards; by default
+            `hypergraph` and `stochastic` do.
+        parts_per_host: number the parts so that those which exchange most share a host.
+        progress: called with each step's name.
+        options: of `stochastic`: `sampler` (a name or a Sampler) and its settings, `theta`, `delta`.
+    """
+    if method not in METHODS:
+        raise unknown_name("method", method, METHODS)
+    if balance not in BALANCES:
+        raise unknown_name("balance", balance, BALANCES)
+    check_whole("num_parts", num_parts, 1, MAX_PARTS)
+    check_number("imbalance", imbalance, 0, 10)
+    check_seed(seed)
+    if options and method != "stochastic":
+        raise ShoalError(
+            f"method {method!r} takes no setting {next(iter(options))!r}: only 'stochastic' does"
+        )
+    notices: list[str] = []
+    if method == "auto":
+        method, why = choose_method(graph, num_parts)
+        notices.append(f"chose method {method!r}: {why}")
+    else:
+        check_memory(graph, num_parts, method)
+    work = _Work(graph, num_parts, imbalance, seed, threads or available_cores(), balance, progress, notices)
+    began = time.perf_counter()
+    assignment = work.run(method, refine, options)
+    seconds = {**work.seconds, "total": time.perf_counter() - began}
+    partition = Partition(
+        graph,
+        check_assignment(assignment, graph.num_nodes, num_parts),
+        num_parts,
+        method,
+        balance,
+        imbalance,
+        seed,
+        seconds=seconds,
+        notices=tuple(notices),
+    )
+    return partition if parts_per_host is None else partition.map_to_hosts(parts_per_host)
+
+
+def weigh_nodes(graph: Graph, balance: str) -> np.ndarray:
+    """What a node weighs: the entries of its row in A + I, or 1."""
+    if balance == "nodes":
+        return np.ones(graph.num_nodes, np.int64)
+    return np.asarray(graph.degree, np.int64) + 1
+
+
+class _Work:
+    """One call of partition_graph: its settings, and what each step took."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        num_parts: int,
+        imbalance: float,
+        seed: int,
+        threads: int,
+        balance: str,
+        progress: Callable[[str], None],
+        notices: list[str],
+    ) -> None:
+        self.graph, self.num_parts, self.imbalance = graph, num_parts, imbalance
+        self.seed, self.threads = seed, threads
+        self.progress, self.notices = progress, notices
+        self.weights = weigh_nodes(graph, balance)
+        self.max_weight = (1 + imbalance) * -(-int(self.weights.sum()) // num_parts)
+        self.seconds: dict[str, float] = {}
+
+    def run(self, method: str, refine: bool | None, options: dict[str, Any]) -> np.ndarray:
+        n, num_parts = self.graph.num_nodes, self.num_parts
+        heavy = int((self.weights > self.max_weight).sum())
+        if heavy and num_parts > 1 and method != "random":
+            self.notices.append(
+                f"{heavy:,} rows alone are heavier than a part may be ({self.max_weight:,.0f}): their parts exceed the imbalance"
+            )
+        if num_parts == 1 or num_parts >= n or self.graph.num_entries == 0:
+            if num_parts >= n > 1:
+                self.notices.append(f"{num_parts:,} parts for {n:,} nodes: every node is a part of its own")
+            return partition_in_blocks(self.weights if num_parts < n else np.ones(n, np.int64), num_parts)
+        simple = {
+            "random": lambda: partition_at_random(n, num_parts, self.seed),
+            "block": lambda: partition_in_blocks(self.weights, num_parts),
+            "streaming": lambda: partition_stream(self.graph, self.weights, num_parts, self.max_weight),
+            "metis": self.run_metis,
+            "metis-volume": lambda: self.run_metis(volume=True),
+        }
+        if method == "stochastic":
+            return self.run_stochastic(refine is not False, **options)
+        if method == "hypergraph":
+            assignment, nets = self.run_hypergraph()
+        else:
+            assignment, nets = self.time(method, simple[method]), None
+        if refine or (refine is None and method == "hypergraph"):
+            assignment = self.run_refine(nets or make_nets(self.graph), assignment)
+        return assignment
+
+    def time(self, step: str, run: Callable[[], Any]) -> Any:
+        self.progress(step)
+        began = time.perf_counter()
+        result = run()
+        self.seconds[step] = time.perf_counter() - began
+        return result
+
+    def run_metis(self, volume: bool = False) -> np.ndarray:
+        return partition_by_metis(
+            self.graph, self.weights, self.num_parts, self.imbalance, self.seed, volume=volume
+        )
+
+    def run_refine(self, nets: Nets, assignment: np.ndarray, **settings: Any) -> np.ndarray:
+        arguments = (nets, assignment, self.weights, self.num_parts, self.max_weight)
+        refined: np.ndarray = self.time(
+            "local search", lambda: refine_assignment(*arguments, seed=self.seed, **settings)
+        )
+        return refined
+
+    def run_hypergraph(self) -> tuple[np.ndarray, Nets]:
+        """METIS's partition, or what a multilevel cycle on the nets makes of it where that sends less."""
+        nets = make_nets(self.graph)
+        best = self.time("metis", self.run_metis)
+        return self.cycle(nets, best), nets
+
+    def cycle(self, nets: Nets, best: np.ndarray) -> np.ndarray:
+        """`best` after a multilevel cycle of Mt-KaHyPar, if that has fewer rows to send and there is time for it."""
+        if len(nets.nets) * np.log2(self.num_parts) / 4 > _CYCLE_PINS:
+            self.notices.append(
+                f"left out Mt-KaHyPar's multilevel cycle: {len(nets.nets):,} pins in {self.num_parts:,} parts would take it many minutes"
+            )
+            return best
+        settings = (nets, self.weights, self.num_parts, self.imbalance, self.seed, self.threads)
+        cycled = self.time("multilevel cycle", lambda: partition_nets(*settings, start=best))
+        heaviest = max(self.max_weight, np.bincount(best, self.weights).max())
+        fits = np.bincount(cycled, self.weights).max() <= heaviest
+        return cycled if fits and count_rows(nets, cycled) < count_rows(nets, best) else best
+
+    def run_stochastic(
+        self,
+        refine: bool,
+        sampler: Any = "node",
+        theta: float = 0.1,
+        delta: float = 0.5,
+        **settings: Any,
+    ) -> np.ndarray:
+        check_number("theta", theta, 1e-6, 1e6)
+        check_number("delta", delta, 1e-9, 1)
+        if isinstance(sampler, str):
+            sampler = make_sampler(sampler, self.graph, seed=self.seed, **settings)
+        elif settings:
+            raise ShoalError(f"the sampler is made already: it takes no {next(iter(settings))!r}")
+        if sampler.graph is not self.graph:
+            raise ShoalError(
+                "the sampler draws from another graph: give one of the whole graph (transductive)"
+            )
+        needed = count_nets(self.num_parts, theta, delta)
+        nets, seen, drawn = self.time("sampling nets", lambda: sample_nets(sampler, needed))
+        if drawn.sum() < needed:
+            self.notices.append(f"stopped at {drawn.sum():,} nets: theta and delta ask for {needed:,}")
+        whole, entry_weights = sampled_graph(self.graph, seen)
+        best = self.time(
+            "metis",
+            lambda: partition_by_metis(
+                whole, self.weights, self.num_parts, self.imbalance, self.seed, entry_weights=entry_weights
+            ),
+        )
+        best = self.cycle(nets, best)
+        if not refine:
+            return best
+        return self.run_refine(nets, best, message_price=0.0, peak_price=0.0, heat=1.0, sweeps=16)
+
+
+def count_rows(nets: Nets, assignment: np.ndarray) -> int:
+    """`Σ_j (λ_j − 1)`: distinct (net, part) pairs less the nets."""
+    rows = np.repeat(assignment, np.diff(nets.indptr)).astype(np.int64)
+    pairs = rows * nets.num_nets + nets.nets
+    return len(np.unique(pairs)) - nets.num_nets

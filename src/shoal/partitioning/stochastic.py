@@ -1,0 +1,152 @@
+"""Nets of sampled mini-batches: a partition for them sends little when mini-batches are trained (VLDB'22 §4.3.3)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from shoal.errors import ShoalError
+from shoal.graph import Graph
+from shoal.kernels.csr import index_dtype, transpose_csr
+from shoal.kernels.jit import kernel
+from shoal.partitioning.nets import Nets
+from shoal.sampling.base import Sampler
+
+MAX_PINS = 200_000_000
+_SIGHTINGS = 8  # how often an average entry of the graph should be seen
+
+
+def count_nets(num_parts: int, theta: float, delta: float) -> int:
+    """Nets from which the mean spread is known within theta with probability 1 − delta: `(P−1)²/(2θ²) · ln(2/δ)`."""
+    return math.ceil((num_parts - 1) ** 2 / (2 * theta**2) * math.log(2 / delta))
+
+
+def sample_nets(sampler: Sampler, num_nets: int) -> tuple[Nets, np.ndarray, np.ndarray]:
+    """The column nets of as many batches as make `num_nets`, and until an average entry was seen 8 times.
+
+    Of each batch's subgraph, net j holds the rows that aggregate from j, and j. Returns the nets and how often
+    each entry and each node of the sampler's graph was in a batch. Stops at `MAX_PINS` pins.
+    """
+    graph = sampler.graph
+    n = graph.num_nodes
+    seen = np.zeros(graph.num_entries, np.int32)
+    drawn = np.zeros(n, np.int64)
+    pieces: list[tuple[np.ndarray, np.ndarray]] = []  # (net, pin) of nets with two pins or more
+    owners: list[np.ndarray] = []
+    total, kept, pins, k = 0, 0, 0, 0
+    entries = 0
+    while total < num_nets or entries < _SIGHTINGS * graph.num_entries:
+        nodes = sampler.draw_nodes(k)
+        indptr, indices, entry = sampler.extract(nodes, with_entries=True)
+        assert entry is not None
+        seen[entry] += 1
+        drawn[nodes] += 1
+        net_indptr, net_pins, _ = transpose_csr(indptr, indices, len(nodes))
+        own, members, which = _list_nets(net_indptr, net_pins)
+        owners.append(nodes[own].astype(index_dtype(n)))
+        pieces.append((which + kept, nodes[members].astype(index_dtype(n))))
+        kept += len(own)
+        pins += len(members)
+        total += len(nodes)
+        entries += len(indices)
+        k += 1
+        if pins > MAX_PINS or k >= 1_000_000 or (k >= 1000 and entries == 0):
+            break
+    if kept == 0:
+        raise ShoalError(
+            f"{k:,} batches of the {sampler.name} sampler hold no edge: sample larger ones, or use method 'hypergraph'"
+        )
+    net = np.concatenate([piece[0] for piece in pieces])
+    pin = np.concatenate([piece[1] for piece in pieces])
+    pieces.clear()
+    indptr = np.zeros(n + 1, np.int64)
+    np.cumsum(np.bincount(pin, minlength=n), out=indptr[1:])
+    incidence = np.empty(len(net), index_dtype(kept))
+    _fill_incidence(net, pin, indptr[:-1].copy(), incidence)
+    return Nets(indptr, incidence, np.concatenate(owners)), seen, drawn
+
+
+def mean_batch_volume(sampler: Sampler, assignment: np.ndarray, first: int, count: int) -> float:
+    """Rows sent in one exchange of a batch, the mean of batches first … first + count - 1."""
+    parts = np.asarray(assignment, np.int32)
+    total = 0
+    reader = np.full(sampler.graph.num_nodes, -1, np.int64)
+    for k in range(first, first + count):
+        nodes = sampler.draw_nodes(k)
+        indptr, indices, _ = sampler.extract(nodes)
+        total += _count_volume(indptr, indices, parts[nodes], reader)
+    return total / count
+
+
+def sampled_graph(graph: Graph, seen: np.ndarray) -> tuple[Graph, np.ndarray]:
+    """The undirected, loop-free graph whose entries weigh how often they were seen, and 1."""
+    rows = np.repeat(np.arange(graph.num_nodes, dtype=graph.indices.dtype), graph.degree)
+    from scipy.sparse import coo_array
+
+    shape = (graph.num_nodes, graph.num_nodes)
+    matrix = coo_array((seen.astype(np.int64) + 1, (rows, graph.indices)), shape=shape).tocsr()
+    both = (matrix + matrix.T).tocsr()
+    both.setdiag(0)
+    both.eliminate_zeros()
+    both.sort_indices()
+    whole = Graph(both.indptr.astype(np.int64), both.indices.astype(np.int32), directed=False)
+    return whole, both.data
+
+
+@kernel
+def _list_nets(indptr, pins):
+    """Nets with at least two pins: their owners, and every pin with the number of its net."""
+    num_nets, num_pins = 0, 0
+    for j in range(len(indptr) - 1):
+        others = 0
+        for k in range(indptr[j], indptr[j + 1]):
+            others += pins[k] != j
+        if others:
+            num_nets += 1
+            num_pins += others + 1
+    own = np.empty(num_nets, np.int64)
+    members = np.empty(num_pins, np.int64)
+    which = np.empty(num_pins, np.int64)
+    num_nets, num_pins = 0, 0
+    for j in range(len(indptr) - 1):
+        began = num_pins
+        for k in range(indptr[j], indptr[j + 1]):
+            if pins[k] != j:
+                members[num_pins] = pins[k]
+                which[num_pins] = num_nets
+                num_pins += 1
+        if num_pins > began:
+            members[num_pins] = j
+            which[num_pins] = num_nets
+            num_pins += 1
+            own[num_nets] = j
+            num_nets += 1
+    return own, members, which
+
+
+@kernel
+def _fill_incidence(net, pin, cursor, incidence):
+    for k in range(len(net)):
+        incidence[cursor[pin[k]]] = net[k]
+        cursor[pin[k]] += 1
+
+
+@kernel
+def _count_volume(indptr, indices, parts, reader):
+    """Rows sent in a subgraph: distinct (column, reading part) pairs with another owner.
+
+    Rows are visited part by part, so one mark per column is enough.
+    """
+    order = np.argsort(parts, kind="mergesort")
+    total = 0
+    for i in range(len(order)):
+        v = order[i]
+        p = parts[v]
+        for k in range(indptr[v], indptr[v + 1]):
+            j = indices[k]
+            if parts[j] != p and reader[j] != p:
+                reader[j] = p
+                total += 1
+    reader[: len(parts)] = -1
+    return total
