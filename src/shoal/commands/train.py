@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 )
 @click.option("--resume", type=click.Path(path_type=Path), help="Run folder to continue.")
 @click.option(
-    "--recipe", metavar="NAME|FILE", help="A published configuration (`shoal recipes`), or your own as a YAML file."
+    "--recipe",
+    metavar="NAME|FILE",
+    help="A published configuration (`shoal recipes`), or your own as a YAML file.",
 )
 @click.option(
     "--repeat",
@@ -169,7 +171,9 @@ def _train_all(repeat: Repeat) -> None:
 
     console = open_console()
     for number, run in enumerate(repeat.runs(), 1):
-        console.print(f"run {number} of {repeat.config.repeat}, seed {run.config.training.seed}", markup=False)
+        console.print(
+            f"run {number} of {repeat.config.repeat}, seed {run.config.training.seed}", markup=False
+        )
         train_run(run)
     summary = repeat.summarize()
     for name, scores in summary.items():
@@ -228,7 +232,9 @@ def _compare_target(config: RunConfig, scores: dict[str, float]) -> None:
     reached = "reached" if found >= target.score - target.deviation else "not reached"
     spread = f" ± {target.deviation}" if target.deviation else ""
     open_console().print(
-        f"target {target.metric} {target.score}{spread}: {reached} ({target.source})", markup=False, highlight=False
+        f"target {target.metric} {target.score}{spread}: {reached} ({target.source})",
+        markup=False,
+        highlight=False,
     )
 
 

@@ -78,7 +78,11 @@ class GNN(nn.Module):
             head_layers=head_layers,
         )
         check_seed(seed)
-        for what, name, known in (("model", model, MODELS), ("norm", norm, NORMS), ("jumping", jumping, JUMPS)):
+        for what, name, known in (
+            ("model", model, MODELS),
+            ("norm", norm, NORMS),
+            ("jumping", jumping, JUMPS),
+        ):
             if name not in known:
                 raise unknown_name(what, name, known)
         if not 0 <= dropout < 1:
@@ -204,9 +208,13 @@ class GNN(nn.Module):
             if aggregation is None:
                 total += entries * self.hidden
             else:
-                kind, adj = aggregation
+                adj = aggregation[1]
                 known = number == 0 and batch.fixed and isinstance(batch.x, Tensor)
-                own = count_entries(take_rows(batch.x, 0, adj.num_rows)) if number == 0 else adj.num_rows * width
+                own = (
+                    count_entries(take_rows(batch.x, 0, adj.num_rows))
+                    if number == 0
+                    else adj.num_rows * width
+                )
                 assert isinstance(layer.linear, Conv)
                 total += layer.linear.num_macs(adj, entries, own, first=number == 0, known=known)
                 rows = adj.num_rows

@@ -47,9 +47,12 @@ def weigh_classes(graph: Graph, weights: str | Sequence[float] | None) -> Tensor
         return torch.tensor(list(weights), dtype=torch.float32)
     if weights != "balanced":
         raise ShoalError(f"class_weights is {weights!r}: expected balanced, a list of numbers, or null")
-    assert graph.y is not None and graph.train_mask is not None
+    assert graph.y is not None
+    assert graph.train_mask is not None
     y = torch.from_numpy(graph.y[graph.train_mask])
     counts = y.sum(0, dtype=torch.float64) if y.dim() == 2 else torch.bincount(y, minlength=graph.num_classes)
     counts = counts.double()
-    wanted = len(y) - counts if y.dim() == 2 else torch.full_like(counts, len(y) / max(int((counts > 0).sum()), 1))
+    wanted = (
+        len(y) - counts if y.dim() == 2 else torch.full_like(counts, len(y) / max(int((counts > 0).sum()), 1))
+    )
     return torch.where((counts > 0) & (wanted > 0), wanted / counts.clamp(min=1), 1.0).float()

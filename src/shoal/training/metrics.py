@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-
 METRICS = ("f1_micro", "f1_macro", "accuracy", "roc_auc")
 
 
