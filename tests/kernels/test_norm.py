@@ -1,11 +1,13 @@
 """ReLU, layer norm and dropout in one pass, against plain torch."""
 
 import pytest
+import scipy.sparse as sp
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.kernels.fused import dropout, dropout_reference
+from shoal.kernels.adjacency import Adjacency
+from shoal.kernels.fused import drop_entries, dropout, dropout_reference
 from shoal.kernels.norm import relu_norm_dropout, relu_norm_dropout_reference
 
 
@@ -73,3 +75,10 @@ def test_dropout_alone_has_the_same_mask_forward_and_backward(rate):
     torch.testing.assert_close(found, expected)
     grad = torch.randn_like(h)
     torch.testing.assert_close(torch.autograd.grad(found, h, grad), torch.autograd.grad(expected, h, grad))
+
+
+def test_sparse_features_lose_what_dense_ones_lose():
+    x = torch.rand(40, 23) * (torch.rand(40, 23) < 0.2)
+    n_id = torch.randperm(500)[:40]
+    sparse = drop_entries(Adjacency.from_scipy(sp.csr_array(x.numpy())), 0.4, 7, n_id)
+    torch.testing.assert_close(sparse.to_torch().to_dense(), dropout(x, 0.4, 7, n_id))
