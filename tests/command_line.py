@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import io
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+
+import pytest
+
+from shoal.cli import main
 
 
 @dataclass
@@ -18,3 +24,12 @@ class Run:
         last = self.stderr.strip().splitlines()[-1]
         assert last.startswith("shoal: ")
         return last
+
+
+def run_shoal(*args: str) -> str:
+    """What `shoal ARGS` printed, run in this process; it must end well."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+        main(list(args))
+    assert not ended.value.code, err.getvalue()
+    return out.getvalue()

@@ -33,6 +33,7 @@ class ModelConfig:
     norm: str = "layer"
     norm_first: bool = False
     dropout: float = 0.1
+    input_dropout: float = 0.0
     residual: bool = False
     jumping: str = "none"
     head_layers: int = 1
@@ -50,7 +51,8 @@ class ModelConfig:
         ):
             if name not in known:
                 raise unknown_name(what, name, known)
-        _check("dropout", self.dropout, 0 <= self.dropout < 1, "a rate from 0 up to, not including, 1")
+        for what, rate in (("dropout", self.dropout), ("input_dropout", self.input_dropout)):
+            _check(what, rate, 0 <= rate < 1, "a rate from 0 up to, not including, 1")
         _check("hidden", self.hidden, self.hidden >= 1, "at least 1")
         _check("heads", self.heads, self.heads >= 1, "at least 1")
         _check("head_layers", self.head_layers, self.head_layers >= 1, "at least 1")

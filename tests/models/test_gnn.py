@@ -160,3 +160,80 @@ def test_a_graph_without_features_or_labels_is_blamed():
         GNN("sage", 8, 16, 0)
     with pytest.raises(shoal.ShoalError, match="seed is -1"):
         GNN("sage", 8, 16, 3, seed=-1)
+
+
+STACKS = [
+    {"residual": True, "num_layers": 3},
+    {"jumping": "concat"},
+    {"jumping": "max", "residual": True, "num_layers": 3},
+    {"head_layers": 3, "l2_normalize": True},
+    {"norm": "batch"},
+    {"norm": "batch", "norm_first": True, "jumping": "concat"},
+    {"norm_first": True},
+    {"input_dropout": 0.5},
+    {"orders": "1-0-1", "jumping": "max", "head_layers": 2, "norm": "none"},
+]
+
+
+@pytest.mark.parametrize("name", ["sage", "gcn", "mixhop", "gat"])
+@pytest.mark.parametrize("settings", STACKS, ids=str)
+def test_layer_wise_inference_equals_the_whole_forward(graph, name, settings):
+    from shoal.training.inference import classify_nodes, embed_nodes
+
+    model = GNN(name, 8, 16, 3, **settings)
+    batch = shoal.FullSampler(graph).sample(0)
+    model.train()
+    model(batch)  # moves the statistics of batch norm
+    model.eval()
+    embedding = embed_nodes(model, batch, rows_at_once=7)
+    assert embedding.shape == (30, model.embedding_width)
+    torch.testing.assert_close(embedding, model.embed(batch))
+    torch.testing.assert_close(classify_nodes(model, embedding, rows_at_once=7), model(batch))
+
+
+@pytest.mark.parametrize("settings", STACKS, ids=str)
+def test_stacks_follow_their_formula(graph, settings):
+    """The stack written out with plain torch, one line a step."""
+    model = GNN("gcn", 8, 16, 3, dropout=0.0, **settings | {"input_dropout": 0.0}).train()
+    batch = shoal.FullSampler(graph).sample(0)
+    a = dense(batch.blocks[0].adjacency("gcn"))
+    h, outputs = batch.x, []
+    for layer in model.layers:
+        z = (a @ h if layer.kind else h) @ layer.linear.weight
+        z = z if layer.bias is None else z + layer.bias
+        norm = layer.norm if layer.norm is not None else torch.nn.Identity()
+        z = torch.relu(norm(z)) if layer.norm_first else norm(torch.relu(z))
+        h = z + h if settings.get("residual") and h.shape == z.shape else z
+        outputs.append(h)
+    jumping = settings.get("jumping")
+    z = {"concat": torch.cat(outputs, 1), "max": torch.stack(outputs).amax(0)}.get(jumping, h)
+    z = torch.nn.functional.normalize(z) if settings.get("l2_normalize") else z
+    for layer in model.head:
+        z = torch.relu(z @ layer.linear.weight + layer.bias)
+        z = layer.norm(z) if layer.norm is not None else z
+    torch.testing.assert_close(model(batch), model.classifier(z), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sage", "gcn", "mixhop", "gat"])
+def test_eight_layers_train_without_special_settings(name):
+    data = shoal.load("digits")
+    model = GNN(name, data.num_features, 32, data.num_classes, num_layers=8)
+    trainer = shoal.Trainer(model, data, shoal.RandomWalkSampler(data, roots=200, depth=2))
+    trainer.fit(15)
+    assert trainer.evaluate("test")["accuracy"] > 0.85
+
+
+def test_num_macs_counts_products(graph):
+    n = 30
+    loops = shoal.FullSampler(graph).sample(0).blocks[0].adjacency("gcn").num_entries
+    batch = shoal.RandomWalkSampler(graph, roots=30, depth=1).sample(0)
+    whole = shoal.FullSampler(graph).sample(0)
+    # The fixed batch knows A X; the other has one in 8 columns, as many sparse products as two in 4 forward and back.
+    assert GNN("gcn", 8, 4, 3, num_layers=1).num_macs(whole) == n * 8 * 4 + n * 4 * 3
+    small = batch.blocks[0].adjacency("gcn").num_entries
+    m = batch.num_nodes
+    assert GNN("gcn", 8, 4, 3, num_layers=1).num_macs(batch) == small * 8 + m * 8 * 4 + m * 4 * 3
+    assert GNN("gcn", 8, 2, 3, num_layers=1).num_macs(batch) == m * 8 * 2 + small * 2 + m * 2 * 3
+    mixhop = GNN("mixhop", 8, 6, 3, num_layers=1).num_macs(whole)
+    assert mixhop == n * 8 * 6 + loops * (2 + 2 * 2) + n * 6 * 3
+    assert GNN("mlp", 8, 6, 3, num_layers=1, head_layers=2).num_macs(whole) == n * (8 * 6 + 6 * 6 + 6 * 3)

@@ -1,9 +1,13 @@
 """Scores from counts, against their definitions."""
 
 import numpy as np
+import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from shoal.training.metrics import count_outcomes, score_outcomes
+import shoal
+from shoal.training.metrics import compute_roc_auc, count_outcomes, score_outcomes
 
 
 def test_single_label_scores_follow_their_definitions():
@@ -30,3 +34,36 @@ def test_counts_of_chunks_add_up_to_counts_of_the_whole():
     logits, y = torch.randn(50, 4, generator=generator), torch.randint(0, 4, (50,), generator=generator)
     parts = count_outcomes(logits[:20], y[:20]) + count_outcomes(logits[20:], y[20:])
     assert torch.equal(parts, count_outcomes(logits, y))
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2, max_size=40))
+def test_roc_auc_is_how_often_a_positive_scores_above_a_negative(pairs):
+    scores = torch.tensor([float(score) for score, _ in pairs])
+    y = torch.tensor([int(positive) for _, positive in pairs])
+    above = [
+        1.0 if a > b else 0.5 if a == b else 0.0
+        for a in scores[y == 1].tolist()
+        for b in scores[y == 0].tolist()
+    ]
+    expected = sum(above) / len(above) if above else 0.5
+    assert compute_roc_auc(scores, y) == pytest.approx(expected)
+
+
+def test_a_binary_task_has_roc_auc_and_the_trainer_can_select_by_it():
+    graph = shoal.load("digits")
+    binary = shoal.Graph(
+        graph.indptr,
+        graph.indices,
+        x=graph.x,
+        y=(graph.y % 2).astype("int64"),
+        train_mask=graph.train_mask,
+        val_mask=graph.val_mask,
+        test_mask=graph.test_mask,
+    )
+    model = shoal.GNN("sage", graph.num_features, 16, 2)
+    trainer = shoal.Trainer(model, binary, metric="roc_auc")
+    trainer.fit(3)
+    assert trainer.evaluate("test").keys() == {"f1_micro", "f1_macro", "accuracy", "roc_auc"}
+    assert trainer.best_score == trainer.evaluate("val")["roc_auc"]
+    with pytest.raises(shoal.ShoalError, match="roc_auc"):
+        shoal.Trainer(shoal.GNN("sage", graph.num_features, 16, 10), graph, metric="roc_auc")

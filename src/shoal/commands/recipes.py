@@ -37,7 +37,8 @@ def recipes(names: tuple[str, ...], train: bool, out: Path) -> None:
     from shoal.config import read_config
     from shoal.recipes import find_recipe, list_recipes
 
-    chosen = {name: read_config(find_recipe(name)) for name in names or list_recipes()}
+    files = [find_recipe(name) for name in names or list_recipes()]
+    chosen = {path.stem: read_config(path) for path in files}
     console = open_console()
     if train:
         _run_all(chosen, out)

@@ -81,7 +81,7 @@ def train(
     \b
     Settings for --set (and keys of a recipe), with their defaults:
       model.hidden=256 model.num_layers=2 model.orders=null (1-0-1-0: aggregation, dense, …)
-      model.norm=layer|batch|none model.norm_first=false (true: before the ReLU) model.dropout=0.1
+      model.norm=layer|batch|none model.norm_first=false (true: before the ReLU) model.dropout=0.1 model.input_dropout=0
       model.residual=false model.jumping=none|concat|max model.head_layers=1 model.l2_normalize=false
       model.heads=4
       sampler.roots=3000 sampler.depth=2 sampler.coverage=null (50: normalised); others: docs/samplers.md

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from shoal.errors import ShoalError
-from shoal.kernels.jit import new_counter, next_chunk, parallel_kernel, worker_threads
+from shoal.kernels.adjacency import Adjacency
+from shoal.kernels.jit import kernel, new_counter, next_chunk, parallel_kernel, worker_threads
 
 ROWS_PER_CHUNK = 64
 _MASK64 = (1 << 64) - 1
@@ -95,6 +96,17 @@ def dropout(h: Tensor, rate: float, key: int, n_id: Tensor | None = None) -> Ten
     if h.device.type != "cpu" or h.dtype not in (torch.float32, torch.float64):
         return dropout_reference(h, rate, key, n_id)
     return _Dropout.apply(h, rate, key, n_id)
+
+
+def drop_entries(x: Adjacency, rate: float, key: int, n_id: Tensor) -> Adjacency:
+    """Sparse features with dropout: of row i and column j what `dropout` would drop of the same dense ones.
+
+    No gradient goes to x. Shapes: x (n, f), n_id (n,) int64.
+    """
+    mask = make_mask(torch.empty(0), rate, key, n_id)
+    values = torch.empty(x.num_entries)
+    _drop_sparse(x.indptr.numpy(), x.indices.numpy(), x.entry_weights().numpy(), *mask, values.numpy())
+    return Adjacency(x.indptr, x.indices, x.num_columns, values=values)
 
 
 class _Dropout(torch.autograd.Function):
@@ -283,3 +295,12 @@ def _drop(h, factor, threshold, key, n_id, out, num_threads):
                 low, high = hash_row(n_id[i] if len(n_id) else i, key)
                 _drop_row(h[i], factor, threshold, low, high, out[i])
             chunk = next_chunk(counter)
+
+
+@kernel
+def _drop_sparse(indptr, indices, values, factor, threshold, key, n_id, out):
+    zero = values.dtype.type(0)
+    for i in range(len(indptr) - 1):
+        low, high = hash_row(n_id[i], key)
+        for e in range(indptr[i], indptr[i + 1]):
+            out[e] = values[e] * factor if is_kept(indices[e], threshold, low, high) else zero

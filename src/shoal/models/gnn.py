@@ -11,7 +11,7 @@ from torch.nn import functional
 from shoal.checks import check_positive, check_seed
 from shoal.errors import ShoalError, unknown_name
 from shoal.kernels.adjacency import Adjacency
-from shoal.kernels.fused import mix_key
+from shoal.kernels.fused import drop_entries, dropout, mix_key
 from shoal.models.attention import GATConv
 from shoal.models.convs import Conv, GCNConv, Input, OnePassConv, SAGEConv, count_entries, take_rows
 from shoal.models.layers import NORMS, Dense, Layer
@@ -35,7 +35,7 @@ class GNN(nn.Module):
             with mixhop the number is the highest power of the adjacency.
         heads: attentions side by side in a gat layer; concatenated, and averaged in the last one.
         norm: `"layer"`, `"batch"` or `"none"`, after each activation, or before it with `norm_first`.
-        dropout: rate, after each layer.
+        dropout: rate, after each layer; input_dropout: of the features.
         residual: add a layer's input to its output, where both are equally wide.
         jumping: what the classifier sees: `"none"` the last layer's output, `"concat"` all layers' side by
             side, `"max"` the largest of all layers' in every column.
@@ -60,6 +60,7 @@ class GNN(nn.Module):
         norm: str = "layer",
         norm_first: bool = False,
         dropout: float = 0.1,
+        input_dropout: float = 0.0,
         residual: bool = False,
         jumping: str = "none",
         head_layers: int = 1,
@@ -85,12 +86,14 @@ class GNN(nn.Module):
         ):
             if name not in known:
                 raise unknown_name(what, name, known)
-        if not 0 <= dropout < 1:
-            raise ShoalError(f"dropout is {dropout}: expected a rate from 0 up to, not including, 1")
+        for what, rate in (("dropout", dropout), ("input_dropout", input_dropout)):
+            if not 0 <= rate < 1:
+                raise ShoalError(f"{what} is {rate}: expected a rate from 0 up to, not including, 1")
         self.model = model
         self.in_features = in_features
         self.hidden = hidden
         self.num_classes = num_classes
+        self.input_dropout = input_dropout
         self.residual = residual
         self.jumping = jumping
         self.l2_normalize = l2_normalize
@@ -117,13 +120,13 @@ class GNN(nn.Module):
 
     def embed(self, batch: Batch, step: int = 0) -> Tensor:
         """What the classifier sees of the batch's output nodes, (num_outputs, embedding_width)."""
-        h: Input = batch.x
+        h, is_whole = self._drop_input(batch, step)
         outputs = []
         for number, layer, adj in self.walk(batch):
             if adj is None:
                 out = layer.linear(h)
             else:
-                known = batch.aggregate_input(adj[0]) if number == 0 else None
+                known = batch.aggregate_input(adj[0]) if number == 0 and is_whole else None
                 out = layer.linear(adj[1], h, known)
             out = layer.finish(out, batch.n_id[: out.shape[0]], self._key(step, number))
             h = self.connect(out, h)
@@ -133,6 +136,15 @@ class GNN(nn.Module):
                 f"the model aggregates {self.num_aggregations} times but the batch has {len(batch.blocks)} blocks: sample as many layers as the model aggregates"
             )
         return self.jump([out[: batch.num_outputs] for out in outputs])
+
+    def _drop_input(self, batch: Batch, step: int) -> tuple[Input, bool]:
+        """The batch's features, and whether they are all there: in training some may be dropped."""
+        key = self._key(step, len(self.layers) + len(self.head))
+        if key is None or self.input_dropout == 0:
+            return batch.x, True
+        if isinstance(batch.x, Adjacency):
+            return drop_entries(batch.x, self.input_dropout, key, batch.n_id), False
+        return dropout(batch.x, self.input_dropout, key, batch.n_id), False
 
     @property
     def num_aggregations(self) -> int:
@@ -208,7 +220,7 @@ class GNN(nn.Module):
             if aggregation is None:
                 total += entries * self.hidden
             else:
-                kind, adj = aggregation
+                adj = aggregation[1]
                 known = number == 0 and batch.fixed and isinstance(batch.x, Tensor)
                 own = (
                     count_entries(take_rows(batch.x, 0, adj.num_rows))

@@ -47,7 +47,8 @@ def weigh_classes(graph: Graph, weights: str | Sequence[float] | None) -> Tensor
         return torch.tensor(list(weights), dtype=torch.float32)
     if weights != "balanced":
         raise ShoalError(f"class_weights is {weights!r}: expected balanced, a list of numbers, or null")
-    assert graph.y is not None and graph.train_mask is not None
+    assert graph.y is not None
+    assert graph.train_mask is not None
     y = torch.from_numpy(graph.y[graph.train_mask])
     return balance_classes(count_classes(y, graph.num_classes), len(y), multi_label=y.dim() == 2)
 

@@ -187,6 +187,7 @@ class PartitionedTrainer(Trainer):
         computing = total - waits.sum(1)
         times = {"compute": computing} | dict(zip(WAITS, waits.T))
         return {
+            "nodes_per_second": self.part.num_global_nodes / float(total.max()),
             "bytes": sum(entry[0] for entry in counts),
             "messages": sum(entry[1] for entry in counts),
             "exchanges": [

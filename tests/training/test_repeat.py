@@ -1,0 +1,68 @@
+"""Repeated runs: one folder a seed, mean and deviation, resumed where they stopped."""
+
+import json
+import statistics
+
+import pytest
+
+import shoal
+from command_line import run_shoal
+from shoal.config import RunConfig, read_config
+from shoal.recipes import find_recipe, list_recipes
+
+SMALL = ("--set", "model.hidden=16", "--set", "sampler.roots=100", "--epochs", "2")
+
+
+def test_repeat_trains_every_seed_and_tells_mean_and_deviation(tmp_path):
+    folder = tmp_path / "runs"
+    said = run_shoal("train", "digits", *SMALL, "--seed", "3", "--repeat", "3", "--out", str(folder))
+    assert {path.name for path in folder.glob("seed-*")} == {"seed-3", "seed-4", "seed-5"}
+    summary = json.loads((folder / "summary.json").read_text())
+    each = summary["test_accuracy"]["each"]
+    assert len(set(each)) > 1
+    assert summary["test_accuracy"]["mean"] == pytest.approx(statistics.mean(each))
+    assert summary["test_accuracy"]["deviation"] == pytest.approx(statistics.stdev(each))
+    assert f"test accuracy {statistics.mean(each):.4f} ± {statistics.stdev(each):.4f} over 3 seeds" in said
+
+    alone = run_shoal("train", "digits", *SMALL, "--seed", "4", "--out", str(tmp_path / "alone"))
+    assert f"test accuracy {each[1]:.4f}" in alone
+
+    for path in sorted((folder / "seed-5").rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    (folder / "seed-5").rmdir()
+    run_shoal("train", "--resume", str(folder))
+    assert json.loads((folder / "summary.json").read_text()) == summary
+
+
+@pytest.mark.parametrize("name", list_recipes())
+def test_every_recipe_is_a_valid_configuration_with_a_target(name):
+    config = read_config(find_recipe(name))
+    config.validate()
+    assert config.data
+    assert config.target.source
+
+
+def test_a_recipe_says_whether_its_target_was_reached(tmp_path):
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(
+        "data: digits\nmodel: {hidden: 16}\ntraining: {epochs: 2}\nsampler: {options: {roots: 100}}\n"
+        "target: {metric: accuracy, score: 0.05, source: a guess}\n"
+    )
+    said = run_shoal("train", "--recipe", str(recipe), "--out", str(tmp_path / "one"))
+    assert "target accuracy 0.05: reached (a guess)" in said
+    said = run_shoal("recipes", "--run", str(recipe), "--out", str(tmp_path / "all"))
+    assert "| yes |" in said
+    table = (tmp_path / "all" / "table.md").read_text()
+    assert table in said
+    again = run_shoal("recipes", "--run", str(recipe), "--out", str(tmp_path / "all"))
+    assert "all 2 epochs are trained" in again
+
+
+def test_recipes_are_listed_and_unknown_ones_refused():
+    assert "cora" in run_shoal("recipes")
+    with pytest.raises(shoal.ShoalError, match="did you mean 'cora'"):
+        find_recipe("corra")
+    with pytest.raises(shoal.ShoalError, match="does not exist"):
+        find_recipe("mine.yaml")
+    with pytest.raises(shoal.ShoalError, match="repeat is 0"):
+        RunConfig(data="digits", repeat=0).validate()
