@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,11 +65,13 @@ def run_ranks(
         started = [
             _start(line, rank_environment(RANK=str(rank), **meeting, **settings)) for rank in range(num_ranks)
         ]
+    deadline = time.monotonic() + limit
     try:
-        texts = [process.communicate(timeout=limit)[0] for process in started]
+        texts = [process.communicate(timeout=max(1, deadline - time.monotonic()))[0] for process in started]
     finally:
-        for process in started:
-            process.kill()
+        for process in started:  # each leads a group of its own
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
     return Ended([process.returncode for process in started], texts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ import scipy.sparse as sp
 import torch
 
 import shoal
-from shoal.distributed.runtime import open_transport, share_cores
+from shoal.distributed.launch import joined_ranks
+from shoal.distributed.runtime import share_cores
 from shoal.partitioning.part import make_part
 from shoal.training.partitioned import PartitionedTrainer
 
@@ -85,7 +87,8 @@ def summarize(trainer: shoal.Trainer, job: Job) -> dict[str, Any]:
 
 
 def train_alone(job: Job) -> dict[str, Any]:
-    return summarize(shoal.Trainer(make_model(job), make_graph(job), None), job)
+    trainer = shoal.Trainer(make_model(job), make_graph(job), None)
+    return summarize(trainer, job) | {"embedding": trainer.embed().tolist()}
 
 
 def train_here(job: Job, transport: Any, folder: Path) -> dict[str, Any]:
@@ -107,18 +110,20 @@ def train_here(job: Job, transport: Any, folder: Path) -> dict[str, Any]:
 
 
 def run_rank(folder: Path) -> None:
-    transport = open_transport()
-    share_cores(transport, 1)
-    torch.set_num_threads(1)
-    answers = []
-    for content in json.loads((folder / "jobs.json").read_text()):
-        answers.append(train_here(Job(**content), transport, folder))
-        if os.environ.get("DIE_AT") == f"{transport.rank}:{len(answers)}":
-            os._exit(9)
-    if transport.rank == 0:
-        (folder / "answers.json").write_text(json.dumps(answers))
-    transport.barrier()
-    transport.close()
+    """Every job in turn. TROUBLE=die:1:2 ends rank 1 after its second job, hang:1:2 after a long sleep."""
+    trouble, rank, number = os.environ.get("TROUBLE", "none:-1:-1").split(":")
+    with joined_ranks() as transport:
+        share_cores(transport, 1)
+        answers: list[dict[str, Any]] = []
+        for content in json.loads((folder / "jobs.json").read_text()):
+            if (transport.rank, len(answers)) == (int(rank), int(number)):
+                if trouble == "hang":
+                    time.sleep(20)
+                os._exit(9)
+            answers.append(train_here(Job(**content), transport, folder))
+        if transport.rank == 0:
+            (folder / "answers.json").write_text(json.dumps(answers))
+        transport.barrier()
 
 
 if __name__ == "__main__":

@@ -14,13 +14,63 @@ _DISTRIBUTIONS = {"yaml": "PyYAML", "torch_geometric": "torch-geometric"}
 
 
 @click.command()
-def doctor() -> None:
+@click.option("--workers", type=click.IntRange(2, 4096), help="Ranks to start on this machine for the test.")
+def doctor(workers: int | None) -> None:
     """Tell what is installed and missing, the threads in use, and that the kernels compute what they should.
 
+    Started on several ranks, it tests the network between every two of them instead.
+
     \b
-    Example:
+    Examples:
       shoal doctor
+      shoal doctor --workers 2
+      torchrun --nnodes 2 --nproc-per-node 1 --rdzv-endpoint HOST:29400 --rdzv-backend c10d -m shoal doctor
+      mpiexec -n 4 python -m shoal doctor
     """
+    from shoal.distributed.runtime import detect_launch
+
+    if detect_launch().launcher != "none":
+        _test_network()
+    elif workers is not None:
+        import sys
+
+        from shoal.distributed.launch import start_workers
+
+        sys.exit(start_workers(workers, ["doctor"]))
+    else:
+        _describe_host()
+
+
+def _test_network() -> None:
+    """Measure every pair of ranks; rank 0 tells the result."""
+    from shoal.commands.screen import open_console, plain_table
+    from shoal.distributed.launch import joined_ranks
+    from shoal.distributed.probe import advise, list_interfaces, probe_network
+
+    with joined_ranks() as transport:
+        network = probe_network(transport)
+        if transport.rank != 0:
+            return
+        console = open_console()
+        console.print(f"{transport.size} ranks by {transport.name}", markup=False)
+        ranks = plain_table("rank", "host", "address", "interface", right=("rank",))
+        for rank, host in enumerate(network.hosts):
+            chosen = network.interfaces[rank] or "chosen by the transport"
+            ranks.add_row(str(rank), host, network.addresses[rank], chosen)
+        console.print(ranks)
+        pairs = plain_table("ranks", "latency µs", "bandwidth MB/s", right=("latency µs", "bandwidth MB/s"))
+        for a in range(transport.size):
+            for b in range(a + 1, transport.size):
+                wire = f"{network.latency[a, b] * 1e6:,.0f}", f"{network.bandwidth[a, b] / 1e6:,.1f}"
+                pairs.add_row(f"{a} – {b}", *wire)
+        console.print(pairs)
+        mine = ", ".join(f"{name} {address}" for name, address in list_interfaces())
+        console.print(f"interfaces of rank 0's host: {mine}", markup=False)
+        for sentence in advise(network, list_interfaces()) or ["every pair works"]:
+            console.print(sentence, markup=False)
+
+
+def _describe_host() -> None:
     import platform
 
     from rich.table import Table

@@ -1,0 +1,156 @@
+"""Testing the network between ranks: every pair, its latency and bandwidth, and what to change where one is slow."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from shoal.distributed.transport import Transport
+
+_SMALL, _LARGE = 8, 1 << 20  # bytes
+_ROUNDS = 10
+_MAX_SECONDS = 1.0  # of large messages between a pair
+
+
+@dataclass(frozen=True)
+class Network:
+    """What was measured between every two ranks.
+
+    Attributes:
+        hosts: of every rank.
+        addresses: what each rank's host name resolves to, as it sees itself.
+        interface: of every rank, what gloo was told to use, empty for its own choice.
+        latency: (P, P) seconds one way; 0 on the diagonal.
+        bandwidth: (P, P) bytes a second one way; infinite on the diagonal.
+    """
+
+    hosts: list[str]
+    addresses: list[str]
+    interfaces: list[str]
+    latency: np.ndarray
+    bandwidth: np.ndarray
+
+    @property
+    def worst_latency(self) -> float:
+        return float(self.latency.max())
+
+    @property
+    def worst_bandwidth(self) -> float:
+        return float(self.bandwidth.min())
+
+
+def probe_network(transport: Transport) -> Network:
+    """Measure every pair in turn, so that no two measurements share a wire."""
+    size = transport.size
+    transport.phase = "the exchange of addresses"
+    hosts = transport.gather_texts(socket.gethostname())
+    addresses = transport.gather_texts(resolve_host())
+    interfaces = transport.gather_texts(os.environ.get("GLOO_SOCKET_IFNAME", ""))
+    latency, bandwidth = np.zeros((size, size)), np.zeros((size, size))
+    for first in range(size):
+        for second in range(first + 1, size):
+            transport.phase = f"the test of ranks {first} and {second}"
+            if transport.rank in (first, second):
+                peer = second if transport.rank == first else first
+                latency[transport.rank, peer], bandwidth[transport.rank, peer] = _probe_pair(
+                    transport, peer, transport.rank == first
+                )
+            transport.barrier()
+    latency, bandwidth = transport.gather(latency.ravel()), transport.gather(bandwidth.ravel())
+    latency = latency.sum(0).reshape(size, size)
+    bandwidth = bandwidth.sum(0).reshape(size, size)
+    np.fill_diagonal(bandwidth, np.inf)
+    return Network(hosts, addresses, interfaces, latency, bandwidth)
+
+
+def _probe_pair(transport: Transport, peer: int, leads: bool) -> tuple[float, float]:
+    """(latency, bandwidth) by messages to and fro; both ranks agree beforehand how many."""
+    _bounce(transport, peer, leads, _SMALL, 3)  # opens the connection
+    latency = _bounce(transport, peer, leads, _SMALL, _ROUNDS)
+    _bounce(transport, peer, leads, _LARGE, 1)  # fills what a rate limiter lets through at once
+    trial = _bounce(transport, peer, leads, _LARGE, 1)
+    said = torch.tensor([trial], dtype=torch.float64)
+    heard = torch.zeros(1, dtype=torch.float64)
+    _swap(transport, peer, said, heard)
+    rounds = int(max(1, min(_ROUNDS, _MAX_SECONDS / max(float(torch.maximum(said, heard)), 1e-9))))
+    seconds = _bounce(transport, peer, leads, _LARGE, rounds)
+    return latency, _LARGE / max(seconds - latency, seconds / 2)
+
+
+def _bounce(transport: Transport, peer: int, leads: bool, num_bytes: int, rounds: int) -> float:
+    """Seconds that a message takes one way: the best round, since other work on the host only makes it longer."""
+    out, back = torch.zeros(num_bytes, dtype=torch.uint8), torch.zeros(num_bytes, dtype=torch.uint8)
+    best = float("inf")
+    for _ in range(rounds):
+        started = time.perf_counter()
+        for sends in (leads, not leads):
+            exchange = transport.start({} if sends else {peer: back})
+            if sends:
+                exchange.send(peer, out)
+            for _ in exchange.arrivals():
+                pass
+            exchange.finish()
+        best = min(best, (time.perf_counter() - started) / 2)
+    return best
+
+
+def _swap(transport: Transport, peer: int, out: torch.Tensor, back: torch.Tensor) -> None:
+    exchange = transport.start({peer: back})
+    exchange.send(peer, out)
+    for _ in exchange.arrivals():
+        pass
+    exchange.finish()
+
+
+def resolve_host() -> str:
+    """The address that this host's own name stands for, or why it stands for none."""
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError as error:
+        return f"not resolved ({error.strerror or error})"
+
+
+def list_interfaces() -> list[tuple[str, str]]:
+    """(name, IPv4 address) of this host's network interfaces that are up."""
+    import fcntl
+    import struct
+
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            try:
+                answer = fcntl.ioctl(door.fileno(), 0x8915, request)  # SIOCGIFADDR
+            except OSError:  # it has no address
+                continue
+            found.append((name, socket.inet_ntoa(answer[20:24])))
+    return found
+
+
+def advise(network: Network, interfaces: list[tuple[str, str]]) -> list[str]:
+    """What to change, one sentence each; none where all is well."""
+    advice = []
+    outside = [(name, address) for name, address in interfaces if not address.startswith("127.")]
+    several = len(set(network.hosts)) > 1
+    for rank, address in enumerate(network.addresses):
+        if several and address.startswith(("127.", "not")) and not network.interfaces[rank]:
+            choice = outside[0][0] if outside else "the interface that reaches the others"
+            advice.append(
+                f"rank {rank} ({network.hosts[rank]}): its host name resolves to {address}, which no other host reaches: "
+                f"export GLOO_SOCKET_IFNAME={choice} on every rank"
+            )
+    if len(network.latency) > 2:
+        finite = network.bandwidth[np.isfinite(network.bandwidth)]
+        typical = float(np.median(finite))
+        for a, b in zip(*np.nonzero(network.bandwidth < typical / 4)):
+            if a < b:
+                advice.append(
+                    f"ranks {a} and {b}: {network.bandwidth[a, b] / 1e6:,.1f} MB/s where pairs have {typical / 1e6:,.1f}: "
+                    f"check the cable and the interface between {network.hosts[a]} and {network.hosts[b]}, or set GLOO_SOCKET_IFNAME"
+                )
+    return advice
