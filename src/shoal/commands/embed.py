@@ -47,10 +47,14 @@ def _write(folder: Path, out: Path, column: str) -> None:
     from rich.progress import Progress
 
     from shoal.commands.screen import open_console
+    from shoal.commands.train import is_partitioned
     from shoal.training.output import check_output, map_rows, write_nodes
     from shoal.training.run import Run
 
     check_output(out)
+    if is_partitioned(folder):
+        _write_ranks(folder, out, column)
+        return
     run = Run.open(folder)
     _check_trained(run)
     run.trainer.restore_best()
@@ -70,6 +74,32 @@ def _write(folder: Path, out: Path, column: str) -> None:
             write_nodes(out, column, values.numpy(), run.graph)
             shape = tuple(values.shape)
     console.print(f"{out}: {shape[0]:,} nodes, {column} {shape}", markup=False)
+
+
+def _write_ranks(folder: Path, out: Path, column: str) -> None:
+    """The same on the ranks that hold the run's parts, each writing its rows; started here if they are not yet."""
+    import sys
+
+    from shoal.commands.screen import open_console
+    from shoal.config import read_config
+    from shoal.distributed.launch import joined_ranks, start_workers
+    from shoal.distributed.runtime import detect_launch
+    from shoal.training.output import check_output, write_part_rows
+    from shoal.training.partitioned_run import PartitionedRun
+
+    check_output(out, (".npy",))
+    count = read_config(folder / "config.yaml").partition.parts or 1
+    if detect_launch().launcher == "none" and count > 1:
+        sys.exit(start_workers(count, sys.argv[1:]))
+    with joined_ranks() as transport:
+        run = PartitionedRun.go_on(folder, transport)
+        _check_trained(run)
+        run.trainer.restore_best()
+        values = run.trainer.embed() if column == "embedding" else run.trainer.predict()
+        write_part_rows(out, values.numpy(), run.part, transport)
+        if transport.rank == 0:
+            shape = (run.part.num_global_nodes, *values.shape[1:])
+            open_console().print(f"{out}: {shape[0]:,} nodes, {column} {shape}", markup=False)
 
 
 def _check_trained(run: Run) -> None:

@@ -109,7 +109,7 @@ def train(
         given = [name for name, value in named.items() if value is not None]
         if given:
             raise ShoalError(f"--resume continues a run as it was configured: leave out {', '.join(given)}")
-        if _is_partitioned(resume):
+        if is_partitioned(resume):
             _train_ranks(None, resume, workers, epochs)
             return
         if workers is not None:
@@ -131,7 +131,8 @@ def train(
     _start_run(config, folder)
 
 
-def _is_partitioned(folder: Path) -> bool:
+def is_partitioned(folder: Path) -> bool:
+    """Whether a run folder is one of method partitioned."""
     from shoal.config import read_config
 
     return (folder / "config.yaml").is_file() and read_config(folder / "config.yaml").method == "partitioned"

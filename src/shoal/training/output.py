@@ -18,6 +18,9 @@ from shoal.names import Names
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from shoal.distributed.transport import Transport
+    from shoal.partitioning.part import Part
+
 SUFFIXES = (".npy", ".parquet")
 
 
@@ -57,6 +60,36 @@ def map_rows(path: Path, num_rows: int, width: int) -> Iterator[np.ndarray]:
                 os.posix_fallocate(file.fileno(), 0, os.path.getsize(scratch))
         yield rows
         rows.flush()
+
+
+def write_part_rows(path: Path, values: np.ndarray, part: Part, transport: Transport) -> None:
+    """Write one .npy file together: rank 0 makes it, every rank fills the rows of its own nodes.
+
+    No rank holds all rows; the folder must be one that all ranks reach.
+    """
+    transport.phase = f"the writing of {path.name}"
+    shape = (part.num_global_nodes, *values.shape[1:])
+    if transport.rank == 0:
+        with explain_full_disk(path), replace_file(path) as scratch:
+            np.lib.format.open_memmap(scratch, mode="w+", dtype=values.dtype, shape=shape).flush()
+            transport.gather_texts(str(scratch.resolve()))
+            _fill_rows(scratch, values, part)
+            transport.barrier()  # when all have written
+    else:
+        scratch = Path(transport.gather_texts("")[0])
+        if not scratch.is_file():
+            raise ShoalError(
+                f"rank {transport.rank} does not see {scratch}: name a file in a folder that all hosts share"
+            )
+        _fill_rows(scratch, values, part)
+        transport.barrier()
+    transport.barrier()  # when it has its name
+
+
+def _fill_rows(path: Path, values: np.ndarray, part: Part) -> None:
+    rows = np.lib.format.open_memmap(path, mode="r+")
+    rows[part.n_id] = values
+    rows.flush()
 
 
 def _write(path: Path, column: str, values: np.ndarray, graph: Graph) -> None:

@@ -1,0 +1,123 @@
+"""The command line across ranks: started here or by mpiexec, resumed, interrupted."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from launched_ranks import rank_environment
+
+SETTINGS = ("--set", "model.hidden=16", "--set", "partition.method=metis", "--set", "training.patience=null")
+
+
+def start(*args, front=(), **settings):
+    environment = rank_environment(**settings)
+    line = [*front, sys.executable, "-m", "shoal", *map(str, args)]
+    return subprocess.Popen(
+        line,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def run(*args, **settings):
+    process = start(*args, **settings)
+    try:
+        out, error = process.communicate(timeout=120)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, out, error
+
+
+def read_losses(folder: Path):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [line["loss"] for line in lines if "loss" in line], lines[-1]
+
+
+def test_workers_resume_and_embed_as_one_process_would(shoal, tmp_path):
+    whole = shoal("train", "digits", "--method", "full", "--epochs", "5", "--out", "alone", *SETTINGS)
+    assert whole.code == 0, whole.err
+    common = ("train", "digits", "--method", "partitioned", "--workers", "2", *SETTINGS)
+    code, out, error = run(*common, "--epochs", "3", "--out", tmp_path / "ranks")
+    assert code == 0, error
+    assert "2 parts" in out
+    assert out.count("epoch 3/3") == 1
+    code, out, error = run("train", "--resume", tmp_path / "ranks", "--epochs", "5")
+    assert code == 0, error
+    losses, last = read_losses(tmp_path / "ranks")
+    want, scores = read_losses(tmp_path / "alone")
+    np.testing.assert_allclose(losses, want, rtol=1e-4)
+    assert last == pytest.approx(scores)
+    code, out, error = run("embed", tmp_path / "ranks", "-o", tmp_path / "z.npy")
+    assert code == 0, error
+    assert shoal("embed", "alone", "-o", "want.npy").code == 0
+    np.testing.assert_allclose(np.load(tmp_path / "z.npy"), np.load("want.npy"), rtol=1e-3, atol=1e-4)
+
+
+def test_mpiexec_trains_and_refuses_with_one_sentence(tmp_path):
+    mpiexec = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if mpiexec is None:
+        pytest.skip("mpiexec is not installed")
+    common = (
+        "train",
+        "digits",
+        "--method",
+        "partitioned",
+        "--epochs",
+        "2",
+        "--out",
+        tmp_path / "run",
+        *SETTINGS,
+    )
+    code, out, error = run(*common, front=(mpiexec, "-n", "2"))
+    assert code == 0, error
+    assert "mpi" in out
+    assert len(read_losses(tmp_path / "run")[0]) == 2
+    code, out, error = run(*common, front=(mpiexec, "-n", "2"))
+    assert code != 0
+    assert error.count("exists already") == 1, error
+
+
+def test_interrupted_ranks_end_in_seconds_and_leave_a_checkpoint(tmp_path):
+    folder = tmp_path / "run"
+    process = start(
+        "train",
+        "digits",
+        "--method",
+        "partitioned",
+        "--workers",
+        "2",
+        "--epochs",
+        "100000",
+        "--out",
+        folder,
+        *SETTINGS,
+    )
+    try:
+        deadline = time.monotonic() + 90
+        while not (folder / "checkpoints" / "last.safetensors").is_file():
+            assert time.monotonic() < deadline
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.1)
+        time.sleep(1)
+        os.killpg(process.pid, signal.SIGINT)  # what Ctrl-C does
+        pressed = time.monotonic()
+        _, error = process.communicate(timeout=60)
+        assert time.monotonic() - pressed < 15
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 130, error
+    assert error.count("shoal train --resume") == 1, error
+    assert (folder / "checkpoints" / "last.safetensors").is_file()
