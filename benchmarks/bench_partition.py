@@ -5,7 +5,7 @@
 
 `volumes` is the table of VLDB'22 (its table 2): the mean of five random partitions is 1. Every case runs in a process of
 its own, so that its peak memory is its own, and is given up after `--limit` seconds, which is then what is reported.
-`batches` sets the stochastic method beside the hypergraph method on 1,000 mini-batches that neither has seen.
+`epochs` sets partitioning time beside that of a training epoch. `batches` sets the stochastic method beside the hypergraph method on 1,000 mini-batches that neither has seen.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ SEEDS = 5
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("section", choices=("volumes", "batches", "case"))
+    parser.add_argument("section", choices=("volumes", "batches", "epochs", "case"))
     parser.add_argument("--graphs", nargs="*", help="names in $SHOAL_DATA; all of them by default")
     parser.add_argument("--parts", type=int, nargs="*", default=[16, 64, 512])
     parser.add_argument("--methods", nargs="*", default=list(METHODS))
     parser.add_argument("--limit", type=float, default=300, help="seconds for a case")
     parser.add_argument("--share", type=float, default=0.06, help="share of the nodes in a mini-batch")
+    parser.add_argument("--sampler", choices=("node", "random-walk"), default="node")
     parser.add_argument("--name", help="name of the results")
     args = parser.parse_args()
     if args.section == "case":
@@ -53,8 +54,9 @@ def main() -> None:
     results: list[dict] = []
     for graph in graphs:
         for parts in args.parts:
-            if args.section == "batches":
-                results.append(compare_on_batches(graph, parts, args.share))
+            if args.section != "volumes":
+                compare = compare_on_batches if args.section == "batches" else compare_with_epoch
+                results.append(compare(graph, parts, args))
                 timing.save(name, results)
                 continue
             base = measure_random(graph, parts)
@@ -124,23 +126,55 @@ def show(result: dict) -> None:
         print(f"  hypergraph / metis: {', '.join(pairs)}", flush=True)
 
 
-def compare_on_batches(name: str, parts: int, share: float) -> dict:
-    """Mean rows sent in 1,000 batches of a node sampler whose seed no method has seen."""
+def compare_with_epoch(name: str, parts: int, args: argparse.Namespace) -> dict:
+    """Partitioning time over that of a full-batch epoch: two SAGE layers of 128, one process, the median of five."""
     graph = shoal.load(name)
-    budget = max(1, int(share * graph.num_nodes))
-    unseen = shoal.NodeSampler(graph, budget=budget, seed=1)
-    result: dict = {"graph": graph.name, "parts": parts, "budget": budget}
+    graph = graph if graph.has_split else graph.with_split(seed=0)
+    model = shoal.GNN("sage", graph.num_features, 128, graph.num_classes, num_layers=2, seed=0)
+    trainer = shoal.Trainer(model, graph, shoal.FullSampler(graph), lr=0.01)
+    times = []
+    trainer.fit(epochs=1)
+    for epoch in range(2, 7):
+        began = time.perf_counter()
+        trainer.fit(epochs=epoch)
+        times.append(time.perf_counter() - began)
+    result: dict = {"graph": name, "parts": parts, "epoch_seconds": float(np.median(times))}
+    for method in ("streaming", "metis", "hypergraph"):
+        found = run_apart(name, parts, method, args.limit)
+        result[method] = found.get("seconds", float("nan")) / result["epoch_seconds"]
+    print(
+        f"{name}, {parts} parts: an epoch {result['epoch_seconds'] * 1e3:.0f} ms; partitioning in epochs:",
+        end=" ",
+    )
+    print(
+        ", ".join(f"{method} {result[method]:.1f}" for method in ("streaming", "metis", "hypergraph")),
+        flush=True,
+    )
+    return result
+
+
+def make_batches(graph: shoal.Graph, args: argparse.Namespace, seed: int) -> shoal.Sampler:
+    nodes = max(3, int(args.share * graph.num_nodes))
+    if args.sampler == "node":
+        return shoal.NodeSampler(graph, budget=nodes, seed=seed)
+    return shoal.RandomWalkSampler(graph, roots=nodes // 3, depth=2, seed=seed)
+
+
+def compare_on_batches(name: str, parts: int, args: argparse.Namespace) -> dict:
+    """Mean rows sent in 1,000 batches of a sampler whose seed no method has seen."""
+    graph = shoal.load(name)
+    unseen = make_batches(graph, args, seed=1)
+    nodes = float(np.mean([len(unseen.draw_nodes(k)) for k in range(20)]))
+    result: dict = {"graph": graph.name, "parts": parts, "sampler": args.sampler, "batch_nodes": nodes}
     for method in ("random", "metis", "hypergraph", "stochastic"):
-        options = (
-            {"sampler": shoal.NodeSampler(graph, budget=budget, seed=0)} if method == "stochastic" else {}
-        )
+        options = {"sampler": make_batches(graph, args, seed=0)} if method == "stochastic" else {}
         began = time.perf_counter()
         partition = shoal.partition_graph(graph, parts, method, **options)
         result[f"{method}_seconds"] = time.perf_counter() - began
         result[method] = mean_batch_volume(unseen, partition.assignment, 0, 1000)
     result["stochastic_over_hypergraph"] = result["stochastic"] / max(result["hypergraph"], 1e-9)
     print(
-        f"{graph.name}, {parts} parts, batches of {budget:,}: stochastic / hypergraph {result['stochastic_over_hypergraph']:.3f}  "
+        f"{graph.name}, {parts} parts, {args.sampler} batches of {nodes:,.0f}: stochastic / hypergraph {result['stochastic_over_hypergraph']:.3f}  "
         + "  ".join(f"{m} {result[m]:,.0f}" for m in ("random", "metis", "hypergraph", "stochastic")),
         flush=True,
     )
