@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from shoal.kernels.adjacency import Adjacency as Adjacency
     from shoal.kernels.spmm import spmm as spmm
     from shoal.models.gnn import GNN as GNN
+    from shoal.partitioning.part import Part as Part
     from shoal.partitioning.partition import Partition as Partition
     from shoal.partitioning.partition import partition_graph as partition_graph
+    from shoal.partitioning.stored import open_part as open_part
+    from shoal.partitioning.stored import store_parts as store_parts
     from shoal.sampling.base import Sampler as Sampler
     from shoal.sampling.batch import Batch as Batch
     from shoal.sampling.cluster import ClusterSampler as ClusterSampler
@@ -50,6 +53,9 @@ _HOMES = {
     "Adjacency": "shoal.kernels.adjacency",
     "spmm": "shoal.kernels.spmm",
     "GNN": "shoal.models.gnn",
+    "Part": "shoal.partitioning.part",
+    "open_part": "shoal.partitioning.stored",
+    "store_parts": "shoal.partitioning.stored",
     "Partition": "shoal.partitioning.partition",
     "partition_graph": "shoal.partitioning.partition",
     "Batch": "shoal.sampling.batch",

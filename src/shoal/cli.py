@@ -11,6 +11,7 @@ from shoal.commands.data import data
 from shoal.commands.demo import demo
 from shoal.commands.doctor import doctor
 from shoal.commands.embed import embed, predict
+from shoal.commands.partition import partition
 from shoal.commands.recipes import recipes
 from shoal.commands.sample import sample
 from shoal.commands.train import train
@@ -45,7 +46,7 @@ def shoal() -> None:
     """
 
 
-for command in (train, recipes, embed, predict, sample, data, doctor, demo):
+for command in (train, recipes, embed, predict, sample, partition, data, doctor, demo):
     shoal.add_command(command)
 
 

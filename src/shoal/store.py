@@ -53,7 +53,7 @@ def save_graph(graph: Graph, folder: str | Path, *, overwrite: bool = False) -> 
     fresh = scratch / "new"
     try:
         fresh.mkdir()  # with the usual permissions; a temporary folder is its owner's alone
-        files = {name: _write_array(fresh, name, array) for name, array in _arrays(graph).items()}
+        files = {name: write_array(fresh, name, array) for name, array in _arrays(graph).items()}
         meta = {
             "format": FORMAT,
             "version": VERSION,
@@ -73,13 +73,13 @@ def save_graph(graph: Graph, folder: str | Path, *, overwrite: bool = False) -> 
         (fresh / META).write_text(json.dumps(meta, indent=2) + "\n")
         flush(fresh / META)
         flush(fresh)
-        _put_in_place(fresh, folder, old=scratch.with_suffix(".old"))
+        put_in_place(fresh, folder, old=scratch.with_suffix(".old"))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return folder
 
 
-def _put_in_place(fresh: Path, folder: Path, old: Path) -> None:
+def put_in_place(fresh: Path, folder: Path, old: Path) -> None:
     """Rename `fresh` to `folder`; a graph already there makes way, and comes back if that fails."""
     if not folder.exists():
         os.rename(fresh, folder)
@@ -99,7 +99,7 @@ def open_graph(folder: str | Path) -> Graph:
     folder = Path(folder)
     meta = read_meta(folder)
     _check_shapes(folder, meta)
-    arrays = {name: _map_array(folder, name, entry) for name, entry in meta["arrays"].items()}
+    arrays = {name: map_array(folder, name, entry) for name, entry in meta["arrays"].items()}
     x = arrays.get("x")
     if "x_indptr" in arrays:
         parts = (arrays["x_data"], arrays["x_indices"], arrays["x_indptr"])
@@ -142,11 +142,11 @@ def verify_graph(folder: str | Path) -> list[str]:
     for name, entry in read_meta(folder)["arrays"].items():
         path = folder / entry["file"]
         try:
-            _map_array(folder, name, entry)
+            map_array(folder, name, entry)
         except ShoalError as error:
             problems.append(str(error))
             continue
-        if _hash_file(path) != entry["sha256"]:
+        if hash_file(path) != entry["sha256"]:
             problems.append(f"{path} has changed since it was written: its checksum does not match {META}")
     if not problems:
         try:
@@ -253,7 +253,7 @@ def _arrays(graph: Graph) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _write_array(folder: Path, name: str, array: np.ndarray) -> dict[str, Any]:
+def write_array(folder: Path, name: str, array: np.ndarray) -> dict[str, Any]:
     path = folder / f"{name}.npy"
     np.save(path, array, allow_pickle=False)
     flush(path)
@@ -262,11 +262,11 @@ def _write_array(folder: Path, name: str, array: np.ndarray) -> dict[str, Any]:
         "dtype": str(array.dtype),
         "shape": list(array.shape),
         "bytes": path.stat().st_size,
-        "sha256": _hash_file(path),
+        "sha256": hash_file(path),
     }
 
 
-def _map_array(folder: Path, name: str, entry: dict[str, Any]) -> np.ndarray:
+def map_array(folder: Path, name: str, entry: dict[str, Any]) -> np.ndarray:
     path = folder / entry["file"]
     if not path.is_file():
         raise ShoalError(f"{path} is missing: the stored graph is incomplete, import it again")
@@ -290,6 +290,6 @@ def _map_array(folder: Path, name: str, entry: dict[str, Any]) -> np.ndarray:
     return array
 
 
-def _hash_file(path: Path) -> str:
+def hash_file(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,7 +10,6 @@ import torch
 import shoal
 from sampler_laws import SIGNIFICANCE, chi_square_p
 from shoal.kernels.spmm import spmm_reference
-from shoal.sampling.cluster import partition_by_metis
 from shoal.sampling.registry import make_sampler
 from small_graphs import make_graph, make_labelled, make_lopsided
 
@@ -180,7 +179,7 @@ def test_inductive_clusters_take_the_training_nodes_of_a_partition_of_all():
 def test_metis_keeps_communities_together():
     blocks = [(10 * b + i, 10 * b + j) for b in range(4) for i in range(10) for j in range(i)]
     graph = make_graph([*blocks, (0, 10), (10, 20), (20, 30)], 40)
-    parts = partition_by_metis(graph, 4)
+    parts = shoal.ClusterSampler(graph, num_parts=4).assignment
     assert all(len(set(parts[10 * b : 10 * b + 10])) == 1 for b in range(4))
 
 

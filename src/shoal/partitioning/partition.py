@@ -30,6 +30,7 @@ BALANCES = ("edges", "nodes")
 _CYCLE_PINS = (
     600_000  # pins · log2(parts) / 4 up to which a multilevel cycle of Mt-KaHyPar takes about a minute
 )
+_SLACK = 0.03  # more rows than before that the local search may send for a lower peak, never more than METIS
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +170,7 @@ class _Work:
         self.weights = weigh_nodes(graph, balance)
         self.max_weight = (1 + imbalance) * -(-int(self.weights.sum()) // num_parts)
         self.seconds: dict[str, float] = {}
+        self.slack = 0.0
 
     def run(self, method: str, refine: bool | None, options: dict[str, Any]) -> np.ndarray:
         n, num_parts = self.graph.num_nodes, self.num_parts
@@ -212,16 +214,17 @@ class _Work:
 
     def run_refine(self, nets: Nets, assignment: np.ndarray, **settings: Any) -> np.ndarray:
         arguments = (nets, assignment, self.weights, self.num_parts, self.max_weight)
-        refined: np.ndarray = self.time(
-            "local search", lambda: refine_assignment(*arguments, seed=self.seed, **settings)
-        )
+        settings = {"slack": self.slack, "seed": self.seed, **settings}
+        refined: np.ndarray = self.time("local search", lambda: refine_assignment(*arguments, **settings))
         return refined
 
     def run_hypergraph(self) -> tuple[np.ndarray, Nets]:
         """METIS's partition, or what a multilevel cycle on the nets makes of it where that sends less."""
         nets = make_nets(self.graph)
         best = self.time("metis", self.run_metis)
-        return self.cycle(nets, best), nets
+        cycled = self.cycle(nets, best)
+        self.slack = min(_SLACK, count_rows(nets, best) / max(count_rows(nets, cycled), 1) - 1)
+        return cycled, nets
 
     def cycle(self, nets: Nets, best: np.ndarray) -> np.ndarray:
         """`best` after a multilevel cycle of Mt-KaHyPar, if that has fewer rows to send and there is time for it."""

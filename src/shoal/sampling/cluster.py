@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.checks import check_positive
-from shoal.errors import ShoalError, missing_extra
+from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.sampling.base import Sampler
 from shoal.sampling.rng import permute
@@ -47,7 +47,10 @@ class ClusterSampler(Sampler):
             if num_parts is None:
                 raise ShoalError("a cluster sampler needs parts: give assignment or num_parts")
             check_positive(num_parts=num_parts)
-            assignment = partition_by_metis(self.graph, num_parts)
+            from shoal.partitioning.partition import partition_graph  # which itself knows samplers
+
+            made = partition_graph(self.graph, num_parts, "metis", balance="nodes", seed=seed)
+            assignment = made.assignment
         else:
             assignment = self._check_assignment(np.asarray(assignment), graph)
         used, parts = np.unique(assignment, return_inverse=True)
@@ -88,18 +91,3 @@ class ClusterSampler(Sampler):
         part = self.assignment
         together = np.repeat(part, self.graph.degree) == part[self.graph.indices]
         return np.full(self.graph.num_nodes, share), np.where(together, share, apart)
-
-
-def partition_by_metis(graph: Graph, num_parts: int) -> np.ndarray:
-    """The part of every node, with few edges between parts of equal size; directed arcs count as edges."""
-    try:
-        import pymetis
-    except ImportError:
-        raise missing_extra("pymetis", "partition", "partitioning with METIS") from None
-    if num_parts == 1:
-        return np.zeros(graph.num_nodes, np.int64)
-    rows = np.repeat(np.arange(graph.num_nodes), graph.degree)
-    keep = rows != graph.indices
-    whole = Graph.from_edge_chunks([(rows[keep], graph.indices[keep])], graph.num_nodes, directed=False)
-    adjacency = pymetis.CSRAdjacency(whole.indptr, whole.indices)
-    return np.asarray(pymetis.part_graph(num_parts, adjacency=adjacency)[1], np.int64)

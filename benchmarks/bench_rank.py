@@ -1,0 +1,106 @@
+"""One rank of bench_distributed.py: trains on its part and tells times, traffic and memory as JSON."""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import shoal
+from shoal.distributed.launch import joined_ranks
+from shoal.distributed.probe import probe_network
+from shoal.distributed.runtime import share_cores
+from shoal.distributed.transport import Transport
+from shoal.partitioning.part import Part
+from shoal.simulate import list_exchanges
+from shoal.training.partitioned import PartitionedTrainer
+
+
+def load_part(folder: Path, rank: int) -> Part:
+    """A part as bench_distributed.py stored it: one .npz for each rank."""
+    with np.load(folder / f"part-{rank}.npz") as file:
+        fields = {name: file[name] for name in file.files}
+    plain = json.loads(str(fields.pop("plain")))
+    return Part(**plain, **fields)
+
+
+def time_exchanges(trainer: PartitionedTrainer, rounds: int) -> float:
+    """Seconds of an epoch's exchanges with nothing beside them: the slowest rank's, the median of some rounds."""
+    plan, transport = trainer.plan, trainer.transport
+    exchanges = list_exchanges(trainer.model)
+    widest = torch.ones(trainer.part.num_local, max((one.width for one in exchanges), default=1))
+    seconds = []
+    for _ in range(rounds):
+        total = 0.0
+        for one in exchanges:
+            transport.barrier()
+            started = time.perf_counter()
+            if one.direction == "forward":
+                plan.start_forward(widest[:, : one.width].contiguous(), one.layer).wait()
+            else:
+                exchange = plan.start_backward(one.width, torch.float32, one.layer)
+                rows = plan.halo_buffer(one.width, torch.float32, one.layer)
+                for peer, first, last in plan.halo_spans:
+                    plan.send_back(exchange, one.layer, peer, rows[first:last])
+                exchange.wait()
+            spent = transport.gather(np.array([time.perf_counter() - started]))
+            total += float(spent.max())
+        seconds.append(total)
+    return statistics.median(seconds)
+
+
+def peak_memory() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def count_share(part: Part) -> int:
+    """Bytes of a part's own arrays."""
+    arrays = [value for value in vars(part).values() if isinstance(value, np.ndarray)]
+    return sum(array.nbytes for array in arrays)
+
+
+def run(transport: Transport, job: dict[str, Any], folder: Path) -> dict[str, Any]:
+    network = probe_network(transport) if transport.size > 1 else None
+    part = load_part(folder / job["parts"], transport.rank)
+    model = shoal.GNN(
+        "gcn", part.num_features, job["hidden"], part.num_classes, num_layers=job["layers"], dropout=0.0
+    )
+    trainer = PartitionedTrainer(model, part, transport, exchange=job["exchange"], eval_every=10**6)
+    records = trainer.fit(job["epochs"])[2:]  # the first two compile and settle
+    middle = {
+        key: statistics.median(record["slowest"][key] for record in records) for key in records[0]["slowest"]
+    }
+    memory = transport.gather(np.array([peak_memory(), count_share(part), part.num_halo, part.num_local]))
+    return {
+        "epoch": statistics.median(record["seconds"] for record in records),
+        "best": min(record["seconds"] for record in records),
+        "bytes": records[-1]["bytes"],
+        "messages": records[-1]["messages"],
+        "slowest": middle,
+        "communication": time_exchanges(trainer, job.get("rounds", 5)),
+        "latency": 0.0 if network is None else network.worst_latency,
+        "bandwidth": 0.0 if network is None else network.worst_bandwidth,
+        "memory": memory.tolist(),
+        "rows": transport.gather(np.diff(part.send_offsets)).tolist(),
+    }
+
+
+def main() -> None:
+    folder, job = Path(sys.argv[1]), json.loads(sys.argv[2])
+    with joined_ranks() as transport:
+        share_cores(transport, job.get("threads"))
+        result = run(transport, job, folder)
+        if transport.rank == 0:
+            print(json.dumps(result), flush=True)
+        transport.barrier()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""`shoal partition DATA`: splits a graph, prints what the split costs, and writes the parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from shoal.partitioning.quality import Quality
+
+# what is shown: (name of the figure, what it is called)
+ROWS = (
+    ("total_volume", "rows sent in one exchange"),
+    ("mean_volume", "… by a part, mean"),
+    ("max_send_volume", "… by the busiest part"),
+    ("max_receive_volume", "… received by the busiest part"),
+    ("messages", "messages"),
+    ("mean_messages", "… of a part, mean"),
+    ("max_messages_sent", "… of the busiest part"),
+    ("edge_balance", "entries of the heaviest part / mean"),
+    ("node_balance", "nodes of the largest part / mean"),
+    ("boundary_nodes", "boundary rows"),
+    ("mean_halo_ratio", "halo rows per local row, mean"),
+    ("max_halo_ratio", "… in the worst part"),
+    ("max_memory_rows", "rows in memory per layer, largest part"),
+    ("remote_volume", "rows that cross hosts"),
+    ("remote_messages", "messages that cross hosts"),
+)
+
+
+@click.command()
+@click.argument("data")
+@click.option("--parts", "num_parts", type=int, required=True, help="How many parts: one for each rank.")
+@click.option("--method", default="auto", show_default=True, help="How to split; --help lists the methods.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder to write the parts to.")
+@click.option(
+    "--balance", default="edges", show_default=True, help="What parts have equally much of: edges or nodes."
+)
+@click.option("--imbalance", type=float, default=0.01, show_default=True, help="How much more one may have.")
+@click.option("--parts-per-host", type=int, help="Number the parts so that busy pairs share a host.")
+@click.option("--refine/--no-refine", default=None, help="Search locally afterwards, or not.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Decides the partition.")
+@click.option("--overwrite", is_flag=True, help="Replace parts that are in the folder.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of stochastic.")
+def partition(
+    data: str,
+    num_parts: int,
+    method: str,
+    out: Path | None,
+    balance: str,
+    imbalance: float,
+    parts_per_host: int | None,
+    refine: bool | None,
+    seed: int,
+    overwrite: bool,
+    settings: tuple[str, ...],
+) -> None:
+    """Split DATA into parts for as many ranks, and show what they will have to exchange.
+
+    \b
+    Methods: auto, random, block, streaming, metis, metis-volume, hypergraph, stochastic.
+    Examples:
+      shoal partition my-graph/ --parts 8 -o parts/
+      shoal partition my-graph/ --parts 64 --method metis --parts-per-host 16 -o parts/
+      shoal partition my-graph/ --parts 8 --method stochastic --set sampler=random-walk --set roots=1000
+    """
+    from shoal.commands.sample import parse_options
+    from shoal.commands.screen import open_console
+    from shoal.datasets import load
+    from shoal.errors import unknown_name
+    from shoal.partitioning.partition import BALANCES, METHODS, partition_graph
+    from shoal.partitioning.stored import check_target, store_parts
+
+    if method not in METHODS:
+        raise unknown_name("method", method, METHODS)
+    if balance not in BALANCES:
+        raise unknown_name("balance", balance, BALANCES)
+    if out is not None:
+        check_target(out, overwrite)
+    options = parse_options(settings)
+    screen = open_console(stderr=True)
+    say = lambda step: screen.print(f"{step} …", style="dim", markup=False)  # noqa: E731
+    graph = load(data)
+    found = partition_graph(
+        graph,
+        num_parts,
+        method,
+        imbalance=imbalance,
+        seed=seed,
+        balance=balance,
+        refine=refine,
+        parts_per_host=parts_per_host,
+        progress=say,
+        **options,
+    )
+    console = open_console()
+    for notice in found.notices:
+        console.print(f"notice: {notice}", markup=False)
+    quality = found.quality()
+    show_quality(console, quality)
+    console.print(f"{found.method}, {found.seconds['total']:.1f} s")
+    if out is not None:
+        from rich.progress import Progress
+
+        with Progress(console=screen, transient=True, disable=not screen.is_terminal) as bar:
+            task = bar.add_task("writing parts", total=2 * num_parts)
+            store_parts(
+                graph,
+                found,
+                out,
+                quality=quality,
+                overwrite=overwrite,
+                progress=lambda done, total: bar.update(task, completed=done),
+            )
+        console.print(f"parts: {out}", markup=False)
+
+
+def show_quality(console: Console, quality: Quality) -> None:
+    from shoal.commands.screen import plain_table
+
+    table = plain_table(
+        f"{quality.num_parts:,} parts", "", "relative to random", right=("", "relative to random")
+    )
+    ratios = quality.relative or {}
+    for name, words in ROWS:
+        value = getattr(quality, name)
+        if value is None:
+            continue
+        ratio = ratios.get(name)
+        shown = f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
+        table.add_row(words, shown, "" if ratio is None else f"{ratio:.3f}")
+    console.print(table)

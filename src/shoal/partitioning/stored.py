@@ -1,0 +1,224 @@
+"""Stored parts: a folder with one folder of .npy files per rank and a manifest.json; each rank opens only its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from shoal.checks import check_whole
+from shoal.errors import ShoalError, explain_full_disk
+from shoal.files import flush
+from shoal.graph import MASKS, Graph
+from shoal.kernels.csr import index_dtype
+from shoal.partitioning.part import Part, cut_part
+from shoal.partitioning.partition import Partition
+from shoal.partitioning.quality import Quality
+from shoal.partitioning.split import find_halo, list_members
+from shoal.store import hash_file, map_array, put_in_place, write_array
+
+FORMAT = "shoal-parts"
+VERSION = 1
+MANIFEST = "manifest.json"
+PART = "part.json"
+_SPARSE = ("x_data", "x_indices", "x_indptr")
+_REQUIRED = (
+    *("n_id", "halo_id", "halo_offsets", "send_rows", "send_offsets"),
+    *("local_indptr", "local_indices", "halo_indptr", "halo_indices", "degree"),
+)
+_OPTIONAL = ("has_loop", "x", *_SPARSE, "y", *MASKS)
+
+
+def store_parts(
+    graph: Graph,
+    partition: Partition,
+    folder: str | Path,
+    *,
+    quality: Quality | None = None,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Path:
+    """Write the parts of `graph` to `folder`, all or nothing; the files appear in one rename.
+
+    Memory: a few integers per node and one part at a time, whatever the size of a memory-mapped graph. The halos
+    are found first and kept in a scratch file, from which each rank's send lists are read.
+    """
+    folder = Path(folder)
+    check_target(folder, overwrite)
+    with explain_full_disk(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
+    try:
+        with explain_full_disk(folder):
+            fresh = scratch / "new"
+            fresh.mkdir()
+            _write_parts(graph, partition, fresh, scratch / "halos", progress)
+            _write_manifest(graph, partition, quality or partition.quality(), fresh)
+            put_in_place(fresh, folder, old=scratch.with_suffix(".old"))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return folder
+
+
+def check_target(folder: Path, overwrite: bool = False) -> None:
+    """Refuse a folder that parts cannot be written to, before any work is done."""
+    if folder.exists() and not overwrite:
+        raise ShoalError(f"{folder} exists already: choose another name, or allow overwriting it")
+    if folder.exists() and not (folder / MANIFEST).is_file():
+        raise ShoalError(f"{folder} holds no stored parts: refusing to overwrite it")
+
+
+def _write_parts(
+    graph: Graph, partition: Partition, fresh: Path, halos: Path, progress: Callable[[int, int], None]
+) -> None:
+    assignment, num_parts = partition.assignment, partition.num_parts
+    nodes, offsets = list_members(assignment, num_parts)
+    members = [nodes[offsets[q] : offsets[q + 1]] for q in range(num_parts)]
+    # where the halo rows of rank r that rank q owns stand in the file: from starts[r, q] to starts[r, q + 1]
+    starts = np.zeros((num_parts, num_parts + 1), np.int64)
+    size = 0
+    with open(halos, "wb") as file:
+        for r in range(num_parts):
+            halo_id, halo_offsets = find_halo(
+                graph.indptr, graph.indices, assignment, members[r], r, num_parts
+            )
+            halo_id.tofile(file)
+            starts[r] = size + halo_offsets
+            size += len(halo_id)
+            progress(r + 1, 2 * num_parts)
+    everything = np.memmap(halos, np.int64, "r", shape=(size,)) if size else np.empty(0, np.int64)
+    place = np.empty(graph.num_nodes, index_dtype(graph.num_nodes))
+    for q in range(num_parts):
+        send_offsets = np.zeros(num_parts + 1, np.int64)
+        np.cumsum(starts[:, q + 1] - starts[:, q], out=send_offsets[1:])
+        sent = np.concatenate([everything[starts[r, q] : starts[r, q + 1]] for r in range(num_parts)])
+        halo = np.array(everything[starts[q, 0] : starts[q, -1]]), starts[q] - starts[q, 0]
+        part = cut_part(graph, assignment, num_parts, q, members[q], place, (sent, send_offsets), halo)
+        _write_part(part, fresh)
+        progress(num_parts + q + 1, 2 * num_parts)
+    write_array(fresh, "assignment", assignment)
+
+
+def _write_part(part: Part, fresh: Path) -> None:
+    folder = fresh / name_folder(part.rank)
+    folder.mkdir()
+    arrays = {name: getattr(part, name) for name in (*_REQUIRED, "has_loop", "y", *MASKS)}
+    if part.x is not None and not isinstance(part.x, np.ndarray):
+        arrays |= {"x_data": part.x.data, "x_indices": part.x.indices, "x_indptr": part.x.indptr}
+    else:
+        arrays["x"] = part.x
+    entries = {name: write_array(folder, name, a) for name, a in arrays.items() if a is not None}
+    about = {"rank": part.rank, "num_local": part.num_local, "num_halo": part.num_halo, "arrays": entries}
+    (folder / PART).write_text(json.dumps(about, indent=1) + "\n")
+    flush(folder / PART)
+    flush(folder)
+
+
+def _write_manifest(graph: Graph, partition: Partition, quality: Quality, fresh: Path) -> None:
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": graph.name,
+        "checksum": graph.checksum,
+        "num_parts": partition.num_parts,
+        "num_nodes": graph.num_nodes,
+        "num_entries": graph.num_entries,
+        "num_features": graph.num_features,
+        "num_classes": graph.num_classes,
+        "multi_label": graph.multi_label,
+        "directed": graph.directed,
+        "method": partition.method,
+        "balance": partition.balance,
+        "imbalance": partition.imbalance,
+        "seed": partition.seed,
+        "parts_per_host": partition.parts_per_host,
+        "seconds": partition.seconds,
+        "notices": list(partition.notices),
+        "quality": quality.to_dict(),
+        "assignment_sha256": hash_file(fresh / "assignment.npy"),
+        "parts": [
+            {"folder": name_folder(q), "sha256": hash_file(fresh / name_folder(q) / PART)}
+            for q in range(partition.num_parts)
+        ],
+    }
+    (fresh / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+    flush(fresh / MANIFEST)
+    flush(fresh)
+
+
+def name_folder(rank: int) -> str:
+    return f"part-{rank:05d}"
+
+
+def read_manifest(folder: str | Path) -> dict[str, Any]:
+    """The manifest.json of stored parts, checked for format and version."""
+    path = Path(folder) / MANIFEST
+    if not path.is_file():
+        raise ShoalError(
+            f"{folder} holds no stored parts: `shoal partition DATA --parts P -o DIR` writes them"
+        )
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text())
+        if manifest.get("format") != FORMAT:
+            raise ValueError
+        if manifest.get("version") != VERSION:
+            raise ShoalError(
+                f"{path} has format version {manifest.get('version')}: this Shoal reads version {VERSION}; partition again"
+            )
+        if len(manifest["parts"]) != manifest["num_parts"]:
+            raise ValueError
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
+        raise ShoalError(f"{path} is damaged or not Shoal's: expected format {FORMAT!r}") from None
+    return manifest
+
+
+def open_part(folder: str | Path, rank: int, *, verify: bool = False) -> Part:
+    """One rank's share, memory-mapped; nothing but its own folder is read. `verify` checks every byte."""
+    folder = Path(folder)
+    manifest = read_manifest(folder)
+    check_whole("rank", rank, 0, manifest["num_parts"] - 1)
+    own = folder / name_folder(rank)
+    path = own / PART
+    if not path.is_file() or hash_file(path) != manifest["parts"][rank]["sha256"]:
+        raise ShoalError(f"{path} is missing or was changed: partition again")
+    entries = json.loads(path.read_text())["arrays"]
+    arrays = {name: map_array(own, name, entry) for name, entry in entries.items()}
+    if verify:
+        for entry in entries.values():
+            if hash_file(own / entry["file"]) != entry["sha256"]:
+                raise ShoalError(
+                    f"{own / entry['file']} has changed since it was written: its checksum does not match {PART}"
+                )
+    x: Any = arrays.pop("x", None)
+    if "x_indptr" in arrays:
+        parts = tuple(arrays.pop(name) for name in _SPARSE)
+        x = sp.csr_array(parts, shape=(len(arrays["n_id"]), manifest["num_features"]))
+    return Part(
+        rank=rank,
+        num_parts=manifest["num_parts"],
+        num_global_nodes=manifest["num_nodes"],
+        directed=manifest["directed"],
+        num_classes=manifest["num_classes"],
+        multi_label=manifest["multi_label"],
+        name=manifest["name"],
+        checksum=manifest["checksum"],
+        x=x,
+        **arrays,
+    )
+
+
+def read_assignment(folder: str | Path) -> np.ndarray:
+    """The part of every node, as it was stored."""
+    folder = Path(folder)
+    manifest = read_manifest(folder)
+    path = folder / "assignment.npy"
+    if not path.is_file() or hash_file(path) != manifest["assignment_sha256"]:
+        raise ShoalError(f"{path} is missing or was changed: partition again")
+    assignment: np.ndarray = np.load(path, allow_pickle=False)
+    return assignment

@@ -1,0 +1,97 @@
+"""partition_graph: every method splits every kind of graph, repeatably, and bad requests are refused."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import shoal
+from shoal.partitioning import estimate
+from shoal.partitioning.partition import METHODS
+from shoal.partitioning.stochastic import count_nets, mean_batch_volume
+from small_graphs import make_graph, make_labelled
+
+OPTIONS = {"stochastic": {"sampler": "node", "budget": 100, "theta": 1.0}}
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["undirected", "directed"])
+def graph(request):
+    return make_labelled(400, directed=request.param)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_balanced_and_repeatable(graph, method):
+    options = OPTIONS.get(method, {})
+    first = shoal.partition_graph(graph, 5, method, seed=3, imbalance=0.05, **options)
+    again = shoal.partition_graph(graph, 5, method, seed=3, imbalance=0.05, **options)
+    np.testing.assert_array_equal(first.assignment, again.assignment)
+    assert np.bincount(first.assignment, minlength=5).min() > 0
+    weight = np.bincount(first.assignment, graph.degree + 1, minlength=5)
+    if method != "random":
+        assert weight.max() <= 1.05 * weight.mean() + graph.degree.max() + 1
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "stochastic"])
+@pytest.mark.parametrize("directed", [False, True])
+def test_odd_graphs_are_split(method, directed):
+    loops = make_graph([(0, 0), (1, 1), (0, 1), (1, 2), (5, 4), (2, 5)], 9, directed)
+    for num_parts in (1, 2, 9, 12):
+        found = shoal.partition_graph(loops, num_parts, method)
+        assert found.assignment.max() < num_parts
+        assert found.quality().num_parts == num_parts
+    empty = make_graph([], 6, directed)
+    assert shoal.partition_graph(empty, 3, method).quality().total_volume == 0
+
+
+def test_hypergraph_sends_no_more_than_metis_and_mapping_keeps_the_volume(graph):
+    volume = {
+        method: shoal.partition_graph(graph, 8, method).quality(relative=False).total_volume
+        for method in ("metis", "metis-volume", "hypergraph", "random")
+    }
+    assert volume["hypergraph"] <= min(volume["metis"], volume["metis-volume"]) < volume["random"]
+    plain = shoal.partition_graph(graph, 8, "metis")
+    mapped = plain.map_to_hosts(2)
+    before, after = plain.quality(relative=False), mapped.quality(relative=False)
+    assert (after.total_volume, after.messages) == (before.total_volume, before.messages)
+    naive = shoal.Partition(graph, plain.assignment, 8, parts_per_host=2).quality(relative=False)
+    assert after.remote_volume <= naive.remote_volume
+
+
+def test_the_busiest_part_sends_less_after_the_search():
+    graph = shoal.load("blocks", num_nodes=2000, seed=1)
+    plain = shoal.partition_graph(graph, 16, "random")
+    searched = shoal.partition_graph(graph, 16, "random", refine=True)
+    before, after = plain.quality(relative=False), searched.quality(relative=False)
+    assert after.total_volume < before.total_volume
+    assert after.max_send_volume < before.max_send_volume
+    assert after.max_receive_volume < before.max_receive_volume
+
+
+def test_nets_of_batches_are_enough_and_their_partition_sends_less_in_batches():
+    assert count_nets(16, 0.1, 0.5) == 15_596
+    graph = shoal.load("blocks", num_nodes=2000, seed=1)
+    sampler = shoal.NodeSampler(graph, budget=200, seed=0)
+    found = shoal.partition_graph(graph, 8, "stochastic", sampler=sampler)
+    held_out = shoal.NodeSampler(graph, budget=200, seed=1)
+    chance = shoal.partition_graph(graph, 8, "random")
+    ours = mean_batch_volume(held_out, found.assignment, 0, 20)
+    assert ours < 0.9 * mean_batch_volume(held_out, chance.assignment, 0, 20)
+
+
+def test_bad_requests_are_refused(graph, monkeypatch):
+    for call, message in (
+        (lambda: shoal.partition_graph(graph, 0), "num_parts is 0"),
+        (lambda: shoal.partition_graph(graph, 2, "mettis"), "did you mean 'metis'"),
+        (lambda: shoal.partition_graph(graph, 2, balance="arcs"), "unknown balance"),
+        (lambda: shoal.partition_graph(graph, 2, "metis", theta=1), "only 'stochastic' does"),
+        (lambda: shoal.partition_graph(graph, 2, imbalance=-1), "imbalance is -1"),
+    ):
+        with pytest.raises(shoal.ShoalError, match=message):
+            call()
+    monkeypatch.setitem(sys.modules, "pymetis", None)
+    with pytest.raises(shoal.ShoalError, match=r"shoal\[partition\]"):
+        shoal.partition_graph(graph, 2, "metis")
+    monkeypatch.setattr(estimate, "available_memory", lambda: 1000)
+    with pytest.raises(shoal.ShoalError, match="use method 'streaming'"):
+        shoal.partition_graph(graph, 2, "hypergraph")
+    assert shoal.partition_graph(graph, 2, "auto").method == "streaming"

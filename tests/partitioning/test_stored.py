@@ -1,0 +1,78 @@
+"""Stored parts equal parts in memory; damage, wrong names and wrong options are refused."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import shoal
+from partitioned_graphs import assert_same_part
+from shoal.partitioning.stored import open_part, read_assignment, read_manifest, store_parts
+from small_graphs import make_labelled
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("directed", [False, True])
+def test_stored_parts_equal_parts_in_memory(tmp_path, sparse, directed):
+    graph = make_labelled(120, directed=directed)
+    if sparse:
+        graph = graph._copy(x=sp.csr_array(graph.x))
+    shoal.save_graph(graph, tmp_path / "graph")
+    mapped = shoal.open_graph(tmp_path / "graph")
+    assignment = np.minimum(np.arange(120) % 5, 3).astype(np.int32)  # part 4 is empty
+    partition = shoal.Partition(mapped, assignment, 5)
+    store_parts(mapped, partition, tmp_path / "parts")
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    for rank, part in enumerate(shoal.Partition(graph, assignment, 5).split()):
+        assert_same_part(open_part(tmp_path / "parts", rank, verify=True), part)
+    manifest = read_manifest(tmp_path / "parts")
+    assert manifest["quality"]["total_volume"] == partition.quality().total_volume
+    assert manifest["checksum"] == graph.checksum
+    np.testing.assert_array_equal(read_assignment(tmp_path / "parts"), assignment)
+
+
+def test_the_command_writes_parts_and_a_table(shoal, tmp_path):
+    run = shoal("partition", "digits", "--parts", 4, "--method", "metis", "--parts-per-host", 2, "-o", "p")
+    assert run.code == 0, run.stderr
+    for words in ("rows sent in one exchange", "relative to random", "cross hosts", "parts: p"):
+        assert words in run.stdout
+    assert read_manifest(tmp_path / "p")["method"] == "metis"
+    assert "exists already" in shoal("partition", "digits", "--parts", 4, "-o", "p").refusal()
+    assert shoal("partition", "digits", "--parts", 2, "--method", "block", "-o", "p", "--overwrite").code == 0
+    assert read_manifest(tmp_path / "p")["num_parts"] == 2
+
+
+def test_mistakes_are_refused_before_work_starts(shoal, tmp_path):
+    (tmp_path / "other").mkdir()
+    for args, message in {
+        ("partition", "digits", "--parts", 0): "num_parts is 0",
+        ("partition", "nowhere", "--parts", 2, "--method", "mettis"): "did you mean 'metis'",
+        ("partition", "nowhere", "--parts", 2, "-o", "other", "--overwrite"): "refusing to overwrite",
+        ("partition", "digits", "--parts", 2, "--set", "theta=1"): "only 'stochastic' does",
+        ("partition", "digits"): "--parts",
+    }.items():
+        assert message in shoal(*args).refusal()
+
+
+def test_damage_is_named(tmp_path):
+    graph = make_labelled(60)
+    folder = store_parts(graph, shoal.Partition(graph, np.arange(60, dtype=np.int32) % 2, 2), tmp_path / "p")
+    with pytest.raises(shoal.ShoalError, match="rank is 2"):
+        open_part(folder, 2)
+    with pytest.raises(shoal.ShoalError, match="holds no stored parts"):
+        open_part(tmp_path, 0)
+    x = folder / "part-00000" / "x.npy"
+    content = bytearray(x.read_bytes())
+    content[-1] ^= 1
+    x.write_bytes(content)
+    with pytest.raises(shoal.ShoalError, match="has changed since it was written"):
+        open_part(folder, 0, verify=True)
+    about = folder / "part-00001" / "part.json"
+    about.write_text(about.read_text().replace("60", "61") + " ")
+    with pytest.raises(shoal.ShoalError, match="was changed: partition again"):
+        open_part(folder, 1)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "version": 9}))
+    with pytest.raises(shoal.ShoalError, match="version 9"):
+        open_part(folder, 0)
