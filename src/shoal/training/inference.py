@@ -38,12 +38,14 @@ def embed_nodes(
     for number, layer in enumerate(model.layers):
         assert isinstance(layer, Layer)
         is_last = number == len(model.layers) - 1
-        result = out if is_last and model.jumping == "none" else torch.empty(whole.num_nodes, model.hidden)
+        result = (
+            out if is_last and model.jumping == "none" else torch.empty(whole.num_nodes, model.widths[number])
+        )
         for start, end, rows in _infer(layer, whole.blocks[0], h, rows_at_once):
             rows = model.connect(layer.finish(rows), take_rows(h, start, end))
             result[start:end] = rows
             if model.jumping == "concat":
-                out[start:end, number * model.hidden : (number + 1) * model.hidden] = rows
+                out[start:end, sum(model.widths[:number]) : sum(model.widths[: number + 1])] = rows
             elif model.jumping == "max":
                 out[start:end] = rows if number == 0 else torch.maximum(out[start:end], rows)
             done += 1
