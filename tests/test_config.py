@@ -33,7 +33,7 @@ def test_a_configuration_survives_yaml(tmp_path):
     [
         ("model.hiden=64", "did you mean 'hidden'"),
         ("modl.hidden=64", "did you mean 'model'"),
-        ("model.hidden=wide", "got 'wide', expected int"),
+        ("model.heads=wide", "got 'wide', expected int"),
         ("model.hidden=true", "got True, expected int"),
         ("training.patience=x", "got 'x', expected int | None"),
         ("model=sage", "expected keys and values"),
@@ -95,7 +95,7 @@ def test_options_given_in_both_ways_are_joined():
         ("model.norm=bach", "unknown norm 'bach': did you mean 'batch'"),
         ("model.dropout=1", "dropout is 1.0: expected a rate from 0 up to, not including, 1"),
         ("model.dropout=.nan", "dropout is nan: expected a rate"),
-        ("model.hidden=0", "hidden is 0: expected at least 1"),
+        ("model.hidden=0", "hidden is 0: expected a width of at least 1"),
         ("model.heads=0", "heads is 0: expected at least 1"),
         ("model.orders=1-x", "layer pattern '1-x'"),
         ("sampler.name=random-wak", "did you mean 'random-walk'"),

@@ -26,7 +26,7 @@ _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # YAML 1.1 reads 
 @dataclass
 class ModelConfig:
     name: str = "sage"
-    hidden: int = 256
+    hidden: int | str = 256
     num_layers: int | None = None
     orders: str | int | None = None
     heads: int = 4
@@ -41,7 +41,7 @@ class ModelConfig:
 
     def validate(self) -> None:
         """Refuse names that do not exist and numbers out of range."""
-        from shoal.models.gnn import JUMPS, MODELS, parse_orders
+        from shoal.models.gnn import JUMPS, MODELS, parse_orders, parse_widths
         from shoal.models.layers import NORMS
 
         for what, name, known in (
@@ -53,10 +53,9 @@ class ModelConfig:
                 raise unknown_name(what, name, known)
         for what, rate in (("dropout", self.dropout), ("input_dropout", self.input_dropout)):
             _check(what, rate, 0 <= rate < 1, "a rate from 0 up to, not including, 1")
-        _check("hidden", self.hidden, self.hidden >= 1, "at least 1")
         _check("heads", self.heads, self.heads >= 1, "at least 1")
         _check("head_layers", self.head_layers, self.head_layers >= 1, "at least 1")
-        parse_orders(self.orders, self.num_layers)
+        parse_widths(self.hidden, len(parse_orders(self.orders, self.num_layers)))
 
 
 @dataclass

@@ -8,7 +8,7 @@ import torch
 import shoal
 from shoal.models.attention import GATConv
 from shoal.models.convs import GCNConv, SAGEConv
-from shoal.models.gnn import GNN, parse_orders
+from shoal.models.gnn import GNN, parse_orders, parse_widths
 from shoal.models.mixhop import MixHopConv
 
 
@@ -106,6 +106,10 @@ def test_a_pattern_mixes_aggregating_and_dense_layers():
     model = GNN("sage", 8, 16, 3, orders="1-0-1-0")
     assert [layer.kind for layer in model.layers] == ["mean", None, "mean", None]
     assert parse_orders(None, 3) == [1, 1, 1]
+    assert parse_widths(16, 2) == parse_widths("16-16", 2) == [16, 16]
+    for wrong in ("16-8", 0, "16-x-1"):
+        with pytest.raises(shoal.ShoalError, match="hidden"):
+            parse_widths(wrong, 3)
     with pytest.raises(shoal.ShoalError, match="layer pattern '1-x'"):
         parse_orders("1-x", 2)
 
@@ -164,7 +168,7 @@ def test_a_graph_without_features_or_labels_is_blamed():
 
 STACKS = [
     {"residual": True, "num_layers": 3},
-    {"jumping": "concat"},
+    {"jumping": "concat", "hidden": "24-12", "head_layers": 2},
     {"jumping": "max", "residual": True, "num_layers": 3},
     {"head_layers": 3, "l2_normalize": True},
     {"norm": "batch"},
@@ -180,7 +184,7 @@ STACKS = [
 def test_layer_wise_inference_equals_the_whole_forward(graph, name, settings):
     from shoal.training.inference import classify_nodes, embed_nodes
 
-    model = GNN(name, 8, 16, 3, **settings)
+    model = GNN(name, 8, **{"hidden": 16, "num_classes": 3} | settings)
     batch = shoal.FullSampler(graph).sample(0)
     model.train()
     model(batch)  # moves the statistics of batch norm
@@ -194,7 +198,8 @@ def test_layer_wise_inference_equals_the_whole_forward(graph, name, settings):
 @pytest.mark.parametrize("settings", STACKS, ids=str)
 def test_stacks_follow_their_formula(graph, settings):
     """The stack written out with plain torch, one line a step."""
-    model = GNN("gcn", 8, 16, 3, dropout=0.0, **settings | {"input_dropout": 0.0}).train()
+    whole = {"hidden": 16, "num_classes": 3} | settings | {"dropout": 0.0, "input_dropout": 0.0}
+    model = GNN("gcn", 8, **whole).train()
     batch = shoal.FullSampler(graph).sample(0)
     a = dense(batch.blocks[0].adjacency("gcn"))
     h, outputs = batch.x, []
@@ -206,7 +211,8 @@ def test_stacks_follow_their_formula(graph, settings):
         h = z + h if settings.get("residual") and h.shape == z.shape else z
         outputs.append(h)
     jumping = settings.get("jumping")
-    z = {"concat": torch.cat(outputs, 1), "max": torch.stack(outputs).amax(0)}.get(jumping, h)
+    z = torch.cat(outputs, 1) if jumping == "concat" else h
+    z = torch.stack(outputs).amax(0) if jumping == "max" else z
     z = torch.nn.functional.normalize(z) if settings.get("l2_normalize") else z
     for layer in model.head:
         z = torch.relu(z @ layer.linear.weight + layer.bias)

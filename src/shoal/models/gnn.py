@@ -29,7 +29,8 @@ class GNN(nn.Module):
     Args:
         model: `"sage"`, `"gcn"`, `"mixhop"`, `"gat"`, or `"mlp"`: the same stack without any edge, the baseline
             to beat.
-        in_features, hidden, num_classes: widths of input, every layer, output.
+        in_features, hidden, num_classes: widths of input, every layer, output; a pattern such as
+            `"1024-512-1024-512"` gives every layer its own.
         num_layers: convolutions stacked; 2 if neither it nor `orders` is given.
         orders: a pattern such as `"1-0-1-0"` instead of num_layers: 0 is a dense layer without aggregation, and
             with mixhop the number is the highest power of the adjacency.
@@ -51,7 +52,7 @@ class GNN(nn.Module):
         self,
         model: str,
         in_features: int,
-        hidden: int,
+        hidden: int | str,
         num_classes: int,
         *,
         num_layers: int | None = None,
@@ -71,13 +72,7 @@ class GNN(nn.Module):
         if in_features == 0 or num_classes == 0:
             name, lacks = ("in_features", "features") if in_features == 0 else ("num_classes", "labels")
             raise ShoalError(f"{name} is 0: the graph has no {lacks}, and training needs them")
-        check_positive(
-            in_features=in_features,
-            hidden=hidden,
-            num_classes=num_classes,
-            heads=heads,
-            head_layers=head_layers,
-        )
+        check_positive(in_features=in_features, num_classes=num_classes, heads=heads, head_layers=head_layers)
         check_seed(seed)
         for what, name, known in (
             ("model", model, MODELS),
@@ -91,7 +86,6 @@ class GNN(nn.Module):
                 raise ShoalError(f"{what} is {rate}: expected a rate from 0 up to, not including, 1")
         self.model = model
         self.in_features = in_features
-        self.hidden = hidden
         self.num_classes = num_classes
         self.input_dropout = input_dropout
         self.residual = residual
@@ -102,17 +96,21 @@ class GNN(nn.Module):
         self.head = nn.ModuleList()
         width = in_features
         pattern = parse_orders(orders, num_layers, default=2 if model == "mixhop" else 1)
+        self.widths = parse_widths(hidden, len(pattern))
         with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it was
             torch.manual_seed(seed)
-            for number, order in enumerate(pattern):
+            for number, (order, out) in enumerate(zip(pattern, self.widths)):
                 last = not any(pattern[number + 1 :])
-                linear = make_linear(model, order, width, hidden, heads=heads, last=last)
-                self.layers.append(Layer(linear, hidden, norm, dropout, norm_first=norm_first))
-                width = hidden
-            width = self.embedding_width = hidden * (len(pattern) if jumping == "concat" else 1)
+                linear = make_linear(model, order, width, out, heads=heads, last=last)
+                self.layers.append(Layer(linear, out, norm, dropout, norm_first=norm_first))
+                width = out
+            if jumping == "max" and len(set(self.widths)) > 1:
+                raise ShoalError(f"jumping max compares layers of widths {hidden}: expected all the same")
+            self.embedding_width = sum(self.widths) if jumping == "concat" else width
+            width, out = self.embedding_width, width
             for _ in range(head_layers - 1):
-                self.head.append(Layer(Dense(width, hidden), hidden, norm, dropout, norm_first=norm_first))
-                width = hidden
+                self.head.append(Layer(Dense(width, out), out, norm, dropout, norm_first=norm_first))
+                width = out
             self.classifier = nn.Linear(width, num_classes)
 
     def forward(self, batch: Batch, step: int = 0) -> Tensor:
@@ -218,7 +216,7 @@ class GNN(nn.Module):
         for number, layer, aggregation in self.walk(batch):
             entries = count_entries(batch.x) if number == 0 else rows * width
             if aggregation is None:
-                total += entries * self.hidden
+                total += entries * self.widths[number]
             else:
                 adj = aggregation[1]
                 known = number == 0 and batch.fixed and isinstance(batch.x, Tensor)
@@ -230,7 +228,7 @@ class GNN(nn.Module):
                 assert isinstance(layer.linear, Conv)
                 total += layer.linear.num_macs(adj, entries, own, first=number == 0, known=known)
                 rows = adj.num_rows
-            width = self.hidden
+            width = self.widths[number]
         for head in self.head:
             assert isinstance(head, Layer)
             total += batch.num_outputs * head.linear.weight.numel()
@@ -266,3 +264,17 @@ def parse_orders(orders: str | int | None, num_layers: int | None, default: int 
             f"orders {orders} has {len(parts)} layers but num_layers is {num_layers}: leave num_layers out"
         )
     return [int(part) for part in parts]
+
+
+def parse_widths(hidden: int | str, num_layers: int) -> list[int]:
+    """The width of every layer: one for all, or `"1024-512"` → [1024, 512]."""
+    parts = str(hidden).split("-")
+    if not all(part.isdigit() and int(part) > 0 for part in parts):
+        raise ShoalError(
+            f"hidden is {hidden}: expected a width of at least 1, or one for every layer, such as 512-256"
+        )
+    if len(parts) not in (1, num_layers):
+        raise ShoalError(
+            f"hidden {hidden} has {len(parts)} widths: expected one, or one for each of {num_layers} layers"
+        )
+    return [int(part) for part in parts] * (num_layers if len(parts) == 1 else 1)

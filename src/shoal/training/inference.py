@@ -40,12 +40,12 @@ def embed_nodes(
         assert isinstance(layer, Layer)
         is_last = number == len(model.layers) - 1
         keep = is_last and model.jumping == "none"
-        result = out if keep else torch.empty(whole.num_nodes, model.hidden, dtype=dtype)
+        result = out if keep else torch.empty(whole.num_nodes, model.widths[number], dtype=dtype)
         for start, end, rows in _infer(layer, whole.blocks[0], h, rows_at_once):
             rows = model.connect(layer.finish(rows), take_rows(h, start, end))
             result[start:end] = rows
             if model.jumping == "concat":
-                out[start:end, number * model.hidden : (number + 1) * model.hidden] = rows
+                out[start:end, sum(model.widths[:number]) : sum(model.widths[: number + 1])] = rows
             elif model.jumping == "max":
                 out[start:end] = rows if number == 0 else torch.maximum(out[start:end], rows)
             done += 1
