@@ -37,6 +37,7 @@ class Job:
     exchange: str = "p2p"
     half: bool = False
     orders: str | None = None
+    input_dropout: float = 0.0
     epochs: int = 6
 
     @property
@@ -64,7 +65,17 @@ def make_graph(job: Job) -> shoal.Graph:
 
 def make_model(job: Job) -> shoal.GNN:
     layers = {"orders": job.orders} if job.orders else {"num_layers": 2}
-    model = shoal.GNN(job.model, 12, 16, NUM_CLASSES, norm=job.norm, dropout=0.3, seed=3, **layers)
+    model = shoal.GNN(
+        job.model,
+        12,
+        16,
+        NUM_CLASSES,
+        norm=job.norm,
+        dropout=0.3,
+        seed=3,
+        input_dropout=job.input_dropout,
+        **layers,
+    )
     return model.double() if job.double else model
 
 

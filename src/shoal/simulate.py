@@ -85,7 +85,9 @@ def list_exchanges(model: GNN, *, sparse_features: bool = False) -> list[LayerEx
         depth += 1
         if isinstance(conv, MixHopConv):
             sums = [sum(conv.widths[power:]) for power in range(len(conv.widths) - 1, 0, -1)]
-            if number == 0 and not sparse_features:  # it starts from `A x`, which is known
+            if (
+                number == 0 and not sparse_features and model.input_dropout == 0
+            ):  # it starts from `A x`, which is known
                 sums = [sum(conv.widths[power:]) for power in range(len(conv.widths) - 1, 1, -1)]
             widths += [(depth, width) for width in sums]
         elif number > 0:

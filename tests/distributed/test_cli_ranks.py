@@ -65,7 +65,7 @@ def test_workers_resume_and_embed_as_one_process_would(shoal, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "z.npy"), np.load("want.npy"), rtol=1e-3, atol=1e-4)
 
 
-def test_mpiexec_trains_and_refuses_with_one_sentence(tmp_path):
+def test_mpiexec_trains_on_stored_parts_and_refuses_with_one_sentence(shoal, tmp_path):
     mpiexec = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if mpiexec is None:
         pytest.skip("mpiexec is not installed")

@@ -76,6 +76,8 @@ SAMPLE = [
     Job("gcn", partition="hypergraph", multi_label=True, norm="none"),
     Job("sage", orders="0-1-1", norm="batch", exchange="broadcast"),
     Job("gat", exchange="broadcast", partition="empty"),
+    Job("sage", input_dropout=0.2),
+    Job("mixhop", input_dropout=0.2, norm="batch"),
     Job("gcn", half=True),
     Job("gat", half=True),
 ]

@@ -59,9 +59,10 @@ class PartBatch(Batch):
         first = model.layers[0]
         assert isinstance(first, Layer)
         sparse = not isinstance(part.x, np.ndarray)
-        self._wide = first.kind is not None and (
-            first.kind == "attention" or (sparse and not isinstance(first.linear, MixHopConv))
-        )
+        changes = (
+            sparse or first.kind == "attention" or model.input_dropout > 0
+        )  # what is read of others does
+        self._wide = first.kind is not None and changes and not isinstance(first.linear, MixHopConv)
         self._kind = first.kind
         self._layers: dict[int, Block] = {}
         norm = torch.full((part.num_local,), 1 / max(num_train, 1), dtype=torch.float64)
@@ -84,7 +85,10 @@ class PartBatch(Batch):
 
     @cached_property
     def n_id(self) -> Tensor:
-        return as_tensor(np.ascontiguousarray(self.plan.part.n_id, np.int64))
+        """Global ids of the rows that x has: the local ones first."""
+        part = self.plan.part
+        ids = np.concatenate([part.n_id, part.halo_id]) if self._wide else part.n_id
+        return as_tensor(np.ascontiguousarray(ids, np.int64))
 
     @cached_property
     def x(self) -> Tensor | Adjacency:

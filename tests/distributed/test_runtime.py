@@ -1,0 +1,69 @@
+"""Who started this process, and what doctor advises, from the environment and from measurements."""
+
+import numpy as np
+import pytest
+
+from shoal.distributed.probe import Network, advise
+from shoal.distributed.runtime import Launch, detect_launch, find_first_host, pick_port
+from shoal.distributed.transport import read_limit
+from shoal.errors import ShoalError
+
+TORCHRUN = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
+STEP = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "8", "SLURM_STEP_NODELIST": "node[003-010]"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "launch"),
+    [
+        ({}, Launch("none", "local", 0, 1)),
+        (TORCHRUN, Launch("torchrun", "gloo", 1, 4)),
+        ({"PMI_RANK": "2", "PMI_SIZE": "3"}, Launch("mpi", "mpi", 2, 3)),
+        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, Launch("mpi", "mpi", 0, 2)),
+        (STEP, Launch("slurm", "gloo", 3, 8)),
+        ({**STEP, "SHOAL_TRANSPORT": "mpi"}, Launch("slurm", "mpi", 3, 8)),
+        ({**STEP, "PMI_RANK": "3", "PMI_SIZE": "8"}, Launch("slurm", "gloo", 3, 8)),
+        ({**STEP, **TORCHRUN}, Launch("torchrun", "gloo", 1, 4)),
+        (
+            {"SLURM_PROCID": "0", "SLURM_NTASKS": "8"},
+            Launch("none", "local", 0, 1),
+        ),  # beside srun, not inside
+    ],
+)
+def test_the_launcher_is_known_from_the_environment(environment, launch):
+    assert detect_launch(environment) == launch
+
+
+def test_bad_settings_are_refused_with_what_is_expected(monkeypatch):
+    with pytest.raises(ShoalError, match="did you mean 'gloo'"):
+        detect_launch({"SHOAL_TRANSPORT": "glo"})
+    with pytest.raises(ShoalError, match="expected numbers from the launcher"):
+        detect_launch({**TORCHRUN, "RANK": "first"})
+    monkeypatch.setenv("SHOAL_TIMEOUT", "soon")
+    with pytest.raises(ShoalError, match="number of seconds"):
+        read_limit()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [("node[003-010]", "node003"), ("a1,b2", "a1"), ("big[12,14]", "big12"), ("one", "one")],
+)
+def test_the_first_host_of_a_slurm_step_is_where_ranks_meet(nodes, first):
+    assert find_first_host({"SLURM_STEP_NODELIST": nodes}) == first
+    assert 15000 <= pick_port("4711.0") < 35000
+    assert pick_port("4711") == pick_port("4711")
+
+
+def test_doctor_names_the_setting_where_a_host_name_leads_nowhere_and_the_pair_that_is_slow():
+    latency = np.full((3, 3), 1e-4)
+    bandwidth = np.full((3, 3), 1e8)
+    bandwidth[0, 2] = bandwidth[2, 0] = 1e6
+    np.fill_diagonal(bandwidth, np.inf)
+    network = Network(
+        ["a", "b", "c"], ["127.0.1.1", "10.0.0.2", "10.0.0.3"], ["", "", ""], latency, bandwidth
+    )
+    advice = advise(network, [("lo", "127.0.0.1"), ("eth1", "10.0.0.1")])
+    assert any("rank 0 (a)" in line and "GLOO_SOCKET_IFNAME=eth1" in line for line in advice)
+    assert any("ranks 0 and 2: 1.0 MB/s" in line for line in advice)
+    assert len(advice) == 2
+    bandwidth[0, 2] = bandwidth[2, 0] = 1e8
+    assert advise(Network(["a"] * 3, ["127.0.0.1"] * 3, [""] * 3, latency, bandwidth), []) == []
