@@ -268,7 +268,7 @@ def make_trainer(config: RunConfig, graph: Graph, checkpoints: Path | None = Non
     config.validate()
     training = config.training
     options: dict[str, Any] = {"setting": training.setting, "seed": training.seed}
-    if config.method == "full":
+    if config.method != "sampled":
         sampler = make_sampler("full", graph, **options)
     else:
         sampler = make_sampler(config.sampler.name, graph, **options, **config.sampler.options)

@@ -1,0 +1,32 @@
+"""Real ranks on hosts of their own: network namespaces joined by links of a stated rate."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+from hosts import why_not  # noqa: E402
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("rate", ["100mbit", "1gbit"])
+def test_point_to_point_beats_broadcast_between_hosts(rate, tmp_path):
+    missing = why_not()
+    if missing is not None:
+        pytest.skip(missing)
+    told = tmp_path / "results.json"
+    command = [sys.executable, str(BENCHMARKS / "bench_distributed.py"), "hosts", "--graph", "grid:20000"]
+    command += ["--epochs", "6", "--rates", rate, "--json", str(told)]
+    subprocess.run(command, check=True, timeout=1200)
+    ours, random, broadcast = json.loads(told.read_text())
+    assert ours["bytes"] < random["bytes"] < broadcast["bytes"]
+    assert ours["communication"] < random["communication"] < broadcast["communication"]
+    if rate == "100mbit":
+        assert broadcast["epoch"] > 5 * ours["epoch"]
+        assert 0.7 < random["predicted"] / random["communication"] < 1.3
