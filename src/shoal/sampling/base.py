@@ -16,7 +16,9 @@ from shoal.checks import check_positive, check_seed
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.bits import make_bitmap
+from shoal.kernels.gather import take_values
 from shoal.kernels.induce import SubgraphExtractor
+from shoal.kernels.orient import OrientedExtractor, OrientedGraph, is_worth_orienting
 from shoal.sampling.batch import Batch, Block, as_tensor
 
 if TYPE_CHECKING:
@@ -57,6 +59,9 @@ class Sampler(ABC):
         self.notices: tuple[str, ...] = ()
         self._local = threading.local()
         self._norms: Norms | None = None
+        self._orientation: OrientedGraph | None = None
+        self._is_orientation_known = False
+        self._lock = threading.Lock()
         self._norms_lock = threading.Lock()
 
     @abstractmethod
@@ -72,7 +77,7 @@ class Sampler(ABC):
         node_norm = None
         if norms is not None:
             assert entries is not None
-            block.edge_norm = as_tensor(norms.edge_norm[entries])
+            block.edge_norm = as_tensor(take_values(norms.edge_norm, entries))
             block.degree = as_tensor(self.graph.indptr[nodes + 1] - self.graph.indptr[nodes])
             block.has_loop = None if self._has_loop is None else as_tensor(self._has_loop[nodes])
             node_norm = as_tensor(norms.node_norm[nodes])
@@ -82,11 +87,30 @@ class Sampler(ABC):
         self, nodes: np.ndarray, *, with_entries: bool = False
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """(indptr, indices, entries) of the subgraph that increasing `nodes` induce; safe in any thread."""
-        make = lambda: SubgraphExtractor(self.graph.indptr, self.graph.indices)  # noqa: E731
+        oriented = self._oriented
+        make = lambda: (  # noqa: E731
+            OrientedExtractor(oriented)
+            if oriented is not None
+            else SubgraphExtractor(self.graph.indptr, self.graph.indices)
+        )
         with self.borrow("extractor", make) as extractor:
             extracted: tuple[np.ndarray, np.ndarray, np.ndarray | None]
             extracted = extractor.extract(nodes, with_entries=with_entries)
         return extracted
+
+    @property
+    def _oriented(self) -> OrientedGraph | None:
+        """The graph with every edge once, where that is the faster way to induce; batch 0 decides."""
+        if not self._is_orientation_known:
+            with self._lock:
+                if not self._is_orientation_known:
+                    graph = self.graph
+                    if not graph.directed and is_worth_orienting(
+                        graph.indptr, graph.indices, self.draw_nodes(0)
+                    ):
+                        self._orientation = OrientedGraph(graph.indptr, graph.indices)
+                    self._is_orientation_known = True
+        return self._orientation
 
     # -- normalisation -------------------------------------------------------------------------------------
 
