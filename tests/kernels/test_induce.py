@@ -32,6 +32,8 @@ def test_extraction_equals_the_plain_version(num_nodes, seed, num_edges):
         plain = induce_csr(indptr, indices, nodes, np.full(num_nodes, -1, np.int32))
         for ours, theirs in zip(extractor.extract(nodes, with_entries=True), plain):
             assert np.array_equal(ours, theirs)
+        values = generator.random(len(indices), np.float32)
+        assert np.array_equal(extractor.extract(nodes, values=values)[2], values[plain[2]])
         without = extractor.extract(nodes)
         assert np.array_equal(without[1], plain[1])
         assert without[2] is None
@@ -52,6 +54,8 @@ def test_extraction_from_edges_kept_once_equals_the_plain_version(seed, num_edge
         plain = induce_csr(indptr, indices, nodes, np.full(300, -1, np.int32))
         for ours, theirs in zip(extractor.extract(nodes, with_entries=True), plain):
             assert np.array_equal(ours, theirs)
+        values = generator.random(len(indices), np.float32)
+        assert np.array_equal(extractor.extract(nodes, values=values)[2], values[plain[2]])
         without = extractor.extract(nodes)
         assert np.array_equal(without[1], plain[1])
         assert without[2] is None

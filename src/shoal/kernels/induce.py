@@ -42,32 +42,35 @@ class SubgraphExtractor:
             self._bitmap = make_bitmap(num_nodes)
             self._ranks = np.zeros(len(self._bitmap), np.int32)
         self._found = np.empty(0, indices.dtype)
-        self._entries = np.empty(0, index_dtype(len(indices)))
+        self._taken = np.empty(0, index_dtype(len(indices)))
 
     def extract(
-        self, nodes: np.ndarray, *, with_entries: bool = False
+        self, nodes: np.ndarray, *, with_entries: bool = False, values: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """(indptr, indices, entries) of the subgraph induced by increasing `nodes`, relabelled 0 … n-1.
 
-        `entries[k]` is the entry of the large graph that entry k came from; None unless asked for.
+        `entries[k]` is the entry of the large graph that entry k came from, None unless asked for; with
+        `values`, one for every entry of the large graph, it is that entry's value instead.
         Rows come out sorted. Shapes: (n + 1,) int64, (nnz,) int32, (nnz,).
         """
         room = int(sum_degrees(self.indptr, nodes)) + 1
         if room > len(self._found):
             self._found = np.empty(room + room // 4, self._found.dtype)
-        if with_entries and room > len(self._entries):
-            self._entries = np.empty(room + room // 4, self._entries.dtype)
+        taken = None
+        if with_entries or values is not None:
+            dtype = index_dtype(len(self.indices)) if values is None else values.dtype
+            if room > len(self._taken) or self._taken.dtype != dtype:
+                self._taken = np.empty(room + room // 4, dtype)
+            taken = self._taken
         indptr = np.empty(len(nodes) + 1, np.int64)
-        entries = self._entries if with_entries else None
+        last = (indptr, self._found, values, taken)
         if self._small:
-            _fill_by_number(self.indptr, self.indices, nodes, self._numbers, indptr, self._found, entries)
+            _fill_by_number(self.indptr, self.indices, nodes, self._numbers, *last)
         else:
-            _fill_by_rank(
-                self.indptr, self.indices, nodes, self._bitmap, self._ranks, indptr, self._found, entries
-            )
+            _fill_by_rank(self.indptr, self.indices, nodes, self._bitmap, self._ranks, *last)
         size = int(indptr[-1])
         found = self._found[:size].astype(np.int32)
-        return indptr, found, None if entries is None else entries[:size].copy()
+        return indptr, found, None if taken is None else taken[:size].copy()
 
 
 @kernel
@@ -82,7 +85,7 @@ def sum_degrees(indptr, nodes):
 
 
 @kernel
-def _fill_by_number(indptr, indices, nodes, numbers, sub_indptr, found, entries):
+def _fill_by_number(indptr, indices, nodes, numbers, sub_indptr, found, values, taken):
     for i in range(len(nodes)):
         numbers[nodes[i]] = i
     size = np.uint64(0)
@@ -92,8 +95,8 @@ def _fill_by_number(indptr, indices, nodes, numbers, sub_indptr, found, entries)
         for k in range(np.uint64(indptr[u]), np.uint64(indptr[u + 1])):
             number = numbers[np.uint64(indices[k])]
             found[size] = number
-            if entries is not None:
-                entries[size] = k
+            if taken is not None:
+                taken[size] = k if values is None else values[k]
             size += np.uint64(number >= 0)
         sub_indptr[i + 1] = size
     for i in range(len(nodes)):
@@ -101,7 +104,7 @@ def _fill_by_number(indptr, indices, nodes, numbers, sub_indptr, found, entries)
 
 
 @kernel
-def _fill_by_rank(indptr, indices, nodes, bitmap, ranks, sub_indptr, found, entries):
+def _fill_by_rank(indptr, indices, nodes, bitmap, ranks, sub_indptr, found, values, taken):
     for i in range(len(nodes)):
         v = np.uint64(nodes[i])
         if bitmap[v >> _SHIFT] == 0:
@@ -120,8 +123,8 @@ def _fill_by_rank(indptr, indices, nodes, bitmap, ranks, sub_indptr, found, entr
         for k in range(np.uint64(indptr[u]), np.uint64(indptr[u + 1])):
             v = np.uint64(indices[k])
             found[size] = v
-            if entries is not None:
-                entries[size] = k
+            if taken is not None:
+                taken[size] = k if values is None else values[k]
             size += (bitmap[v >> _SHIFT] >> (v & _WORD)) & _ONE
         for k in range(first, size):
             v = np.uint64(found[k])

@@ -8,6 +8,7 @@ import numpy as np
 
 from shoal.kernels.bits import make_bitmap, popcount, prefetch
 from shoal.kernels.csr import count_diagonal, index_dtype
+from shoal.kernels.gather import take_values
 from shoal.kernels.induce import INDICES_IN_LINE, ROWS_AHEAD, SubgraphExtractor, sum_degrees
 from shoal.kernels.jit import kernel
 
@@ -35,9 +36,11 @@ class OrientedGraph:
         self._degree = np.diff(indptr).astype(np.int32)
         num_edges = (len(indices) + count_diagonal(indptr, indices)) // 2
         self.indptr = np.zeros(len(indptr), np.int64)
-        self.indices = np.empty(num_edges + 1, indices.dtype)
-        _keep_lower(indptr, indices, self._degree, self.indptr, self.indices)
+        kept = np.empty(num_edges + 1, indices.dtype)
+        _keep_lower(indptr, indices, self._degree, self.indptr, kept)
+        self.indices = kept[:num_edges]
         self._places: np.ndarray | None = None
+        self._paired: tuple[np.ndarray, np.ndarray] | None = None
         self._lock = threading.Lock()
 
     @property
@@ -46,10 +49,24 @@ class OrientedGraph:
         with self._lock:
             if self._places is None:
                 indptr, indices = self._full
-                places = np.empty(2 * len(self.indices), index_dtype(len(indices)))
+                places = np.empty(2 * len(self.indices) + 2, index_dtype(len(indices)))
                 _find_places(indptr, indices, self._degree, places, indptr[:-1].copy())
-                self._places = places
+                self._places = places[:-2]
         return self._places
+
+    def pair_values(self, values: np.ndarray) -> np.ndarray:
+        """The same of `values`, one for every entry of the graph: those of (u, v) and of (v, u) side by side.
+
+        Made once for an array; the last one's are kept.
+        """
+        paired = self._paired
+        if paired is None or paired[0] is not values:
+            places = self.places
+            with self._lock:
+                paired = self._paired
+                if paired is None or paired[0] is not values:
+                    paired = self._paired = values, take_values(values, places)
+        return paired[1]
 
 
 def is_worth_orienting(indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray) -> bool:
@@ -83,36 +100,42 @@ class OrientedExtractor:
         self._bitmap = make_bitmap(num_nodes)
         self._ranks = np.zeros(len(self._bitmap), np.int32)
         self._found = np.empty((2, 0), np.int32)
-        self._entries = np.empty((3, 0), index_dtype(2 * len(oriented.indices)))
+        self._edges = np.empty(0, index_dtype(len(oriented.indices)))
+        self._taken = np.empty((3, 0), np.float32)
 
     def extract(
-        self, nodes: np.ndarray, *, with_entries: bool = False
+        self, nodes: np.ndarray, *, with_entries: bool = False, values: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """(indptr, indices, entries) of the subgraph induced by increasing `nodes`, relabelled 0 … n-1.
 
-        `entries[k]` is the entry of the large graph that entry k came from; None unless asked for.
+        `entries[k]` is the entry of the large graph that entry k came from, None unless asked for; with
+        `values`, one for every entry of the large graph, it is that entry's value instead.
         Rows come out sorted. Shapes: (n + 1,) int64, (nnz,) int32, (nnz,).
         """
         oriented = self.oriented
         room = int(sum_degrees(oriented.indptr, nodes)) + 1
         if room > self._found.shape[1]:
             self._found = np.empty((2, room + room // 4), np.int32)
-        if with_entries and room > self._entries.shape[1]:
-            self._entries = np.empty((3, room + room // 4), self._entries.dtype)
-        places = oriented.places if with_entries else None
         found, back = self._found
-        there, home, back_there = self._entries if with_entries else (None, None, None)
+        pairs, edges, there, home, back_there = None, None, None, None, None
+        if with_entries or values is not None:
+            pairs = oriented.places if values is None else oriented.pair_values(values)
+            if room > len(self._edges) or self._taken.dtype != pairs.dtype:
+                self._edges = np.empty(room + room // 4, self._edges.dtype)
+                self._taken = np.empty((3, room + room // 4), pairs.dtype)
+            edges = self._edges
+            there, home, back_there = self._taken
         start = np.empty(len(nodes) + 1, np.int64)
         start_back = np.zeros(len(nodes) + 2, np.int64)
-        graph = (oriented.indptr, oriented.indices, places)
-        _find_once(*graph, nodes, self._bitmap, self._ranks, start, start_back, found, there, home)
+        graph = (oriented.indptr, oriented.indices, pairs)
+        _find_once(*graph, nodes, self._bitmap, self._ranks, start, start_back, found, edges, there, home)
         size = int(start[-1] + start_back[-1])
         indptr = np.empty(len(nodes) + 1, np.int64)
         indices = np.empty(size, np.int32)
-        entries = None if places is None else np.empty(size, places.dtype)
+        taken = None if pairs is None else np.empty(size, pairs.dtype)
         _turn(start, start_back, found, back, there, back_there)
-        _write_sorted(start, start_back, found, back, home, back_there, indptr, indices, entries)
-        return indptr, indices, entries
+        _write_sorted(start, start_back, found, back, home, back_there, indptr, indices, taken)
+        return indptr, indices, taken
 
 
 @kernel
@@ -129,7 +152,10 @@ def _keep_lower(indptr, indices, degree, kept_indptr, kept):
 
 @kernel
 def _find_places(indptr, indices, degree, places, cursor):
-    """Rows u come in increasing order, so the next entry of row v not yet met is always its entry u."""
+    """Rows u come in increasing order, so the next entry of row v not yet met is always its entry u.
+
+    `places` has a pair to spare.
+    """
     size = np.uint64(0)
     for u in range(len(indptr) - 1):
         for k in range(np.uint64(indptr[u]), np.uint64(indptr[u + 1])):
@@ -147,10 +173,10 @@ def _is_lower(degree, other_degree, u, v):
 
 
 @kernel
-def _find_once(indptr, indices, places, nodes, bitmap, ranks, start, start_back, found, there, home):
+def _find_once(indptr, indices, pairs, nodes, bitmap, ranks, start, start_back, found, edges, there, home):
     """found[start[i] : start[i + 1]]: the new numbers j of i's edges; start_back[j + 2]: where row j → i ends.
 
-    `there` and `home` are the entries (i, j) and (j, i) of the graph, if asked for. A loop is in row i only.
+    `there` and `home` are what `pairs` has for (i, j) and (j, i), if asked for. A loop is in row i only.
     Stores come first and the cursor advances by the looked-up bit, so there is nothing to mispredict.
     """
     last = len(nodes) - 1
@@ -165,16 +191,16 @@ def _find_once(indptr, indices, places, nodes, bitmap, ranks, start, start_back,
         coming = nodes[min(i + ROWS_AHEAD, last)]
         for k in range(indptr[coming], indptr[coming + 1], INDICES_IN_LINE):
             prefetch(indices, k)
-            if there is not None:
-                prefetch(places, 2 * k)
-                prefetch(places, 2 * k + INDICES_IN_LINE)
+            if edges is not None:
+                prefetch(pairs, 2 * k)
+                prefetch(pairs, 2 * k + INDICES_IN_LINE)
         u = nodes[i]
         first = size
         for k in range(np.uint64(indptr[u]), np.uint64(indptr[u + 1])):
             v = np.uint64(indices[k])
             found[size] = v
-            if there is not None:
-                there[size] = k
+            if edges is not None:
+                edges[size] = k
             size += (bitmap[v >> _SHIFT] >> (v & _WORD)) & _ONE
         for k in range(first, size):
             v = np.uint64(found[k])
@@ -182,10 +208,10 @@ def _find_once(indptr, indices, places, nodes, bitmap, ranks, start, start_back,
             j = np.uint64(ranks[v >> _SHIFT]) + popcount(below)
             found[k] = j
             start_back[j + np.uint64(2)] += np.int64(j != np.uint64(i))
-            if there is not None:
-                edge = np.uint64(there[k]) << _ONE
-                there[k] = places[edge]
-                home[k] = places[edge + _ONE]
+            if edges is not None:
+                edge = np.uint64(edges[k]) << _ONE
+                there[k] = pairs[edge]
+                home[k] = pairs[edge + _ONE]
         start[i + 1] = size
     for i in range(len(nodes)):
         bitmap[np.uint64(nodes[i]) >> _SHIFT] = 0
@@ -208,7 +234,7 @@ def _turn(start, start_back, found, back, there, back_there):
 
 
 @kernel
-def _write_sorted(start, start_back, found, back, home, back_there, indptr, indices, entries):
+def _write_sorted(start, start_back, found, back, home, back_there, indptr, indices, taken):
     """Column i to the end of the rows that have it, for increasing i; indptr[r] moves along and back."""
     n = len(start) - 1
     indptr[0] = 0
@@ -219,15 +245,15 @@ def _write_sorted(start, start_back, found, back, home, back_there, indptr, indi
             row = np.uint64(found[k])
             place = np.uint64(indptr[row])
             indices[place] = i
-            if entries is not None:
-                entries[place] = home[k]
+            if taken is not None:
+                taken[place] = home[k]
             indptr[row] = place + _ONE
         for k in range(np.uint64(start_back[i]), np.uint64(start_back[i + 1])):
             row = np.uint64(back[k])
             place = np.uint64(indptr[row])
             indices[place] = i
-            if entries is not None:
-                entries[place] = back_there[k]
+            if taken is not None:
+                taken[place] = back_there[k]
             indptr[row] = place + _ONE
     for i in range(n, 0, -1):
         indptr[i] = indptr[i - 1]
