@@ -32,6 +32,7 @@ import torch
 import shoal
 from shoal.kernels.csr import build_csr, induce_csr
 from shoal.kernels.jit import kernel
+from shoal.memory import keep_freed_memory
 from shoal.sampling.base import Sampler
 from shoal.sampling.frontier_methods.reference import draw_by_definition
 from shoal.sampling.normalize import count_batches
@@ -257,6 +258,7 @@ def bench_growth(profile: str, seconds: float) -> Iterator[Result]:
 
 def bench_overlap(profile: str, seconds: float) -> Iterator[Result]:
     """A step of 2-layer SAGE-512 on ready batches, and with one thread sampling ahead; PPI with 500 inputs."""
+    keep_freed_memory()  # as the trainer does
     ppi = load_ppi().train_graph("inductive")
     rng = np.random.default_rng(0)
     graph = shoal.Graph(
