@@ -7,8 +7,10 @@
 
 `ratio` is the peer's least time over ours (for a limit: the limit over ours), so more is better and 1 is even;
 a claim that is not reached is printed as LOST. The peers are NumPy restatements: of the frontier law by its
-definition, and of the walk and edge samplers of PyG, whose own need compiled extensions. Least times are
-compared because other processes only ever add to a time; median and spread are printed beside them.
+definition, and of the walk and edge samplers of PyG. `--pyg PYTHON` names the Python of an environment with
+torch-sparse (see pyg_worker.py): PyG's own walk sampler then runs there, in turn with ours. Its edge sampler is
+only restated: for 4,000 edges it fills a matrix of 4,000 × entries random numbers. Least times are compared
+because other processes only ever add to a time; median and spread are printed beside them.
 `--only` replaces those parts of `results/sampling-PROFILE.json` and leaves the others.
 """
 
@@ -16,12 +18,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
-import time
+import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,12 +32,14 @@ import torch
 import shoal
 from shoal.kernels.csr import build_csr, induce_csr
 from shoal.kernels.jit import kernel
+from shoal.memory import keep_freed_memory
 from shoal.sampling.base import Sampler
 from shoal.sampling.frontier_methods.reference import draw_by_definition
 from shoal.sampling.normalize import count_batches
 from shoal.sampling.prefetch import Prefetcher, gather_fields
 from shoal.threads import set_threads
 from shoal.training.loss import compute_loss
+from timing import Worker, environment, interleave, number, print_environment
 
 BUDGET, FRONTIER = 8000, 1000
 # (scale, degree) of the two skewed graphs, scales between which a graph grows
@@ -63,29 +66,9 @@ class Result:
         return "ok" if self.ratio >= self.must_reach else "LOST"
 
 
-def race(jobs: dict[str, Job], seconds: float, least: int = 3) -> dict[str, dict[str, float]]:
-    """Run the jobs in turn, job(k) for k = 1, 2, …, until each had its share of the time; milliseconds."""
-    for job in jobs.values():
-        job(0)  # compiles and warms up
-    times: dict[str, list[float]] = {name: [] for name in jobs}
-    started, k = time.perf_counter(), 0
-    while k < least or time.perf_counter() - started < seconds:
-        k += 1
-        for name, job in jobs.items():
-            before = time.perf_counter()
-            job(k)
-            times[name].append(1e3 * (time.perf_counter() - before))
-    return {name: summarize(values) for name, values in times.items()}
-
-
-def summarize(values: list[float]) -> dict[str, float]:
-    low, high = np.quantile(values, [0.25, 0.75])
-    return {
-        "min": min(values),
-        "median": float(np.median(values)),
-        "spread": float(high - low),
-        "runs": len(values),
-    }
+def race(jobs: dict[str, Job], seconds: float) -> dict[str, dict[str, float]]:
+    """The jobs in turn, job(k) for k = 0, 1, …; milliseconds."""
+    return interleave({name: number(job) for name, job in jobs.items()}, seconds)
 
 
 def compare(
@@ -133,9 +116,8 @@ def bench_draw(profile: str, seconds: float) -> Iterator[Result]:
             m: shoal.FrontierSampler(graph, BUDGET, FRONTIER, method=m) for m in shoal.FrontierSampler.METHODS
         }
         jobs: dict[str, Job] = {m: sampler.draw_nodes for m, sampler in samplers.items()}
-        times = race(jobs, seconds)
-        definition = race({"numpy": lambda k, g=graph: draw_numpy(g, k)}, min(seconds, 3.0))
-        yield compare(f"frontier draw, {graph.name}", times | definition, "clocks", "numpy", 50)
+        times = race({**jobs, "numpy": lambda k, g=graph: draw_numpy(g, k)}, seconds)
+        yield compare(f"frontier draw, {graph.name}", times, "clocks", "numpy", 50)
         for other in ("dashboard", "fenwick", "buckets"):
             must = 0 if other == "buckets" else 1.6
             yield compare(f"frontier draw, {graph.name}", times, "clocks", other, must)
@@ -170,14 +152,17 @@ def bench_ppi(profile: str, seconds: float) -> Iterator[Result]:
     times = race({"plain": make(plain), "normalised": make(normalized)}, seconds)
     for name in times:
         yield limit("frontier subgraph, extraction, transpose, PPI", name, times[name], 8)
-    started = time.perf_counter()
-    count_batches(plain, int(np.ceil(50 * plain.graph.num_nodes / BUDGET)))
-    spent = 1e3 * (time.perf_counter() - started)
-    yield limit("normalisation, coverage 50, PPI", "counting", summarize([spent]), 10_000)
+    num_batches = int(np.ceil(50 * plain.graph.num_nodes / BUDGET))
+    times = race({"counting": lambda k: count_batches(plain, num_batches)}, 0.0)
+    yield limit("normalisation, coverage 50, PPI", "counting", times["counting"], 10_000)
 
 
-def bench_walk_and_edge(profile: str, seconds: float) -> Iterator[Result]:
-    """Walk and edge samplers with extraction, beside what PyG does, restated in NumPy and SciPy."""
+def bench_walk_and_edge(profile: str, seconds: float, pyg: str | None = None) -> Iterator[Result]:
+    """Walk and edge samplers with extraction, beside what PyG does, restated in NumPy and SciPy, and PyG's own."""
+    if pyg is None:
+        print(
+            "!! PEER MISSING: PyG's own samplers. See pyg_worker.py for their environment; name it by --pyg"
+        )
     for graph in (load_ppi().train_graph("inductive"), make_skewed(*PROFILES[profile][0][0])):
         graph = shoal.Graph(graph.indptr, graph.indices, name=graph.name)
         ones, n = np.ones(graph.num_entries, np.float32), graph.num_nodes
@@ -211,6 +196,28 @@ def bench_walk_and_edge(profile: str, seconds: float) -> Iterator[Result]:
         for name, ours, peer in (("random walk", ours_walk, walk), ("edge", ours_edge, edge)):
             times = race({"ours": ours.sample, "numpy": peer}, seconds / 2)
             yield compare(f"{name} subgraph, {graph.name}", times, "ours", "numpy", 10)
+
+        if pyg is not None:
+            yield compare_pyg(graph, pyg, seconds)
+
+
+def compare_pyg(graph: shoal.Graph, python: str, seconds: float) -> Result:
+    """Normalised walk subgraphs of PyG and ours, taking turns; both have edge_index."""
+    ours = shoal.RandomWalkSampler(graph, roots=3000, depth=2)
+    ours.normalize(coverage=1)
+
+    def sample(k: int) -> None:
+        batch = ours.sample(k)
+        _ = batch.edge_index, batch.n_id, batch.node_norm, batch.edge_norm
+
+    peer = Worker(python, "pyg_worker.py")
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/graph.npz"
+        np.savez(path, indptr=graph.indptr, indices=graph.indices)
+        peer.ask({"path": path, "roots": 3000, "depth": 2, "coverage": 1, "threads": 1})
+    times = interleave({"ours": number(sample), "PyG": lambda: peer.ask({})}, seconds / 2)
+    peer.close()
+    return compare(f"random walk subgraph, normalised, edge_index, {graph.name}", times, "ours", "PyG", 10)
 
 
 def bench_threads(profile: str, seconds: float) -> Iterator[Result]:
@@ -251,6 +258,7 @@ def bench_growth(profile: str, seconds: float) -> Iterator[Result]:
 
 def bench_overlap(profile: str, seconds: float) -> Iterator[Result]:
     """A step of 2-layer SAGE-512 on ready batches, and with one thread sampling ahead; PPI with 500 inputs."""
+    keep_freed_memory()  # as the trainer does
     ppi = load_ppi().train_graph("inductive")
     rng = np.random.default_rng(0)
     graph = shoal.Graph(
@@ -305,21 +313,6 @@ BENCHES = {
 }
 
 
-def describe_environment() -> dict[str, object]:
-    import numba
-
-    return {
-        "machine": platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
-        "load": os.getloadavg()[0],
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numba": numba.__version__,
-        "numpy": np.__version__,
-        "shoal": shoal.__version__,
-    }
-
-
 def show(result: Result) -> None:
     ours, peer = result.ours_ms, result.peer_ms
     print(
@@ -335,6 +328,7 @@ def main() -> None:
     parser.add_argument("--profile", choices=PROFILES, default="regular")
     parser.add_argument("--seconds", type=float, default=6.0, help="time for each race")
     parser.add_argument("--only", default=",".join(BENCHES), help=f"some of {', '.join(BENCHES)}")
+    parser.add_argument("--pyg", help="Python of an environment that has torch-sparse")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     args = parser.parse_args()
     print("   ratio                       claim: ours min / median ± spread, peer min / median ± spread")
@@ -344,17 +338,19 @@ def main() -> None:
     lost = total = 0
     for name in args.only.split(","):
         set_threads(None if name == "overlap" else 1)  # claims are for one thread unless they say otherwise
+        bench = partial(BENCHES[name], pyg=args.pyg) if name == "walk" else BENCHES[name]
         results = []
-        for result in BENCHES[name](args.profile, args.seconds):
+        for result in bench(args.profile, args.seconds):
             show(result)
             results.append({**asdict(result), "verdict": result.verdict})
         total += len(results)
         lost += sum(result["verdict"] == "LOST" for result in results)
         command = f"python benchmarks/bench_sampling.py --profile {args.profile} --only {name}"
-        record[name] = {"command": command, "results": results, "environment": describe_environment()}
+        command += " --pyg PYTHON" if args.pyg and name == "walk" else ""
+        record[name] = {"command": command, "results": results, "environment": environment()}
         path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
     print(f"{total - lost} of {total} claims reached")
-    print(" ".join(f"{key}={value}" for key, value in describe_environment().items()))
+    print_environment()
 
 
 if __name__ == "__main__":

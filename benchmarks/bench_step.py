@@ -9,8 +9,6 @@ Ratios are peer / ours: above 1 is faster here.
 """
 
 import argparse
-import json
-import subprocess
 import tempfile
 import time
 import warnings
@@ -27,6 +25,7 @@ from shoal.kernels.spmm import multiply
 from shoal.sampling.batch import Batch, Block
 from shoal.training.loss import compute_loss
 from timing import (
+    Worker,
     add_memory_option,
     describe,
     interleave,
@@ -129,25 +128,6 @@ def pyg_layers(graph):
     return same, [PygLayer(a, b, edge_index) for a, b in WIDTHS]
 
 
-class Dgl:
-    """DGL in its own process; every call is one run there, timed there."""
-
-    def __init__(self, python):
-        script = Path(__file__).parent / "dgl_worker.py"
-        self.process = subprocess.Popen(
-            [python, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def ask(self, request):
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())["ms"]
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait()
-
-
 def time_beside_dgl(dgl, contender, request, graph, seconds, folder):
     """Minimum times in ms of `contender` here and of DGL there, taking turns."""
     path = Path(folder) / f"{graph.num_nodes}.pt"
@@ -241,7 +221,7 @@ def measure_clipping():
 
 def compare_dgl(python, graph, threads, seconds):
     results = []
-    dgl = Dgl(python)
+    dgl = Worker(python, "dgl_worker.py")
     with tempfile.TemporaryDirectory() as folder:
         request = {"case": "step", "threads": threads, "widths": WIDTHS, "rate": RATE, "classes": CLASSES}
         cases = [("step", graph, shoal_step(graph), request)]

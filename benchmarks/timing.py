@@ -1,10 +1,12 @@
 """Interleaved timing of a kernel and its peers, and the record of a benchmark run."""
 
 import argparse
+import itertools
 import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -59,10 +61,42 @@ def interleave(
     }
 
 
+class Elapsed(float):
+    """Milliseconds that a contender measured itself; returned by it, they count instead of ours."""
+
+
 def _milliseconds(run: Callable[[], object]) -> float:
     before = time.perf_counter()
-    run()
-    return (time.perf_counter() - before) * 1e3
+    answer = run()
+    return float(answer) if isinstance(answer, Elapsed) else (time.perf_counter() - before) * 1e3
+
+
+def number(job: Callable[[int], object]) -> Callable[[], object]:
+    """A contender that runs job(0), job(1), …"""
+    numbers = itertools.count()
+    return lambda: job(next(numbers))
+
+
+class Worker:
+    """A peer in an environment of its own: answers every line of JSON with the time of one run there."""
+
+    def __init__(self, python: str, script: str) -> None:
+        path = Path(__file__).parent / script
+        self._process = subprocess.Popen(
+            [python, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def ask(self, request: dict[str, object]) -> Elapsed:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return Elapsed(json.loads(self._process.stdout.readline())["ms"])
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
 
 
 def describe(times: dict[str, dict], ours: str) -> str:

@@ -53,6 +53,23 @@ def chi_square_p(counts, law):
     return float(chi2.sf(statistic, keep.sum() - 1))
 
 
+def homogeneity_p(first, second):
+    """P-value that two independent samples of outcomes have one law (two-sample chi-square).
+
+    With N and M draws: Σ (√(M/N)·a - √(N/M)·b)² / (a + b) over the outcomes, a and b their counts; outcomes
+    seen fewer than 10 times in all are pooled.
+    """
+    outcomes = sorted(set(first) | set(second), key=repr)
+    a, b = (np.array([sample[outcome] for outcome in outcomes], float) for sample in (first, second))
+    rare = a + b < 10
+    if rare.any():
+        a, b = (np.append(sample[~rare], sample[rare].sum()) for sample in (a, b))
+    keep = a + b > 0
+    scale = np.sqrt(b.sum() / a.sum())
+    statistic = ((scale * a - b / scale)[keep] ** 2 / (a + b)[keep]).sum()
+    return float(chi2.sf(statistic, keep.sum() - 1))
+
+
 def count_sets(sampler, num_draws):
     """How often each node set comes in the first batches."""
     return Counter(frozenset(sampler.draw_nodes(k).tolist()) for k in range(num_draws))

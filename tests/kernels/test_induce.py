@@ -9,10 +9,12 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import shoal
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.bits import make_bitmap, mark, take_marked
 from shoal.kernels.csr import build_csr, induce_csr
 from shoal.kernels.induce import SMALL_GRAPH, SubgraphExtractor
+from shoal.kernels.orient import OrientedExtractor, OrientedGraph
 
 
 @settings(max_examples=40, deadline=None)
@@ -30,9 +32,63 @@ def test_extraction_equals_the_plain_version(num_nodes, seed, num_edges):
         plain = induce_csr(indptr, indices, nodes, np.full(num_nodes, -1, np.int32))
         for ours, theirs in zip(extractor.extract(nodes, with_entries=True), plain):
             assert np.array_equal(ours, theirs)
+        values = generator.random(len(indices), np.float32)
+        assert np.array_equal(extractor.extract(nodes, values=values)[2], values[plain[2]])
         without = extractor.extract(nodes)
         assert np.array_equal(without[1], plain[1])
         assert without[2] is None
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), num_edges=st.integers(0, 4000))
+def test_extraction_from_edges_kept_once_equals_the_plain_version(seed, num_edges):
+    """Undirected graphs with hubs, empty rows and self loops."""
+    generator = np.random.default_rng(seed)
+    ends = np.minimum(generator.geometric(0.02, (2, num_edges)), 300) - 1
+    indptr, indices, _ = build_csr([(ends[0], ends[1])], 300, 300, symmetrize=True)
+    oriented = OrientedGraph(indptr, indices)
+    assert oriented.indptr[-1] == (len(indices) + np.count_nonzero(find_rows(indptr) == indices)) // 2
+    extractor = OrientedExtractor(oriented)
+    for _ in range(3):
+        nodes = np.flatnonzero(generator.random(300) < generator.random())
+        plain = induce_csr(indptr, indices, nodes, np.full(300, -1, np.int32))
+        for ours, theirs in zip(extractor.extract(nodes, with_entries=True), plain):
+            assert np.array_equal(ours, theirs)
+        values = generator.random(len(indices), np.float32)
+        assert np.array_equal(extractor.extract(nodes, values=values)[2], values[plain[2]])
+        without = extractor.extract(nodes)
+        assert np.array_equal(without[1], plain[1])
+        assert without[2] is None
+
+
+def test_an_edge_is_kept_at_its_end_of_lower_degree():
+    """A star with one edge between two of its leaves: nothing is left of the hub's row."""
+    ends = np.array([[0, 1], [0, 2], [0, 3], [0, 4], [3, 4]]).T
+    indptr, indices, _ = build_csr([(ends[0], ends[1])], 5, 5, symmetrize=True)
+    oriented = OrientedGraph(indptr, indices)
+    assert np.diff(oriented.indptr).tolist() == [0, 1, 1, 2, 1]
+    assert oriented.indices[:5].tolist() == [0, 0, 0, 4, 0]
+
+
+def find_rows(indptr):
+    return np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+
+
+@pytest.mark.parametrize(("skewed", "budget"), [(True, 100), (True, 4000), (False, 100)])
+def test_samplers_take_edges_once_where_the_graph_is_skewed_and_little_is_found(skewed, budget):
+    """And batches are the same either way."""
+    n = 1 << 13
+    if skewed:
+        graph = shoal.load("kronecker", scale=13, degree=24, num_features=0, seed=1)
+    else:
+        ends = np.random.default_rng(0).integers(0, n, (2, 12 * n))
+        graph = shoal.Graph.from_edge_index(ends, n, directed=False)
+    sampler = shoal.FrontierSampler(graph, budget=budget, frontier=50)
+    assert (sampler._oriented is not None) == (skewed and budget == 100)
+    nodes = sampler.draw_nodes(1)
+    plain = induce_csr(graph.indptr, graph.indices, nodes, np.full(n, -1, np.int32))
+    for ours, theirs in zip(sampler.extract(nodes, with_entries=True), plain):
+        assert np.array_equal(ours, theirs)
 
 
 @settings(deadline=None)

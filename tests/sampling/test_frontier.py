@@ -1,12 +1,13 @@
 """FrontierSampler: every method draws the exact law, deterministically, and refuses what cannot be."""
 
 from collections import Counter
+from itertools import combinations
 
 import numpy as np
 import pytest
 
 import shoal
-from sampler_laws import SIGNIFICANCE, chi_square_p, count_sets, enumerate_frontier_law
+from sampler_laws import SIGNIFICANCE, chi_square_p, count_sets, enumerate_frontier_law, homogeneity_p
 from shoal.sampling.frontier_methods.reference import draw_by_definition
 
 METHODS = shoal.FrontierSampler.METHODS
@@ -65,17 +66,48 @@ def test_the_test_can_tell_laws_apart(lopsided):
     assert chi_square_p(count_sets(sampler, NUM_DRAWS), law) < SIGNIFICANCE
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_methods_agree_on_a_larger_graph(random_graph, method):
-    """Mean degree of sampled nodes, 300 batches each, within 4.5 standard errors of the Fenwick tree's."""
+# -- the methods held to each other on a graph whose law nobody can enumerate -----------------------------
 
-    def mean_degrees(name):
-        sampler = shoal.FrontierSampler(random_graph, 200, 40, method=name, eta=4, seed=1)
-        return np.array([random_graph.degree[sampler.draw_nodes(k)].mean() for k in range(300)])
+HUBS = 7
 
-    ours, theirs = mean_degrees(method), mean_degrees("fenwick")
-    error = np.sqrt((ours.var() + theirs.var()) / 300)
-    assert abs(ours.mean() - theirs.mean()) <= 4.5 * error
+
+@pytest.fixture(scope="module")
+def skewed_graph():
+    """400 nodes, degrees from 1 to 253."""
+    ends = (400 * np.random.default_rng(0).random((2, 2500)) ** 3).astype(np.int64)
+    return shoal.Graph.from_edge_index(ends, 400, directed=False)
+
+
+def describe_batches(graph, method, **settings):
+    """Two outcomes of each of the first 8,000 batches, counted: which hubs it has, and how many pops it took."""
+    hubs = np.argsort(-graph.degree, kind="stable")[:HUBS]
+    seed = 11 + METHODS.index(method)  # a method's draws are independent of another's
+    sampler = shoal.FrontierSampler(graph, 40, 20, method=method, eta=8, seed=seed, **settings)
+    counts = {"hubs": Counter(), "pops": Counter()}
+    for k in range(8000):
+        nodes, pops = sampler.draw(k)
+        counts["hubs"][tuple(np.isin(hubs, nodes).tolist())] += 1
+        counts["pops"][pops] += 1
+    return counts
+
+
+@pytest.fixture(scope="module")
+def outcomes(skewed_graph):
+    return {method: describe_batches(skewed_graph, method) for method in METHODS}
+
+
+@pytest.mark.parametrize("kind", ["hubs", "pops"])
+@pytest.mark.parametrize(("one", "other"), list(combinations(METHODS, 2)))
+def test_two_methods_have_one_law(outcomes, one, other, kind):
+    """Two-sample chi-square at level 1e-4, 8,000 batches each: visited sets and lengths of pop sequences."""
+    assert homogeneity_p(outcomes[one][kind], outcomes[other][kind]) > SIGNIFICANCE
+
+
+@pytest.mark.parametrize("kind", ["hubs", "pops"])
+def test_methods_of_different_laws_are_told_apart(skewed_graph, outcomes, kind):
+    """Weights capped at 3 are rejected: the comparison has the power it needs."""
+    capped = describe_batches(skewed_graph, "buckets", pin_cap=3)
+    assert homogeneity_p(outcomes["clocks"][kind], capped[kind]) < SIGNIFICANCE
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -217,6 +217,10 @@ def _start_run(config: RunConfig, folder: Path) -> None:
 
 def train_configured(config: RunConfig, folder: Path) -> None:
     """Train what a recipe describes, once or repeatedly; go on where the folder is there already."""
+    from shoal.errors import ShoalError
+
+    if config.method == "partitioned":
+        raise ShoalError("trained across ranks: run it with `shoal train --recipe NAME`, or under torchrun")
     if folder.exists():
         _continue_run(folder, None)
     else:

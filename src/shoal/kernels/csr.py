@@ -131,6 +131,13 @@ def count_diagonal(indptr: np.ndarray, indices: np.ndarray) -> int:
     return int(_count_diagonal(indptr, indices))
 
 
+def list_edges(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """(2, nnz) int64: the column and the row of every entry, PyG's sources and targets."""
+    edges = np.empty((2, len(indices)), np.int64)
+    _list_edges(indptr, indices, edges)
+    return edges
+
+
 def first_bad_row(indptr: np.ndarray, indices: np.ndarray) -> int:
     """The first row whose columns are not strictly increasing, or -1."""
     return int(_first_unsorted(indptr, indices))
@@ -372,3 +379,11 @@ def _induce(indptr, indices, nodes, scratch, sub_indptr, sub_indices, edge_id):
     for i in range(len(nodes)):
         scratch[nodes[i]] = -1
     return size
+
+
+@kernel
+def _list_edges(indptr, indices, edges):
+    for row in range(len(indptr) - 1):
+        for k in range(np.uint64(indptr[row]), np.uint64(indptr[row + 1])):
+            edges[0, k] = indices[k]
+            edges[1, k] = row

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.kernels.bits import make_bitmap, popcount
+from shoal.kernels.bits import make_bitmap, popcount, prefetch
 from shoal.kernels.csr import index_dtype
 from shoal.kernels.jit import kernel
 
 SMALL_GRAPH = 1 << 16
+ROWS_AHEAD = 8
+INDICES_IN_LINE = 16
+_LINES_AHEAD = 8  # of a row; the processor's own prefetching finds the rest
 _ONE = np.uint64(1)
 _WORD = np.uint64(63)
 _SHIFT = np.uint64(6)
@@ -24,7 +27,8 @@ class SubgraphExtractor:
     belongs, so there is no branch to mispredict, and write to a kept buffer of which the result is a copy.
 
     Cost: the total degree of the nodes; memory: 3n/16 bytes (4n when small) and the largest total degree.
-    `shoal.kernels.csr.induce_csr` is the plain version, for nodes in any order.
+    `shoal.kernels.csr.induce_csr` is the plain version, for nodes in any order; `shoal.kernels.orient` one for
+    skewed graphs of which little is found.
     """
 
     def __init__(self, indptr: np.ndarray, indices: np.ndarray) -> None:
@@ -38,44 +42,50 @@ class SubgraphExtractor:
             self._bitmap = make_bitmap(num_nodes)
             self._ranks = np.zeros(len(self._bitmap), np.int32)
         self._found = np.empty(0, indices.dtype)
-        self._entries = np.empty(0, index_dtype(len(indices)))
+        self._taken = np.empty(0, index_dtype(len(indices)))
 
     def extract(
-        self, nodes: np.ndarray, *, with_entries: bool = False
+        self, nodes: np.ndarray, *, with_entries: bool = False, values: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """(indptr, indices, entries) of the subgraph induced by increasing `nodes`, relabelled 0 … n-1.
 
-        `entries[k]` is the entry of the large graph that entry k came from; None unless asked for.
+        `entries[k]` is the entry of the large graph that entry k came from, None unless asked for; with
+        `values`, one for every entry of the large graph, it is that entry's value instead.
         Rows come out sorted. Shapes: (n + 1,) int64, (nnz,) int32, (nnz,).
         """
-        room = int(_sum_degrees(self.indptr, nodes)) + 1
+        room = int(sum_degrees(self.indptr, nodes)) + 1
         if room > len(self._found):
             self._found = np.empty(room + room // 4, self._found.dtype)
-        if with_entries and room > len(self._entries):
-            self._entries = np.empty(room + room // 4, self._entries.dtype)
+        taken = None
+        if with_entries or values is not None:
+            dtype = index_dtype(len(self.indices)) if values is None else values.dtype
+            if room > len(self._taken) or self._taken.dtype != dtype:
+                self._taken = np.empty(room + room // 4, dtype)
+            taken = self._taken
         indptr = np.empty(len(nodes) + 1, np.int64)
-        entries = self._entries if with_entries else None
+        last = (indptr, self._found, values, taken)
         if self._small:
-            _fill_by_number(self.indptr, self.indices, nodes, self._numbers, indptr, self._found, entries)
+            _fill_by_number(self.indptr, self.indices, nodes, self._numbers, *last)
         else:
-            _fill_by_rank(
-                self.indptr, self.indices, nodes, self._bitmap, self._ranks, indptr, self._found, entries
-            )
+            _fill_by_rank(self.indptr, self.indices, nodes, self._bitmap, self._ranks, *last)
         size = int(indptr[-1])
         found = self._found[:size].astype(np.int32)
-        return indptr, found, None if entries is None else entries[:size].copy()
+        return indptr, found, None if taken is None else taken[:size].copy()
 
 
 @kernel
-def _sum_degrees(indptr, nodes):
+def sum_degrees(indptr, nodes):
+    """The total degree of the nodes; their row pointers are in the cache afterwards."""
     total = 0
+    last = len(nodes) - 1
     for i in range(len(nodes)):
+        prefetch(indptr, nodes[min(i + 2 * ROWS_AHEAD, last)])
         total += indptr[nodes[i] + 1] - indptr[nodes[i]]
     return total
 
 
 @kernel
-def _fill_by_number(indptr, indices, nodes, numbers, sub_indptr, found, entries):
+def _fill_by_number(indptr, indices, nodes, numbers, sub_indptr, found, values, taken):
     for i in range(len(nodes)):
         numbers[nodes[i]] = i
     size = np.uint64(0)
@@ -85,8 +95,8 @@ def _fill_by_number(indptr, indices, nodes, numbers, sub_indptr, found, entries)
         for k in range(np.uint64(indptr[u]), np.uint64(indptr[u + 1])):
             number = numbers[np.uint64(indices[k])]
             found[size] = number
-            if entries is not None:
-                entries[size] = k
+            if taken is not None:
+                taken[size] = k if values is None else values[k]
             size += np.uint64(number >= 0)
         sub_indptr[i + 1] = size
     for i in range(len(nodes)):
@@ -94,7 +104,7 @@ def _fill_by_number(indptr, indices, nodes, numbers, sub_indptr, found, entries)
 
 
 @kernel
-def _fill_by_rank(indptr, indices, nodes, bitmap, ranks, sub_indptr, found, entries):
+def _fill_by_rank(indptr, indices, nodes, bitmap, ranks, sub_indptr, found, values, taken):
     for i in range(len(nodes)):
         v = np.uint64(nodes[i])
         if bitmap[v >> _SHIFT] == 0:
@@ -102,14 +112,19 @@ def _fill_by_rank(indptr, indices, nodes, bitmap, ranks, sub_indptr, found, entr
         bitmap[v >> _SHIFT] |= _ONE << (v & _WORD)
     size = np.uint64(0)
     sub_indptr[0] = 0
+    last = len(nodes) - 1
     for i in range(len(nodes)):
+        coming = nodes[min(i + ROWS_AHEAD, last)]
+        end = min(indptr[coming + 1], indptr[coming] + _LINES_AHEAD * INDICES_IN_LINE)
+        for k in range(indptr[coming], end, INDICES_IN_LINE):
+            prefetch(indices, k)
         u = nodes[i]
         first = size
         for k in range(np.uint64(indptr[u]), np.uint64(indptr[u + 1])):
             v = np.uint64(indices[k])
             found[size] = v
-            if entries is not None:
-                entries[size] = k
+            if taken is not None:
+                taken[size] = k if values is None else values[k]
             size += (bitmap[v >> _SHIFT] >> (v & _WORD)) & _ONE
         for k in range(first, size):
             v = np.uint64(found[k])

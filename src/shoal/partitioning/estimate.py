@@ -17,7 +17,7 @@ _PER_ENTRY = {
     "metis": 60,
     "metis-volume": 90,
     "hypergraph": 150,
-    "stochastic": 250,
+    "stochastic": 1000,
 }
 _PER_NODE = {
     "random": 24,

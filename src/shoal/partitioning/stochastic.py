@@ -13,7 +13,7 @@ from shoal.kernels.jit import kernel
 from shoal.partitioning.nets import Nets
 from shoal.sampling.base import Sampler
 
-MAX_PINS = 200_000_000
+MAX_PINS = 50_000_000
 _SIGHTINGS = 8  # how often an average entry of the graph should be seen
 
 

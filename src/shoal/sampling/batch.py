@@ -13,7 +13,7 @@ from torch import Tensor
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
-from shoal.kernels.csr import add_diagonal
+from shoal.kernels.csr import add_diagonal, list_edges
 from shoal.kernels.gather import gather_csr_rows, gather_rows
 from shoal.kernels.spmm import multiply
 
@@ -230,8 +230,7 @@ class Batch:
     def edge_index(self) -> Tensor:
         """(2, num_edges) sources and targets in the batch's numbering, for PyG models."""
         block = self.blocks[0]
-        targets = torch.repeat_interleave(torch.arange(block.num_rows), block.indptr.diff())
-        return torch.stack([block.indices.long(), targets])
+        return as_tensor(list_edges(block.indptr.numpy(), block.indices.numpy()))
 
     @property
     def edge_norm(self) -> Tensor | None:

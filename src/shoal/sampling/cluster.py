@@ -45,7 +45,9 @@ class ClusterSampler(Sampler):
         super().__init__(graph, setting=setting, seed=seed, coverage=coverage)
         if assignment is None:
             if num_parts is None:
-                raise ShoalError("a cluster sampler needs parts: give assignment or num_parts")
+                raise ShoalError(
+                    "a cluster sampler needs parts: give assignment or num_parts (shoal train: --set sampler.num_parts=50)"
+                )
             check_positive(num_parts=num_parts)
             from shoal.partitioning.partition import partition_graph  # which itself knows samplers
 

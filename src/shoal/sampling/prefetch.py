@@ -70,8 +70,12 @@ class Prefetcher(Iterator[Batch]):
             threading.Thread(target=self._draw, name=f"shoal-sampler-{i}", daemon=True)
             for i in range(num_threads)
         ]
-        for thread in self._threads:
-            thread.start()
+        try:
+            for thread in self._threads:
+                thread.start()
+        except BaseException:  # Ctrl-C while a thread starts: nobody has the object to close it
+            self.close()
+            raise
 
     def __next__(self) -> Batch:
         if self._closed or (self._stop is not None and self.position >= self._stop):
@@ -97,7 +101,7 @@ class Prefetcher(Iterator[Batch]):
             self._pool.clear()
             self._changed.notify_all()
         for thread in self._threads:
-            if thread is not threading.current_thread():
+            if thread is not threading.current_thread() and thread.is_alive():
                 thread.join()
 
     def __enter__(self) -> Prefetcher:

@@ -5,7 +5,7 @@ import numpy as np
 from shoal.checks import check_positive
 from shoal.errors import ShoalError
 from shoal.graph import Graph
-from shoal.kernels.bits import mark, take_marked
+from shoal.kernels.bits import mark, prefetch, take_marked
 from shoal.kernels.jit import kernel
 from shoal.sampling.base import Sampler
 from shoal.sampling.rng import below, key, random_u64
@@ -55,12 +55,15 @@ class RandomWalkSampler(Sampler):
 
 @kernel
 def _walk(indptr, indices, root_nodes, roots, depth, seed, k, bitmap):
-    """All walks take a step before any takes the next: their cache misses overlap."""
+    """All walks take a step before any takes the next, and what a step reads is asked for ahead: their cache
+    misses overlap."""
     stream = key(seed, k)
     at = np.empty(roots, np.int64)
+    place = np.empty(roots, np.int64)
     count = 0
     for i in range(roots):
         at[i] = root_nodes[below(random_u64(stream, i * (depth + 1)), len(root_nodes))]
+        prefetch(indptr, at[i])
         count += mark(bitmap, at[i])
     walking = roots
     walk = np.arange(roots)
@@ -71,10 +74,14 @@ def _walk(indptr, indices, root_nodes, roots, depth, seed, k, bitmap):
             start = indptr[np.uint64(at[i])]
             degree = indptr[np.uint64(at[i]) + np.uint64(1)] - start
             if degree > 0:
-                place = start + below(random_u64(stream, i * (depth + 1) + step), degree)
-                at[i] = indices[np.uint64(place)]
-                count += mark(bitmap, at[i])
+                place[still] = start + below(random_u64(stream, i * (depth + 1) + step), degree)
+                prefetch(indices, place[still])
                 walk[still] = i
                 still += 1
         walking = still
+        for w in range(walking):
+            node = np.int64(indices[np.uint64(place[w])])
+            at[walk[w]] = node
+            prefetch(indptr, node)
+            count += mark(bitmap, node)
     return take_marked(bitmap, count)
