@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.fused import drop_entries, dropout, dropout_reference
 from shoal.kernels.norm import relu_norm_dropout, relu_norm_dropout_reference
@@ -24,12 +25,15 @@ def make_inputs(n: int, f: int, seed: int, dtype: torch.dtype = torch.float64) -
     rate=st.sampled_from([0.0, 0.3, 0.9]),
     seed=st.integers(0, 99),
     ids=st.booleans(),
+    cut=st.floats(0, 1),
 )
-def test_values_and_gradients_are_those_of_plain_torch(n, f, rate, seed, ids):
+def test_values_and_gradients_are_those_of_plain_torch(n, f, rate, seed, ids, cut):
+    first = int(cut * f)
+    widths = [first, f - first] if 0 < first < f else None
     inputs = make_inputs(n, f, seed)
     n_id = torch.randperm(10 * n + 1)[:n] if ids else None
-    found = relu_norm_dropout(*inputs, rate, seed, n_id)
-    expected = relu_norm_dropout_reference(*inputs, rate, seed, n_id)
+    found = relu_norm_dropout(*inputs, rate, seed, n_id, widths=widths)
+    expected = relu_norm_dropout_reference(*inputs, rate, seed, n_id, widths=widths)
     torch.testing.assert_close(found, expected)
     grad = torch.randn_like(expected)
     torch.testing.assert_close(
@@ -82,3 +86,8 @@ def test_sparse_features_lose_what_dense_ones_lose():
     n_id = torch.randperm(500)[:40]
     sparse = drop_entries(Adjacency.from_scipy(sp.csr_array(x.numpy())), 0.4, 7, n_id)
     torch.testing.assert_close(sparse.to_torch().to_dense(), dropout(x, 0.4, 7, n_id))
+
+
+def test_parts_that_do_not_fill_the_row_are_refused():
+    with pytest.raises(ShoalError, match="expected them to fill 5 columns"):
+        relu_norm_dropout(*make_inputs(3, 5, 0), 0.0, 0, widths=[2, 2])

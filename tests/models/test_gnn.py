@@ -243,3 +243,20 @@ def test_num_macs_counts_products(graph):
     mixhop = GNN("mixhop", 8, 6, 3, num_layers=1).num_macs(whole)
     assert mixhop == n * 8 * 6 + loops * 2 + n * 6 * 3  # of A (A X W) + A X W the inner products are known
     assert GNN("mlp", 8, 6, 3, num_layers=1, head_layers=2).num_macs(whole) == n * (8 * 6 + 6 * 6 + 6 * 3)
+
+
+def test_the_halves_of_a_sage_layer_are_normalised_each_by_itself(graph):
+    model = GNN("sage", 8, 32, 3, num_layers=1).eval()
+    batch = shoal.FullSampler(graph).sample(0)
+    layer, a = model.layers[0], dense(batch.blocks[0].adjacency("mean"))
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter)
+    w = layer.linear.weight
+    parts = (a @ batch.x @ w[:, :16], batch.x @ w[:, 16:])
+    expected = [
+        torch.nn.functional.layer_norm(torch.relu(part + bias), (16,), scale, shift)
+        for part, bias, scale, shift in zip(
+            parts, layer.bias.chunk(2), layer.norm.weight.chunk(2), layer.norm.bias.chunk(2)
+        )
+    ]
+    torch.testing.assert_close(model.embed(batch), torch.cat(expected, 1), rtol=1e-4, atol=1e-4)

@@ -1,5 +1,6 @@
 """Bias, ReLU, layer normalisation and dropout in one pass over the rows, with gradients."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from shoal.errors import ShoalError
 from shoal.kernels.fused import (
     ROWS_PER_CHUNK,
     bias_relu_dropout_reference,
@@ -32,19 +34,26 @@ def relu_norm_dropout(
     key: int,
     n_id: Tensor | None = None,
     eps: float = 1e-5,
+    widths: Sequence[int] | None = None,
 ) -> Tensor:
     """`out[i] = (normalise(max(h[i] + bias, 0)) · scale + shift) · keep(key, n_id[i]) / (1 − rate)`.
 
-    A row is normalised to mean 0 and variance 1, `keep` is that of `bias_relu_dropout`. Backward computes the
-    row again from h, which is kept, and from its mean and spread: no mask and no normalised row is stored.
+    A row is normalised to mean 0 and variance 1, or each of its parts of these `widths` by itself; `keep` is
+    that of `bias_relu_dropout`. Backward computes the row again from h, which is kept, and from its mean and
+    spread: no mask and no normalised row is stored.
 
     Shapes: h (n, f) float32 or float64; bias, scale, shift (f,); n_id (n,) int64. Traffic: h read once, out
     written once; backward reads h and the gradient and writes one matrix.
     """
     check_dropout(h, rate, n_id)
     if h.device.type != "cpu" or h.dtype not in (torch.float32, torch.float64):
-        return relu_norm_dropout_reference(h, bias, scale, shift, rate, key, n_id, eps)
-    return _ReluNormDropout.apply(h, bias, scale, shift, rate, key, n_id, eps)
+        return relu_norm_dropout_reference(h, bias, scale, shift, rate, key, n_id, eps, widths)
+    starts = np.cumsum([0, *(widths or [h.shape[1]])])
+    if starts[-1] != h.shape[1]:
+        raise ShoalError(
+            f"parts of widths {widths} are normalised: expected them to fill {h.shape[1]} columns"
+        )
+    return _ReluNormDropout.apply(h, bias, scale, shift, rate, key, n_id, eps, starts)
 
 
 def relu_norm_dropout_reference(
@@ -56,10 +65,12 @@ def relu_norm_dropout_reference(
     key: int,
     n_id: Tensor | None = None,
     eps: float = 1e-5,
+    widths: Sequence[int] | None = None,
 ) -> Tensor:
     """The same in plain torch, on any device."""
     active = bias_relu_dropout_reference(h, bias, 0.0, 0, n_id)
-    normal = functional.layer_norm(active, active.shape[1:], scale, shift, eps)
+    parts = zip(*(part.split(list(widths or [h.shape[1]]), dim=-1) for part in (active, scale, shift)))
+    normal = torch.cat([functional.layer_norm(a, a.shape[1:], g, b, eps) for a, g, b in parts], dim=1)
     return dropout_reference(normal, rate, key, n_id)
 
 
@@ -75,10 +86,12 @@ class _ReluNormDropout(torch.autograd.Function):
         key: int,
         n_id: Tensor | None,
         eps: float,
+        starts: np.ndarray,
     ) -> Tensor:
         h = h.contiguous()
         out = torch.empty_like(h)
-        moments = torch.empty(2, h.shape[0], dtype=h.dtype)
+        moments = torch.empty(2, len(starts) - 1, h.shape[0], dtype=h.dtype)
+        ctx.starts = starts
         ctx.mask = make_mask(h, rate, key, n_id)
         weights = tuple(part.detach().contiguous() for part in (bias, scale, shift))
         with worker_threads(4 * h.numel()) as threads:
@@ -87,6 +100,7 @@ class _ReluNormDropout(torch.autograd.Function):
                 *(part.numpy() for part in weights),
                 *ctx.mask,
                 h.detach().numpy().dtype.type(eps),
+                starts,
                 moments.numpy(),
                 out.numpy(),
                 threads,
@@ -107,6 +121,7 @@ class _ReluNormDropout(torch.autograd.Function):
                 bias.detach().contiguous().numpy(),
                 scale.detach().contiguous().numpy(),
                 *ctx.mask,
+                ctx.starts,
                 moments.numpy(),
                 grad.contiguous().numpy(),
                 grad_h.numpy(),
@@ -114,12 +129,12 @@ class _ReluNormDropout(torch.autograd.Function):
                 threads,
             )
         grad_bias, grad_scale, grad_shift = sums.sum(0)
-        return grad_h, grad_bias, grad_scale, grad_shift, None, None, None, None
+        return grad_h, grad_bias, grad_scale, grad_shift, None, None, None, None, None
 
 
 @njit(cache=True, nogil=True, fastmath=_SUMS)
-def _normalize_row(h, bias, scale, shift, factor, threshold, low, high, eps, out):
-    """Writes the row's result; returns its mean and the inverse of its spread."""
+def _normalize_row(h, bias, scale, shift, factor, threshold, low, high, first, eps, out):
+    """Writes the result of a row, or of its part that begins at column `first`; returns its mean and the inverse of its spread."""
     zero = h.dtype.type(0)
     total = zero
     for j in range(len(h)):
@@ -135,12 +150,12 @@ def _normalize_row(h, bias, scale, shift, factor, threshold, low, high, eps, out
     inverse = h.dtype.type(1) / np.sqrt(spread / h.dtype.type(len(h)) + eps)
     for j in range(len(h)):
         value = ((out[j] - mean) * inverse * scale[j] + shift[j]) * factor
-        out[j] = value if is_kept(j, threshold, low, high) else zero
+        out[j] = value if is_kept(first + j, threshold, low, high) else zero
     return mean, inverse
 
 
 @parallel_kernel
-def _forward(h, bias, scale, shift, factor, threshold, key, n_id, eps, moments, out, num_threads):
+def _forward(h, bias, scale, shift, factor, threshold, key, n_id, eps, starts, moments, out, num_threads):
     n = len(h)
     num_chunks = (n + ROWS_PER_CHUNK - 1) // ROWS_PER_CHUNK
     counter = new_counter()
@@ -149,15 +164,41 @@ def _forward(h, bias, scale, shift, factor, threshold, key, n_id, eps, moments, 
         while chunk < num_chunks:
             for i in range(chunk * ROWS_PER_CHUNK, min(n, (chunk + 1) * ROWS_PER_CHUNK)):
                 low, high = hash_row(n_id[i] if len(n_id) else i, key)
-                moments[0, i], moments[1, i] = _normalize_row(
-                    h[i], bias, scale, shift, factor, threshold, low, high, eps, out[i]
-                )
+                for p in range(len(starts) - 1):
+                    a, b = starts[p], starts[p + 1]
+                    moments[0, p, i], moments[1, p, i] = _normalize_row(
+                        h[i, a:b],
+                        bias[a:b],
+                        scale[a:b],
+                        shift[a:b],
+                        factor,
+                        threshold,
+                        low,
+                        high,
+                        a,
+                        eps,
+                        out[i, a:b],
+                    )
             chunk = next_chunk(counter)
 
 
 @njit(cache=True, nogil=True, fastmath=_SUMS)
 def _differentiate_row(
-    h, bias, scale, factor, threshold, low, high, mean, inverse, grad, out, sum_bias, sum_scale, sum_shift
+    h,
+    bias,
+    scale,
+    factor,
+    threshold,
+    low,
+    high,
+    start,
+    mean,
+    inverse,
+    grad,
+    out,
+    sum_bias,
+    sum_scale,
+    sum_shift,
 ):
     """Short loops: in one, LLVM would have more pairs of arrays to hold apart than it tries to."""
     zero, width = h.dtype.type(0), h.dtype.type(len(h))
@@ -166,7 +207,7 @@ def _differentiate_row(
         value = h[j] + bias[j]
         value = zero if value <= zero else value
         g = grad[j] * factor  # loaded whether kept or not: a load under a condition stops the vectors
-        g = g if is_kept(j, threshold, low, high) else zero
+        g = g if is_kept(start + j, threshold, low, high) else zero
         out[j] = g
         first += g * scale[j]
         second += g * scale[j] * ((value - mean) * inverse)
@@ -185,7 +226,7 @@ def _differentiate_row(
 
 
 @parallel_kernel
-def _backward(h, bias, scale, factor, threshold, key, n_id, moments, grad, grad_h, sums, num_threads):
+def _backward(h, bias, scale, factor, threshold, key, n_id, starts, moments, grad, grad_h, sums, num_threads):
     """Sums over rows are kept per chunk of them: the same to the bit whatever the number of threads."""
     n = len(h)
     counter = new_counter()
@@ -194,20 +235,23 @@ def _backward(h, bias, scale, factor, threshold, key, n_id, moments, grad, grad_
         while chunk < len(sums):
             for i in range(chunk * ROWS_PER_CHUNK, min(n, (chunk + 1) * ROWS_PER_CHUNK)):
                 low, high = hash_row(n_id[i] if len(n_id) else i, key)
-                _differentiate_row(
-                    h[i],
-                    bias,
-                    scale,
-                    factor,
-                    threshold,
-                    low,
-                    high,
-                    moments[0, i],
-                    moments[1, i],
-                    grad[i],
-                    grad_h[i],
-                    sums[chunk, 0],
-                    sums[chunk, 1],
-                    sums[chunk, 2],
-                )
+                for p in range(len(starts) - 1):
+                    a, b = starts[p], starts[p + 1]
+                    _differentiate_row(
+                        h[i, a:b],
+                        bias[a:b],
+                        scale[a:b],
+                        factor,
+                        threshold,
+                        low,
+                        high,
+                        a,
+                        moments[0, p, i],
+                        moments[1, p, i],
+                        grad[i, a:b],
+                        grad_h[i, a:b],
+                        sums[chunk, 0, a:b],
+                        sums[chunk, 1, a:b],
+                        sums[chunk, 2, a:b],
+                    )
             chunk = next_chunk(counter)

@@ -16,6 +16,7 @@ from shoal.kernels.sage import sage_linear
 from shoal.kernels.spmm import spmm
 
 Input = Tensor | Adjacency
+MIN_NORM_WIDTH = 8  # narrower halves have too few columns for a mean and a spread of their own
 
 
 def multiply_weight(h: Input, weight: Tensor) -> Tensor:
@@ -40,6 +41,7 @@ class Conv(nn.Module):
     """A layer's linear part, without bias. `kind` names the aggregation whose operator it expects."""
 
     kind: ClassVar[str]
+    norm_widths: list[int] | None = None  # of parts of the result that are normalised by themselves
 
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__()
@@ -137,6 +139,8 @@ class SAGEConv(OnePassConv):
             raise ShoalError(f"a SAGE layer is {out_features} wide: expected an even width, one half each")
         super().__init__(in_features, out_features)
         self.split_at = self.aggregated_width = out_features // 2
+        if self.split_at >= MIN_NORM_WIDTH:
+            self.norm_widths = [self.split_at, self.split_at]
 
     def forward(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
         if isinstance(h, Adjacency):

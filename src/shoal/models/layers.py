@@ -37,7 +37,8 @@ class BatchNorm(nn.BatchNorm1d):
 class Layer(nn.Module):
     """One layer of the stack: convolution or dense, then bias, ReLU, normalisation and dropout.
 
-    With `norm_first` the normalisation comes before the ReLU, and needs no bias before it.
+    Layer normalisation treats the two halves of a SAGE layer, neighbours' and own features, each by itself. With
+    `norm_first` it comes before the ReLU, for the whole row, and needs no bias before it.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Layer(nn.Module):
         self.norm_first = norm_first and self.norm is not None
         self.bias = nn.Parameter(torch.zeros(width)) if not self.norm_first else None
         self.dropout = dropout
+        self._widths = linear.norm_widths if isinstance(linear, Conv) else None
 
     @property
     def kind(self) -> str | None:
@@ -66,7 +68,7 @@ class Layer(nn.Module):
         if isinstance(self.norm, nn.LayerNorm):
             assert self.bias is not None
             weights = (self.bias, self.norm.weight, self.norm.bias)
-            return relu_norm_dropout(out, *weights, rate, key, n_id, self.norm.eps)
+            return relu_norm_dropout(out, *weights, rate, key, n_id, self.norm.eps, self._widths)
         out = self._normalize(bias_relu_dropout(out, self.bias, 0.0, 0, n_id, inplace=True))
         return dropout(out, rate, key, n_id)
 
