@@ -95,3 +95,13 @@ def test_bad_requests_are_refused(graph, monkeypatch):
     with pytest.raises(shoal.ShoalError, match="use method 'streaming'"):
         shoal.partition_graph(graph, 2, "hypergraph")
     assert shoal.partition_graph(graph, 2, "auto").method == "streaming"
+
+
+def test_metis_sees_how_heavy_a_hub_is():
+    n = 3000
+    hub = np.stack([np.zeros(n - 1, np.int64), np.arange(1, n)])
+    ring = np.stack([np.arange(1, n), np.roll(np.arange(1, n), 1)])
+    graph = shoal.Graph.from_edge_index(np.concatenate([hub, ring], 1), n, directed=False)
+    found = shoal.partition_graph(graph, 2, method="metis", seed=0)
+    weights = np.bincount(found.assignment, weights=graph.degree + 1)
+    assert weights.max() / weights.mean() < 1.05

@@ -227,3 +227,20 @@ def test_a_model_made_for_another_graph_is_refused(graph):
         shoal.Trainer(shoal.GNN("sage", 63, 8, 10), graph)
     with pytest.raises(shoal.ShoalError, match="made for 9 classes but graph 'blocks' has 10"):
         shoal.Trainer(shoal.GNN("sage", 64, 8, 9), graph)
+
+
+def test_scoring_drops_nothing_and_leaves_the_statistics_of_a_deep_classifier_alone():
+    graph = shoal.load("digits")
+    model = shoal.GNN(
+        "sage", graph.num_features, 16, graph.num_classes, head_layers=2, norm="batch", dropout=0.5
+    )
+    trainer = shoal.Trainer(model, graph)
+    trainer.fit(2)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    model.train()
+    scores = trainer.evaluate("test")
+    assert scores == trainer.evaluate("test")
+    model.eval()
+    assert scores == trainer.evaluate("test")
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), name

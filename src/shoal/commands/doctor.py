@@ -29,7 +29,8 @@ def doctor(workers: int | None) -> None:
     """
     from shoal.distributed.runtime import detect_launch
 
-    if detect_launch().launcher != "none":
+    launch = detect_launch()
+    if launch.size > 1 or (launch.launcher != "none" and workers is None):
         _test_network()
     elif workers is not None:
         import sys

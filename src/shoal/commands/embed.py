@@ -89,7 +89,7 @@ def _write_ranks(folder: Path, out: Path, column: str) -> None:
 
     check_output(out, (".npy",))
     count = read_config(folder / "config.yaml").partition.parts or 1
-    if detect_launch().launcher == "none" and count > 1:
+    if detect_launch().size == 1 and count > 1:
         sys.exit(start_workers(count, sys.argv[1:]))
     with joined_ranks() as transport:
         run = PartitionedRun.go_on(folder, transport)

@@ -85,6 +85,8 @@ def partition(
     screen = open_console(stderr=True)
     say = lambda step: screen.print(f"{step} …", style="dim", markup=False)  # noqa: E731
     graph = load(data)
+    if graph.num_classes and not graph.has_split:
+        graph = graph.with_split(seed=0)  # what training on the graph itself would draw
     found = partition_graph(
         graph,
         num_parts,

@@ -71,6 +71,7 @@ def _run_all(chosen: dict[str, RunConfig], out: Path) -> None:
         rows.append(_summarize(name, config, out / name))
     text = format_table(rows)
     if rows:
+        out.mkdir(parents=True, exist_ok=True)
         (out / TABLE).write_text(text)
         (out / "table.json").write_text(json.dumps(rows, indent=2) + "\n")
         console.print(f"\n{text}\n{out / TABLE}", markup=False)

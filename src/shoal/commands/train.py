@@ -145,10 +145,15 @@ def _train_ranks(config: RunConfig | None, folder: Path, workers: int | None, ep
     from shoal.config import read_config
     from shoal.distributed.launch import joined_ranks, start_workers
     from shoal.distributed.runtime import detect_launch
+    from shoal.errors import ShoalError
     from shoal.training.partitioned_run import PartitionedRun
 
     launch = detect_launch()
-    if launch.launcher == "none":
+    if launch.size > 1 and workers not in (None, launch.size):
+        raise ShoalError(
+            f"--workers {workers} in a group of {launch.size} ranks that {launch.launcher} started: leave it out"
+        )
+    if launch.size == 1:
         known = config.partition if config is not None else read_config(folder / "config.yaml").partition
         count = workers or _count_parts(known.folder) or known.parts or 1
         if count > 1:

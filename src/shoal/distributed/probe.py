@@ -61,9 +61,8 @@ def probe_network(transport: Transport) -> Network:
                     transport, peer, transport.rank == first
                 )
             transport.barrier()
-    latency, bandwidth = transport.gather(latency.ravel()), transport.gather(bandwidth.ravel())
-    latency = latency.sum(0).reshape(size, size)
-    bandwidth = bandwidth.sum(0).reshape(size, size)
+    both = transport.sum(torch.from_numpy(np.stack([latency, bandwidth])))
+    latency, bandwidth = both.numpy()
     np.fill_diagonal(bandwidth, np.inf)
     return Network(hosts, addresses, interfaces, latency, bandwidth)
 

@@ -119,7 +119,7 @@ class GNN(nn.Module):
     def embed(self, batch: Batch, step: int = 0) -> Tensor:
         """What the classifier sees of the batch's output nodes, (num_outputs, embedding_width)."""
         h, is_whole = self._drop_input(batch, step)
-        outputs = []
+        outputs: list[Tensor] = []
         for number, layer, adj in self.walk(batch):
             if adj is None:
                 out = layer.linear(h)
@@ -128,7 +128,7 @@ class GNN(nn.Module):
                 out = layer.linear(adj[1], h, known)
             out = layer.finish(out, batch.n_id[: out.shape[0]], self._key(step, number))
             h = self.connect(out, h)
-            outputs.append(h)
+            outputs = [*outputs, h] if self.jumping != "none" else [h]
         if self.num_aggregations and outputs[-1].shape[0] != batch.num_outputs:
             raise ShoalError(
                 f"the model aggregates {self.num_aggregations} times but the batch has {len(batch.blocks)} blocks: sample as many layers as the model aggregates"

@@ -44,12 +44,18 @@ def partition_by_metis(
     _, parts = pymetis.part_graph(
         num_parts,
         adjacency=pymetis.CSRAdjacency(indptr.astype(np.int32), indices.astype(np.int32, copy=False)),
-        vweights=np.minimum(weights, MAX_ENTRIES // len(weights)).astype(np.int32),
+        vweights=_shrink_weights(weights),
         eweights=None if arcs is None or volume else arcs.astype(np.int32),
         recursive=False,
         options=options,
     )
     return np.asarray(parts, np.int32)
+
+
+def _shrink_weights(weights: np.ndarray) -> np.ndarray:
+    """The weights as METIS's 32-bit integers; divided, where their sum would not fit, but at least 1."""
+    factor = -(-int(weights.sum()) // (MAX_ENTRIES - len(weights)))
+    return np.maximum(weights // max(factor, 1), 1).astype(np.int32)
 
 
 def clean_for_metis(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:

@@ -1,6 +1,7 @@
 """Layer-by-layer inference over the full graph: memory is two layers' activations, whatever the depth."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -13,7 +14,6 @@ from shoal.sampling.batch import Batch, Block
 ROWS_AT_ONCE = 1 << 15
 
 
-@torch.no_grad()
 def embed_nodes(
     model: GNN,
     whole: Batch,
@@ -28,8 +28,29 @@ def embed_nodes(
     computed once a layer, and only the input and output of the current layer are held. The result goes to
     `out` where given, which may be mapped to a file. `progress(done, total)` is called after each chunk.
     """
+    with evaluating(model):
+        return _embed(model, whole, rows_at_once, out, progress)
+
+
+@contextmanager
+def evaluating(model: GNN) -> Iterator[None]:
+    """Within it nothing is dropped and batch norm uses what training measured; afterwards the model is as before."""
     was_training = model.training
     model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(was_training)
+
+
+def _embed(
+    model: GNN,
+    whole: Batch,
+    rows_at_once: int,
+    out: Tensor | None,
+    progress: Callable[[int, int], None] | None,
+) -> Tensor:
     dtype = next(model.parameters()).dtype
     if out is None:
         out = torch.empty(whole.num_nodes, model.embedding_width, dtype=dtype)
@@ -52,7 +73,6 @@ def embed_nodes(
             if progress is not None:
                 progress(done, total)
         h = result
-    model.train(was_training)
     return out
 
 
@@ -67,7 +87,7 @@ def _infer(layer: Layer, block: Block, h: Input, rows_at_once: int) -> Iterator[
         yield start, end, layer.linear(take_rows(h, start, end))
 
 
-@torch.no_grad()
 def classify_nodes(model: GNN, embedding: Tensor, *, rows_at_once: int = ROWS_AT_ONCE) -> Tensor:
     """Logits for every node from `embed_nodes`' result."""
-    return torch.cat([model.classify(chunk) for chunk in embedding.split(rows_at_once)])
+    with evaluating(model):
+        return torch.cat([model.classify(chunk) for chunk in embedding.split(rows_at_once)])

@@ -40,7 +40,9 @@ def weigh_classes(graph: Graph, weights: str | Sequence[float] | None) -> Tensor
     if weights is None:
         return None
     if not isinstance(weights, str):
-        if len(weights) != graph.num_classes or not all(0 < weight < float("inf") for weight in weights):
+        if len(weights) != graph.num_classes or not all(
+            isinstance(weight, int | float) and 0 < weight < float("inf") for weight in weights
+        ):
             raise ShoalError(
                 f"class_weights has {len(weights)} numbers {list(weights)[:5]}: expected {graph.num_classes} numbers above 0, one a class"
             )

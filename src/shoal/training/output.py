@@ -55,11 +55,15 @@ def map_rows(path: Path, num_rows: int, width: int) -> Iterator[np.ndarray]:
     """
     with explain_full_disk(path), replace_file(path) as scratch:
         rows = np.lib.format.open_memmap(scratch, mode="w+", dtype=np.float32, shape=(num_rows, width))
-        if hasattr(os, "posix_fallocate"):
-            with open(scratch, "r+b") as file:
-                os.posix_fallocate(file.fileno(), 0, os.path.getsize(scratch))
+        _take_space(scratch)
         yield rows
         rows.flush()
+
+
+def _take_space(path: Path) -> None:
+    if hasattr(os, "posix_fallocate"):
+        with open(path, "r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, os.path.getsize(path))
 
 
 def write_part_rows(path: Path, values: np.ndarray, part: Part, transport: Transport) -> None:
@@ -72,6 +76,7 @@ def write_part_rows(path: Path, values: np.ndarray, part: Part, transport: Trans
     if transport.rank == 0:
         with explain_full_disk(path), replace_file(path) as scratch:
             np.lib.format.open_memmap(scratch, mode="w+", dtype=values.dtype, shape=shape).flush()
+            _take_space(scratch)
             transport.gather_texts(str(scratch.resolve()))
             _fill_rows(scratch, values, part)
             transport.barrier()  # when all have written

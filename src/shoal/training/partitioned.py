@@ -19,7 +19,7 @@ from shoal.errors import ShoalError, unknown_name
 from shoal.models.gnn import GNN
 from shoal.partitioning.part import Part
 from shoal.sampling.batch import as_tensor
-from shoal.training.inference import classify_nodes
+from shoal.training.inference import classify_nodes, evaluating
 from shoal.training.loss import balance_classes, count_classes
 from shoal.training.metrics import compute_roc_auc, count_outcomes, known_metrics, score_outcomes
 from shoal.training.trainer import SPLITS, Record, Trainer
@@ -91,16 +91,13 @@ class PartitionedTrainer(Trainer):
         self, progress: Callable[[int, int], None] | None = None, *, out: Tensor | None = None
     ) -> Tensor:
         """The embeddings of this rank's rows, (num_local, embedding_width), in the order of `part.n_id`."""
-        was_training = self.model.training
-        self.model.eval()
         self.plan.ledger = self.evaluation
         try:
-            with torch.no_grad():
+            with evaluating(self.model):
                 embedding = self.model.embed(self.batch)
             return embedding if out is None else out.copy_(embedding)
         finally:
             self.plan.ledger = self.ledger
-            self.model.train(was_training)
 
     def _count_nodes(self) -> dict[str, int]:
         """Nodes of each split on all ranks."""

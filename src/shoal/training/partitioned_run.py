@@ -159,7 +159,12 @@ class PartitionedRun(Run):
     def _assign(self, graph: Graph) -> np.ndarray:
         kept = self.folder / ASSIGNMENT
         if kept.is_file():
-            return np.load(kept, allow_pickle=False)
+            assignment = np.load(kept, allow_pickle=False)
+            if len(assignment) != graph.num_nodes:
+                raise ShoalError(
+                    f"{self.folder} was trained on another graph than {self.config.data} is now: it has {graph.num_nodes:,} nodes where the run began with {len(assignment):,}; put the graph back, or start a new run"
+                )
+            return np.asarray(assignment)
         if self.transport.size == 1:
             return np.zeros(graph.num_nodes, np.int32)
         from shoal.partitioning.partition import partition_graph
