@@ -84,9 +84,12 @@ def _write_ranks(folder: Path, out: Path, column: str) -> None:
     from shoal.config import read_config
     from shoal.distributed.launch import joined_ranks, start_workers
     from shoal.distributed.runtime import detect_launch
+    from shoal.errors import ShoalError
     from shoal.training.output import check_output, write_part_rows
     from shoal.training.partitioned_run import PartitionedRun
 
+    if out.suffix == ".parquet":
+        raise ShoalError(f"{out}: the ranks of a partitioned run write one .npy file together: name one")
     check_output(out, (".npy",))
     count = read_config(folder / "config.yaml").partition.parts or 1
     if detect_launch().size == 1 and count > 1:

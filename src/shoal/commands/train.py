@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @click.option(
     "--repeat",
     type=click.IntRange(1, 1000),
-    help="Train with this many seeds, one after the other, and tell mean and deviation  [default: 1]",
+    help="Train with this many seeds, one after the other, and tell mean and deviation  [default: the recipe's, or 1]",
 )
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other setting; may be repeated."
@@ -126,9 +126,34 @@ def train(
         config.validate()
         _train_ranks(config, folder, workers, None)
         return
+    _refuse_launcher(config.method)
     if workers is not None or parts is not None:
         raise ShoalError(f"--workers and --parts belong to method partitioned, not to {config.method}")
     _start_run(config, folder)
+
+
+def _refuse_launcher(method: str) -> None:
+    """Ranks of a launcher would each train the same run and write the same folder."""
+    from shoal.distributed.runtime import detect_launch
+    from shoal.errors import ShoalError
+
+    launch = detect_launch()
+    if launch.size > 1:
+        raise ShoalError(
+            f"method {method} trains in one process and {launch.launcher} started {launch.size}: add --method partitioned, or start it alone"
+        )
+
+
+def check_data_here(data: str) -> None:
+    """Refuse data that is not on this machine, before ranks are started that would each say so."""
+    from shoal.datasets.places import find_graph
+    from shoal.datasets.registry import BUILT_IN
+    from shoal.errors import ShoalError
+
+    if data not in BUILT_IN and not Path(data).exists() and find_graph(data) is None:
+        raise ShoalError(
+            f"{data} is not on this machine: `shoal data list` shows what is, `shoal data get` fetches"
+        )
 
 
 def is_partitioned(folder: Path) -> bool:
@@ -155,8 +180,15 @@ def _train_ranks(config: RunConfig | None, folder: Path, workers: int | None, ep
         )
     if launch.size == 1:
         known = config.partition if config is not None else read_config(folder / "config.yaml").partition
-        count = workers or _count_parts(known.folder) or known.parts or 1
+        stored = _count_parts(known.folder) or (known.parts if config is None else None)
+        if stored is not None and workers not in (None, stored):
+            raise ShoalError(
+                f"there are {stored} parts and --workers is {workers}: start {stored} ranks, or partition again"
+            )
+        count = workers or stored or known.parts or 1
         if count > 1:
+            if config is not None and known.folder is None:
+                check_data_here(config.data)
             arguments = sys.argv[1:] if config is None else [*sys.argv[1:], "--out", str(folder)]
             sys.exit(start_workers(count, arguments))
     with joined_ranks() as transport:
@@ -186,13 +218,14 @@ def _configure(
     settings: tuple[str, ...],
 ) -> RunConfig:
     """The recipe, overridden by options, overridden by --set."""
-    from shoal.config import RunConfig, apply_setting, read_config
+    from shoal.config import RunConfig, TargetConfig, apply_setting, read_config
     from shoal.errors import ShoalError
     from shoal.recipes import find_recipe
 
     config = read_config(find_recipe(recipe)) if recipe is not None else RunConfig()
     if data not in (None, config.data):
         config.data_options = {}  # the recipe's, which belong to other data
+        config.target = TargetConfig()
     config.data = data or config.data
     config.method = method or config.method
     if method in ("full", "partitioned") or sampler not in (None, config.sampler.name):

@@ -40,12 +40,13 @@ def weigh_classes(graph: Graph, weights: str | Sequence[float] | None) -> Tensor
     if weights is None:
         return None
     if not isinstance(weights, str):
-        if len(weights) != graph.num_classes or not all(
-            isinstance(weight, int | float) and 0 < weight < float("inf") for weight in weights
-        ):
+        if len(weights) != graph.num_classes:
             raise ShoalError(
-                f"class_weights has {len(weights)} numbers {list(weights)[:5]}: expected {graph.num_classes} numbers above 0, one a class"
+                f"class_weights has {len(weights)} numbers: expected {graph.num_classes} numbers, one a class"
             )
+        for weight in weights:
+            if not isinstance(weight, int | float) or not 0 < weight < float("inf"):
+                raise ShoalError(f"class_weights has {weight!r}: expected numbers above 0")
         return torch.tensor(list(weights), dtype=torch.float32)
     if weights != "balanced":
         raise ShoalError(f"class_weights is {weights!r}: expected balanced, a list of numbers, or null")

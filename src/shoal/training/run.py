@@ -89,7 +89,9 @@ class Run:
     def open(cls, folder: Path, *, epochs: int | None = None) -> Run:
         """Open a run that was started before, with its last checkpoint loaded."""
         if not (folder / CONFIG).is_file():
-            raise ShoalError(f"{folder} is not a run folder: it has no {CONFIG}")
+            seeds = sorted(path.name for path in folder.glob("seed-*"))
+            hint = f"; it holds repeated runs, name one: {folder / seeds[0]}" if seeds else ""
+            raise ShoalError(f"{folder} is not a run folder: it has no {CONFIG}{hint}")
         config = read_config(folder / CONFIG)
         if epochs is not None:
             config.training.epochs = epochs

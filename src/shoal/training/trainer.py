@@ -135,6 +135,10 @@ class Trainer:
         self.checkpoints = checkpoints
         known = known_metrics(graph.num_classes, multi_label=graph.multi_label)
         self.metric = metric or ("f1_micro" if graph.multi_label else "accuracy")
+        if self.metric == "roc_auc" and self.metric not in known:
+            raise ShoalError(
+                f"roc_auc needs two classes and graph {graph.name!r} has {graph.num_classes}: use {', '.join(known)}"
+            )
         if self.metric not in known:
             raise unknown_name(f"score of graph {graph.name!r}", self.metric, known)
         self.epoch = 0
