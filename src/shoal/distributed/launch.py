@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from shoal.distributed.runtime import detect_launch, open_transport
@@ -21,6 +22,7 @@ def start_workers(num_workers: int, arguments: Sequence[str]) -> int:
 
     Ranks that fail or are interrupted say so themselves; nothing is restarted.
     """
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -39,7 +41,9 @@ def start_workers(num_workers: int, arguments: Sequence[str]) -> int:
         "local_addr": "127.0.0.1",
     }
     try:
-        elastic_launch(LaunchConfig(**settings), sys.executable)("-m", "shoal", *arguments)
+        with TemporaryDirectory(prefix="shoal-workers-") as logs:  # the launcher never removes its own
+            settings["logs_specs"] = DefaultLogsSpecs(log_dir=logs)
+            elastic_launch(LaunchConfig(**settings), sys.executable)("-m", "shoal", *arguments)
     except ChildFailedError as error:
         codes = [failure.exitcode for failure in error.failures.values()]
         said = [code for code in codes if code > 0]
