@@ -1,13 +1,14 @@
 """python benchmarks/bench_time_to_score.py [--data NAME …] [--layers 2 4] [--limit 120] [--clock wall|cpu] [--threads 2]
 
 IPDPS'19 figure 2: seconds of training until the test score is the full batch's less 0.0025, for subgraphs (random walks),
-full batch, GraphSAGE's neighbour sampling with the same kernels, and PyG's full batch with the same model. Without --data all
-labelled graphs of more than 50,000 nodes that are in $SHOAL_DATA; on a quiet machine that is the whole comparison.
+full batch, GraphSAGE's neighbour sampling with the same kernels, and PyG's full batch with the same model. Without --data, the
+graphs of more than 50,000 nodes with features and labels, as far as they are in $SHOAL_DATA; any other may be named.
 
 Every contender is tried with each of its settings below, as many for subgraphs as for neighbours. All choices are made by
 validation scores: the full batch's setting is the one with the best score, the others' the one that comes within 0.0025 of
 it first. A contender's test score is that of its best validation so far: what it would answer if it were stopped.
-Evaluation, compilation and counting for normalisation are not timed. --clock cpu counts CPU seconds instead of wall time:
+Evaluation, compilation and counting for normalisation are not timed. The multiply-adds of a forward pass for each training
+node in a batch are counted beside, the cost of a node's gradient apart from how much it teaches. --clock cpu counts CPU seconds instead of wall time:
 with --threads 1 for machines that do other work.
 """
 
@@ -29,7 +30,7 @@ from timing import print_environment, save, use_threads  # isort: skip
 warnings.filterwarnings("ignore")
 MARGIN = 0.0025
 HIDDEN, RATE = 128, 0.2
-DATA = {"acl-anthology": "accuracy", "wordnet30": "accuracy", "ppi-large": "f1_micro"}
+DATA = {"acl-anthology": {"standardize": True}, "wordnet30": {}, "ppi-large": {"standardize": True}}
 WAYS = {
     "subgraphs": [
         {"roots": roots, "depth": depth, "coverage": coverage, "lr": lr}
@@ -77,6 +78,11 @@ class Stepper:
         self.trainer._train_epoch()
         self._done = done
 
+    def count_work(self):
+        """Multiply-adds of a forward pass for each training node of a batch."""
+        batch = self.trainer.sampler.sample(0)
+        return self.trainer.model.num_macs(batch) / int(batch.train_mask.sum())
+
     def score(self):
         """[validation, test] from one pass over the graph."""
         trainer, graph = self.trainer, self.trainer.graph
@@ -98,7 +104,7 @@ def make_sampler(graph, way, layers, options):
 
 
 def follow(make, clock, limit, is_over):
-    """[(seconds, steps, validation, test)] of a new stepper until `is_over(trace)` or the limit.
+    """[(seconds, steps, validation, test)] of a new stepper until `is_over(trace)` or the limit, and its work for a node.
 
     Scores are taken every quarter of a second at first and then whenever the time has grown by a twentieth.
     """
@@ -111,10 +117,10 @@ def follow(make, clock, limit, is_over):
         stepper.train(at_once)
         seconds += clock() - before
         steps += at_once
-        if seconds >= 0.9 * due:
+        if seconds >= min(0.9 * due, limit):
             trace.append((seconds, steps, *stepper.score()))
             due = seconds + max(0.25, seconds / 20)
-    return trace
+    return trace, stepper.count_work()
 
 
 def has_settled(trace):
@@ -131,7 +137,7 @@ def keep_best(trace):
         yield seconds, *best
 
 
-def summarize(trace, settings, goal_val, goal_test):
+def summarize(trace, work, settings, goal_val, goal_test):
     kept = list(keep_best(trace))
     return {
         "settings": settings,
@@ -139,13 +145,14 @@ def summarize(trace, settings, goal_val, goal_test):
         "seconds_to_test": next((s for s, val, test in kept if test >= goal_test), None),
         "seconds": trace[-1][0],
         "steps": trace[-1][1],
+        "macs_per_node": work,
         "best_val": kept[-1][1],
         "test": kept[-1][2],
     }
 
 
 def compare(name, layers, clock, limit):
-    graph = shoal.load(name, **({"standardize": True} if name != "wordnet30" else {}))
+    graph = shoal.load(name, **DATA.get(name, {}))
     graph = graph if graph.has_split else graph.with_split(seed=0)
 
     def try_all(way, is_over):
@@ -154,26 +161,27 @@ def compare(name, layers, clock, limit):
                 make = lambda s=settings: PygStepper(graph, HIDDEN, layers, RATE, **s)  # noqa: E731
             else:
                 make = lambda s=settings: Stepper(graph, way, layers, **s)  # noqa: E731
-            yield follow(make, clock, limit, is_over), settings
+            yield *follow(make, clock, limit, is_over), settings
 
     full = list(try_all("full batch", has_settled))
-    best, settings = max(full, key=lambda run: max(point[2] for point in run[0]))
+    best = max((trace for trace, *_ in full), key=lambda trace: max(point[2] for point in trace))
     _, val, test = list(keep_best(best))[-1]
     goals = (val - MARGIN, test - MARGIN)
     result = {"data": name, "layers": layers, "full_val": val, "full_test": test, "limit": limit}
     result["full_settled"] = has_settled(best)
-    result["full batch"] = [summarize(best, settings, *goals)]
+    result["full batch"] = [summarize(trace, *tried, *goals) for trace, *tried in full]
 
     def is_there(trace):
         _, kept_val, kept_test = list(keep_best(trace))[-1]
         return kept_val >= goals[0] and kept_test >= goals[1]
 
-    for way in ("subgraphs", "neighbours", "PyG full batch"):
-        try:
-            result[way] = [summarize(trace, tried, *goals) for trace, tried in try_all(way, is_there)]
-        except RuntimeError as error:  # PyG's messages may not fit the memory
-            result[way] = []
-            result[f"{way} failed"] = str(error)[:200]
+    for way in ("subgraphs", "neighbours"):
+        result[way] = [summarize(trace, *tried, *goals) for trace, *tried in try_all(way, is_there)]
+    try:
+        peers = list(try_all("PyG full batch", is_there))
+        result["PyG full batch"] = [summarize(trace, *tried, *goals) for trace, *tried in peers]
+    except RuntimeError as error:  # its messages may not fit the memory
+        result |= {"PyG full batch": [], "PyG full batch failed": str(error)[:200]}
     return result
 
 
@@ -197,7 +205,7 @@ def show(result):
         said = f"{took:.2f} s" if took else f"not in {one['seconds']:.0f} s"
         ratio = f"{took / ours['seconds_to_test']:6.2f}x" if took and ours["seconds_to_test"] else ""
         print(
-            f"  {way:<16} {said:>14} {ratio:>8}  {one['steps']} steps, test {one['test']:.4f}, {one['settings']} of {len(result[way])}",
+            f"  {way:<16} {said:>14} {ratio:>8}  {one['steps']} steps, {(one['macs_per_node'] or 0) / 1e3:.0f}k a node, test {one['test']:.4f}, {one['settings']} of {len(result[way])}",
             flush=True,
         )
 

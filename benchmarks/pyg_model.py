@@ -58,6 +58,9 @@ class PygStepper:
             loss.backward()
             self.optimizer.step()
 
+    def count_work(self):
+        return None
+
     def score(self):
         self.model.eval()
         with torch.no_grad():
