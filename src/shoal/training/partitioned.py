@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.distributed.batch import PartBatch, PartBatchSampler
+from shoal.distributed.batch import PartBatch
+from shoal.distributed.boundary import BoundarySampler
 from shoal.distributed.broadcast import BroadcastPlan
 from shoal.distributed.halo import HaloPlan
-from shoal.distributed.ledger import BACKWARD, FORWARD, IDLE, REDUCE, WAITS, Ledger
+from shoal.distributed.ledger import BACKWARD, FORWARD, IDLE, IDS, INPUT, KINDS, REDUCE, Ledger
 from shoal.distributed.norm import share_batch_norms
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError, unknown_name
@@ -52,6 +53,10 @@ class PartitionedTrainer(Trainer):
         transport: the door to the others.
         exchange: `"p2p"`, only the rows needed between the ranks concerned, or `"broadcast"`, the baseline.
         message_dtype: what rows travel as between layers; `torch.bfloat16` halves the bytes.
+        boundary_rate: how much of the halo every epoch keeps, from 0 to 1 (BNS-GCN); evaluation keeps all of it.
+        last_boundary_rate: that of the last epoch, reached in equal steps; as the first if None.
+        boundary_sampling: what is kept or left out: `"nodes"`, `"edges"` of the boundary, or any edge, `"dropedge"`.
+        seed: of what is kept.
         settings: the Trainer's.
     """
 
@@ -63,6 +68,10 @@ class PartitionedTrainer(Trainer):
         *,
         exchange: str = "p2p",
         message_dtype: torch.dtype | None = None,
+        boundary_rate: float = 1.0,
+        last_boundary_rate: float | None = None,
+        boundary_sampling: str = "nodes",
+        seed: int = 0,
         **settings: Any,
     ) -> None:
         self.part = part
@@ -74,7 +83,16 @@ class PartitionedTrainer(Trainer):
         self.batch = PartBatch(self.plan, model, self._counts["train"])
         if settings.get("class_weights") == "balanced":
             settings["class_weights"] = self._balance_classes()
-        super().__init__(model, self.batch.graph, PartBatchSampler(self.batch), **settings)
+        self.boundary = BoundarySampler(
+            self.batch,
+            rate=boundary_rate,
+            last_rate=last_boundary_rate,
+            way=boundary_sampling,
+            seed=seed,
+        )
+        if exchange == "broadcast" and not self.boundary.keeps_all:
+            raise ShoalError("a boundary rate below 1 needs the p2p exchange: broadcast sends every row")
+        super().__init__(model, self.batch.graph, self.boundary, **settings)
         self.rank, self.num_ranks = transport.rank, transport.size
         transport.phase = "the start of training"
         for tensor in model.state_dict().values():
@@ -83,6 +101,10 @@ class PartitionedTrainer(Trainer):
         self.input_costs = self.ledger.take()  # exchanged once
         self.evaluation = Ledger()  # what evaluation costs, apart from training
         self._bucket: Tensor | None = None
+
+    def fit(self, epochs: int, on_epoch: Callable[[Record], None] | None = None) -> list[Record]:
+        self.boundary.epochs = epochs
+        return super().fit(epochs, on_epoch)
 
     def has_nodes(self, split: str) -> bool:
         return self._counts[split] > 0
@@ -171,20 +193,21 @@ class PartitionedTrainer(Trainer):
         """Bytes and messages of all ranks by layer and direction, and how the mean and the slowest rank spent time."""
         spent = self.ledger.take()
         depth = range(1, self.model.num_aggregations + 1)
-        exchanges = [(layer, way) for layer in depth for way in (FORWARD, BACKWARD)]
+        exchanges = [(INPUT, IDS), *((layer, way) for layer in depth for way in (FORWARD, BACKWARD))]
         table = np.zeros((len(exchanges), 2))
         for (layer, way, _), entry in spent.sent.items():
             table[exchanges.index((layer, way))] += entry
-        waits = np.array([spent.seconds[kind] for kind in WAITS])
-        own = np.concatenate([table.ravel(), waits, [seconds]])
+        spans = np.array([spent.seconds[kind] for kind in KINDS])
+        own = np.concatenate([table.ravel(), spans, [seconds]])
         self.transport.phase = f"the costs of epoch {self.epoch}"
         everyone = self.transport.gather(own)
         counts = everyone[:, : table.size].sum(0).reshape(table.shape).astype(int).tolist()
-        waits, total = everyone[:, table.size : -1], everyone[:, -1]
-        computing = total - waits.sum(1)
-        times = {"compute": computing} | dict(zip(WAITS, waits.T))
+        spans, total = everyone[:, table.size : -1], everyone[:, -1]
+        computing = total - spans.sum(1)
+        times = {"compute": computing} | dict(zip(KINDS, spans.T))
         return {
             "nodes_per_second": self.part.num_global_nodes / float(total.max()),
+            "boundary_rate": self.boundary.rate_of(self.epoch - 1),
             "bytes": sum(entry[0] for entry in counts),
             "messages": sum(entry[1] for entry in counts),
             "exchanges": [
