@@ -30,10 +30,12 @@ class HaloPlan:
     Attributes:
         local_scale, halo_scale: what every local and every halo entry of the part counts for; above 1 where
             entries were left out of a thinned plan.
+        edge_norms: factors on every local and on every halo entry, or None.
         is_fixed: whether it serves many epochs, so that patterns made for each peer are worth their time.
     """
 
     local_scale = halo_scale = 1.0
+    edge_norms: tuple[Tensor, Tensor] | None = None
     is_fixed = True
 
     def __init__(
@@ -55,11 +57,18 @@ class HaloPlan:
         self.returning = collect_columns(part.send_rows, part.num_local)
         self._memory: dict[str, Tensor] = {}
 
-    def thinned(self, part: Part, *, local_scale: float = 1.0, halo_scale: float = 1.0) -> HaloPlan:
+    def thinned(
+        self,
+        part: Part,
+        *,
+        local_scale: float = 1.0,
+        halo_scale: float = 1.0,
+        edge_norms: tuple[Tensor, Tensor] | None = None,
+    ) -> HaloPlan:
         """The plan of a part with fewer rows or entries; every rank makes one at the same time."""
         plan = HaloPlan(part, self.transport, self.ledger, self.message_dtype)
         plan._memory = self._memory
-        plan.local_scale, plan.halo_scale = local_scale, halo_scale
+        plan.local_scale, plan.halo_scale, plan.edge_norms = local_scale, halo_scale, edge_norms
         plan.is_fixed = False
         return plan
 

@@ -171,7 +171,7 @@ class PartBlock(Block):
             as_tensor(part.local_indices),
             n,
             symmetric=not part.directed,
-            edge_norm=_scale_edges(part, plan.local_scale),
+            edge_norm=_scale_edges(part, plan.local_scale) if plan.edge_norms is None else plan.edge_norms[0],
             degree=as_tensor(part.degree[:n]),
             has_loop=None if part.has_loop is None else as_tensor(part.has_loop[:n]),
         )
@@ -213,6 +213,7 @@ def scale_halo(plan: HaloPlan, kind: str, local: Adjacency) -> Adjacency:
         as_tensor(part.halo_indptr),
         as_tensor(part.halo_indices),
         part.num_halo,
+        values=None if plan.edge_norms is None or kind == "attention" else plan.edge_norms[1],
         row_scale=local.row_scale,
         column_scale=column_scale,
     )

@@ -13,12 +13,15 @@ from shoal.distributed.batch import PartBatch
 from shoal.distributed.boundary import BoundarySampler
 from shoal.distributed.broadcast import BroadcastPlan
 from shoal.distributed.halo import HaloPlan
+from shoal.distributed.minibatch import SharedBatchSampler
 from shoal.distributed.ledger import BACKWARD, FORWARD, IDLE, IDS, INPUT, KINDS, REDUCE, Ledger
 from shoal.distributed.norm import share_batch_norms
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError, unknown_name
 from shoal.models.gnn import GNN
+from shoal.models.layers import Layer
 from shoal.partitioning.part import Part
+from shoal.sampling.base import Sampler
 from shoal.sampling.batch import as_tensor
 from shoal.training.inference import classify_nodes, evaluating
 from shoal.training.loss import balance_classes, count_classes
@@ -51,6 +54,8 @@ class PartitionedTrainer(Trainer):
     Args:
         part: this rank's.
         transport: the door to the others.
+        sampler: draws batches of the whole graph, of which every rank takes its rows; None for the whole graph
+            every step.
         exchange: `"p2p"`, only the rows needed between the ranks concerned, or `"broadcast"`, the baseline.
         message_dtype: what rows travel as between layers; `torch.bfloat16` halves the bytes.
         boundary_rate: how much of the halo every epoch keeps, from 0 to 1 (BNS-GCN); evaluation keeps all of it.
@@ -65,6 +70,7 @@ class PartitionedTrainer(Trainer):
         model: GNN,
         part: Part,
         transport: Transport,
+        sampler: Sampler | None = None,
         *,
         exchange: str = "p2p",
         message_dtype: torch.dtype | None = None,
@@ -84,15 +90,15 @@ class PartitionedTrainer(Trainer):
         if settings.get("class_weights") == "balanced":
             settings["class_weights"] = self._balance_classes()
         self.boundary = BoundarySampler(
-            self.batch,
-            rate=boundary_rate,
-            last_rate=last_boundary_rate,
-            way=boundary_sampling,
-            seed=seed,
+            self.batch, rate=boundary_rate, last_rate=last_boundary_rate, way=boundary_sampling, seed=seed
         )
-        if exchange == "broadcast" and not self.boundary.keeps_all:
-            raise ShoalError("a boundary rate below 1 needs the p2p exchange: broadcast sends every row")
-        super().__init__(model, self.batch.graph, self.boundary, **settings)
+        if not self.boundary.keeps_all or sampler is not None:
+            self._check_thinned(exchange, sampler)
+        batches: Sampler = self.boundary
+        if sampler is not None:
+            scales = "gcn" in {layer.kind for layer in model.layers if isinstance(layer, Layer)}
+            batches = SharedBatchSampler(sampler, self.plan, scales_columns=scales)
+        super().__init__(model, self.batch.graph, batches, **settings)
         self.rank, self.num_ranks = transport.rank, transport.size
         transport.phase = "the start of training"
         for tensor in model.state_dict().values():
@@ -120,6 +126,13 @@ class PartitionedTrainer(Trainer):
             return embedding if out is None else out.copy_(embedding)
         finally:
             self.plan.ledger = self.ledger
+
+    def _check_thinned(self, exchange: str, sampler: Sampler | None) -> None:
+        """Refuse what does not go with exchanging less than everything."""
+        if exchange == "broadcast":
+            raise ShoalError("sampled rows need the p2p exchange: broadcast sends every row")
+        if sampler is not None and not self.boundary.keeps_all:
+            raise ShoalError("a boundary rate below 1 is for training on the whole graph: leave out the sampler, or the rate")
 
     def _count_nodes(self) -> dict[str, int]:
         """Nodes of each split on all ranks."""
@@ -189,11 +202,17 @@ class PartitionedTrainer(Trainer):
     def _join_buffers(self) -> None:
         pass  # they were measured over all ranks
 
+    def _count_trained(self) -> float:
+        """Nodes that all ranks together work on in an epoch."""
+        if self.sampler is self.boundary:
+            return self.part.num_global_nodes
+        return self.sampler.batch_size * self.sampler.num_batches
+
     def _take_costs(self, seconds: float) -> Record:
         """Bytes and messages of all ranks by layer and direction, and how the mean and the slowest rank spent time."""
         spent = self.ledger.take()
         depth = range(1, self.model.num_aggregations + 1)
-        exchanges = [(INPUT, IDS), *((layer, way) for layer in depth for way in (FORWARD, BACKWARD))]
+        exchanges = [(INPUT, IDS), (INPUT, FORWARD), *((layer, way) for layer in depth for way in (FORWARD, BACKWARD))]
         table = np.zeros((len(exchanges), 2))
         for (layer, way, _), entry in spent.sent.items():
             table[exchanges.index((layer, way))] += entry
@@ -206,7 +225,7 @@ class PartitionedTrainer(Trainer):
         computing = total - spans.sum(1)
         times = {"compute": computing} | dict(zip(KINDS, spans.T))
         return {
-            "nodes_per_second": self.part.num_global_nodes / float(total.max()),
+            "nodes_per_second": self._count_trained() / float(total.max()),
             "boundary_rate": self.boundary.rate_of(self.epoch - 1),
             "bytes": sum(entry[0] for entry in counts),
             "messages": sum(entry[1] for entry in counts),
