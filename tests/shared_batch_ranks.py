@@ -49,7 +49,11 @@ def make_source(case: Case, graph: shoal.Graph) -> shoal.Sampler:
 
 def summarize(trainer: shoal.Trainer) -> dict[str, Any]:
     records = trainer.fit(3)
-    return {"losses": [record["loss"] for record in records], "test": trainer.evaluate("test"), "last": records[-1]}
+    return {
+        "losses": [record["loss"] for record in records],
+        "test": trainer.evaluate("test"),
+        "last": records[-1],
+    }
 
 
 def train_alone(case: Case) -> dict[str, Any]:

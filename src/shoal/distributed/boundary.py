@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from shoal.config import BOUNDARY_SAMPLINGS
 from shoal.distributed.batch import PartBatch, PartBatchSampler
 from shoal.distributed.halo import HaloPlan
 from shoal.distributed.ledger import IDS, INPUT, SAMPLING
@@ -16,7 +17,6 @@ from shoal.partitioning.part import Part
 from shoal.sampling.batch import Batch
 from shoal.sampling.rng import key, random_u64, uniform
 
-WAYS = ("nodes", "edges", "dropedge")
 _PURPOSE = 0xB0DA  # keeps these draws apart from those of samplers with the same seed
 
 
@@ -48,8 +48,8 @@ class BoundarySampler(PartBatchSampler):
         way: str = "nodes",
         seed: int = 0,
     ) -> None:
-        if way not in WAYS:
-            raise unknown_name("boundary sampling", way, WAYS)
+        if way not in BOUNDARY_SAMPLINGS:
+            raise unknown_name("boundary sampling", way, BOUNDARY_SAMPLINGS)
         for name, value in (("rate", rate), ("last rate", rate if last_rate is None else last_rate)):
             if not 0 <= value <= 1:
                 raise ShoalError(f"the boundary's {name} is {value}: expected 0 to 1")
@@ -84,7 +84,9 @@ def thin_plan(plan: HaloPlan, rate: float, way: str, seed: int, epoch: int) -> H
     """The plan of one epoch. Every rank calls it; those that hold rows in common exchange who keeps which."""
     part = plan.part
     if rate == 0 and way == "nodes":
-        return plan.thinned(thin_halo(part, np.zeros(part.num_halo, np.bool_), np.zeros(part.num_sent, np.bool_)))
+        return plan.thinned(
+            thin_halo(part, np.zeros(part.num_halo, np.bool_), np.zeros(part.num_sent, np.bool_))
+        )
     if way == "nodes":
         kept = draw_nodes(part.halo_id, rate, seed, epoch, part.rank)
         return plan.thinned(thin_halo(part, kept, tell_owners(plan, kept)), halo_scale=1 / rate)
@@ -108,13 +110,22 @@ def draw_nodes(ids: np.ndarray, rate: float, seed: int, epoch: int, rank: int) -
 
 def drop_entries(part: Part, rate: float, seed: int, epoch: int, *, local: bool) -> Part:
     """The part with each entry in a halo column kept with probability `rate`, and with `local` every other one."""
-    fields = {}
+    fields: dict[str, np.ndarray] = {}
     for name, columns in (("local", part.n_id), ("halo", part.halo_id)):
         if name == "halo" or local:
             indptr, indices = getattr(part, f"{name}_indptr"), getattr(part, f"{name}_indices")
             thin_indptr, thin_indices = np.zeros_like(indptr), np.empty(len(indices) + 1, indices.dtype)
             count = _drop_entries(
-                indptr, indices, part.n_id, columns, part.directed, seed, epoch, rate, thin_indptr, thin_indices
+                indptr,
+                indices,
+                part.n_id,
+                columns,
+                part.directed,
+                seed,
+                epoch,
+                rate,
+                thin_indptr,
+                thin_indices,
             )
             fields |= {f"{name}_indptr": thin_indptr, f"{name}_indices": thin_indices[:count]}
     return replace(part, **fields)
@@ -181,7 +192,9 @@ def _draw_nodes(ids, seed, epoch, rank, rate, kept):
 
 
 @kernel
-def _drop_entries(indptr, indices, row_ids, column_ids, directed, seed, epoch, rate, thin_indptr, thin_indices):
+def _drop_entries(
+    indptr, indices, row_ids, column_ids, directed, seed, epoch, rate, thin_indptr, thin_indices
+):
     stream = _make_stream(seed, epoch, 0)
     count = 0
     for r in range(len(indptr) - 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 
@@ -23,6 +24,7 @@ from shoal.sampling.base import Sampler
 from shoal.sampling.batch import Batch, Block, as_tensor
 from shoal.sampling.full import FullSampler
 from shoal.sampling.layered import LayeredSampler
+from shoal.sampling.normalize import Norms
 
 
 class SharedBatch(Batch):
@@ -77,6 +79,7 @@ class SharedBatchSampler(Sampler):
         self.source = source
         self.plan = plan
         self.scales_columns = scales_columns
+        self.coverage = source.coverage
         self.notices = source.notices
         self.owner = find_owners(plan)
         self._rows = np.zeros(part.num_global_nodes, index_dtype(part.num_local))
@@ -87,6 +90,17 @@ class SharedBatchSampler(Sampler):
         """This rank's rows of batch k, in its own numbering."""
         ids = self.source.graph.global_ids(self.source.draw_nodes(k))
         return np.asarray(self._rows[ids[self.owner[ids] == self.plan.part.rank]], np.int64)
+
+    def normalize(
+        self,
+        coverage: int = 50,
+        *,
+        num_threads: int | None = None,
+        progress: Callable[[int, int, float], None] | None = None,
+    ) -> Norms:
+        norms = self.source.normalize(coverage, num_threads=num_threads, progress=progress)
+        self.coverage, self.notices = coverage, self.source.notices
+        return norms
 
     @cached_property
     def batch_size(self) -> float:

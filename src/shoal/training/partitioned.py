@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,16 +13,17 @@ from shoal.distributed.batch import PartBatch
 from shoal.distributed.boundary import BoundarySampler
 from shoal.distributed.broadcast import BroadcastPlan
 from shoal.distributed.halo import HaloPlan
-from shoal.distributed.minibatch import SharedBatchSampler
 from shoal.distributed.ledger import BACKWARD, FORWARD, IDLE, IDS, INPUT, KINDS, REDUCE, Ledger
+from shoal.distributed.minibatch import SharedBatch, SharedBatchSampler
 from shoal.distributed.norm import share_batch_norms
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError, unknown_name
+from shoal.memory import forget_peak, read_memory
 from shoal.models.gnn import GNN
 from shoal.models.layers import Layer
 from shoal.partitioning.part import Part
 from shoal.sampling.base import Sampler
-from shoal.sampling.batch import as_tensor
+from shoal.sampling.batch import Batch, as_tensor
 from shoal.training.inference import classify_nodes, evaluating
 from shoal.training.loss import balance_classes, count_classes
 from shoal.training.metrics import compute_roc_auc, count_outcomes, known_metrics, score_outcomes
@@ -107,10 +108,29 @@ class PartitionedTrainer(Trainer):
         self.input_costs = self.ledger.take()  # exchanged once
         self.evaluation = Ledger()  # what evaluation costs, apart from training
         self._bucket: Tensor | None = None
+        self._start_memory = read_memory()[0]
+        self._peak_memory = 0
+        self._kept_rows = 0  # halo rows of the largest training step
 
     def fit(self, epochs: int, on_epoch: Callable[[Record], None] | None = None) -> list[Record]:
         self.boundary.epochs = epochs
         return super().fit(epochs, on_epoch)
+
+    def describe_ranks(self) -> list[dict[str, int]]:
+        """What every rank holds and took: rows, and bytes of training beside BNS-GCN's model of them.
+
+        `peak` is the most memory the process held in a training epoch, `growth` how much more than before the first;
+        `model` is `(3·n_local + n_halo)·d` values summed over the layers' input widths d, with the halo rows
+        that the largest step kept. Evaluation, which takes the whole halo, is not in it.
+        """
+        part = self.part
+        widths = sum(layer.linear.weight.shape[0] for layer in self.model.layers if isinstance(layer, Layer))
+        model = 4 * widths * (3 * part.num_local + self._kept_rows)
+        growth = max(self._peak_memory - self._start_memory, 0)
+        own = [part.num_local, part.num_halo, self._kept_rows, self._peak_memory, growth, model]
+        names = ("local_rows", "halo_rows", "kept_halo_rows", "peak", "growth", "model")
+        self.transport.phase = "the memory of ranks"
+        return [dict(zip(names, row)) for row in self.transport.gather(np.array(own, np.int64)).tolist()]
 
     def has_nodes(self, split: str) -> bool:
         return self._counts[split] > 0
@@ -132,7 +152,18 @@ class PartitionedTrainer(Trainer):
         if exchange == "broadcast":
             raise ShoalError("sampled rows need the p2p exchange: broadcast sends every row")
         if sampler is not None and not self.boundary.keeps_all:
-            raise ShoalError("a boundary rate below 1 is for training on the whole graph: leave out the sampler, or the rate")
+            raise ShoalError(
+                "a boundary rate below 1 is for training on the whole graph: leave out the sampler, or the rate"
+            )
+
+    def _batches(self) -> Iterator[Batch]:
+        """The epoch's batches, made by this thread: making one may take messages, whose order all ranks must share."""
+        forget_peak()
+        for batch in self.sampler.epoch(self.epoch):
+            assert isinstance(batch, PartBatch | SharedBatch)
+            self._kept_rows = max(self._kept_rows, batch.plan.part.num_halo)
+            yield batch
+        self._peak_memory = max(self._peak_memory, read_memory()[1])
 
     def _count_nodes(self) -> dict[str, int]:
         """Nodes of each split on all ranks."""
@@ -212,7 +243,11 @@ class PartitionedTrainer(Trainer):
         """Bytes and messages of all ranks by layer and direction, and how the mean and the slowest rank spent time."""
         spent = self.ledger.take()
         depth = range(1, self.model.num_aggregations + 1)
-        exchanges = [(INPUT, IDS), (INPUT, FORWARD), *((layer, way) for layer in depth for way in (FORWARD, BACKWARD))]
+        exchanges = [
+            (INPUT, IDS),
+            (INPUT, FORWARD),
+            *((layer, way) for layer in depth for way in (FORWARD, BACKWARD)),
+        ]
         table = np.zeros((len(exchanges), 2))
         for (layer, way, _), entry in spent.sent.items():
             table[exchanges.index((layer, way))] += entry
