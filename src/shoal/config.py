@@ -237,6 +237,10 @@ class RunConfig:
             )
         if self.method == "partitioned" and self.repeat > 1:
             raise ShoalError("repeat trains in one process: leave it out with method partitioned")
+        if self.method != "partitioned" and (self.partition.sampled or not self.partition.keeps_boundary):
+            raise ShoalError(
+                f"partition.sampled and the boundary rate belong to method partitioned, not to {self.method}"
+            )
         for where, options in (
             ("sampler.options", self.sampler.options),
             ("data_options", self.data_options),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -110,7 +111,7 @@ def draw_nodes(ids: np.ndarray, rate: float, seed: int, epoch: int, rank: int) -
 
 def drop_entries(part: Part, rate: float, seed: int, epoch: int, *, local: bool) -> Part:
     """The part with each entry in a halo column kept with probability `rate`, and with `local` every other one."""
-    fields: dict[str, np.ndarray] = {}
+    fields: dict[str, Any] = {}
     for name, columns in (("local", part.n_id), ("halo", part.halo_id)):
         if name == "halo" or local:
             indptr, indices = getattr(part, f"{name}_indptr"), getattr(part, f"{name}_indices")
