@@ -84,6 +84,7 @@ def run_job(
     finally:
         for process in started:
             process.kill()
+            process.wait()
     if any(process.returncode for process in started):
         raise SystemExit(f"ranks ended with {[process.returncode for process in started]}")
     answer: dict[str, Any] = json.loads(texts[0].splitlines()[-1])

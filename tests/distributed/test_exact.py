@@ -94,7 +94,7 @@ def test_ranks_take_the_steps_of_one_process(transport, num_ranks, tmp_path):
 @pytest.mark.parametrize("num_ranks", [1, 2, 3, 4, 8])
 def test_every_model_and_partition_is_exact_on_any_number_of_ranks(transport, num_ranks, tmp_path):
     jobs = [
-        Job(model, directed=directed, double=double, partition=partition, epochs=20)
+        Job(model, directed=directed, double=double, partition=partition, epochs=20, eval_every=5)
         for model in MODELS
         for partition in ("random", "metis", "hypergraph")
         for directed in (False, True)
