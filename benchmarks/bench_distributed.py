@@ -25,7 +25,7 @@ import numpy as np
 import shoal
 from hosts import network_hosts, run_inside, why_not
 from shoal.partitioning.part import Part, split_graph
-from shoal.simulate import Machine, predict_epoch
+from shoal.simulate import Machine, Prediction, predict_epoch
 
 HERE = Path(__file__).resolve().parent
 LIMIT = 900
@@ -97,9 +97,11 @@ def bench_hosts(args: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     if missing is not None:
         raise SystemExit(missing)
     graph = make_graph(args.graph, args.features)
+    parts = {}
     for method in ("hypergraph", "random"):
         partition = shoal.partition_graph(graph, args.ranks, method, seed=0)
-        store(split_graph(graph, partition.assignment, args.ranks), folder / method)
+        parts[method] = split_graph(graph, partition.assignment, args.ranks)
+        store(parts[method], folder / method)
     results = []
     ways = (("p2p", "hypergraph"), ("p2p", "random"), ("broadcast", "hypergraph"))
     print(f"{graph}, GCN {args.layers} × {args.hidden}, {args.ranks} ranks")
@@ -109,7 +111,8 @@ def bench_hosts(args: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
                 job = {"parts": method, "exchange": exchange, "hidden": args.hidden, "layers": args.layers}
                 result = run_job(folder, job | {"epochs": args.epochs, "threads": 1}, args.ranks, hosts)
                 result |= {"rate": rate, "exchange": exchange, "parts": method}
-                result["predicted"] = predict(result, args)
+                said = predict(parts[method], result, args)
+                result |= {"predicted": said.communication, "predicted_epoch": said.epoch}
                 results.append(result)
                 report_host(result)
         one, _, other = results[-3:]
@@ -119,25 +122,22 @@ def bench_hosts(args: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     return results
 
 
-def predict(result: dict[str, Any], args: argparse.Namespace) -> float | None:
-    """Seconds of communication by the α-β model with what the probe measured; broadcasts are trees, not modelled."""
-    if result["exchange"] != "p2p":
-        return None
+def predict(parts: list[Part], result: dict[str, Any], args: argparse.Namespace) -> Prediction:
+    """The epoch by the α-β model with what the ranks' probe measured before they trained."""
     model = shoal.GNN("gcn", args.features, args.hidden, 8, num_layers=args.layers)
-    machine = Machine(result["latency"], result["bandwidth"])
-    return predict_epoch(np.array(result["rows"]), model, machine).communication
+    return predict_epoch(parts, model, Machine(**result["machine"]), exchange=result["exchange"])
 
 
 def report_host(result: dict[str, Any]) -> None:
-    said = result["predicted"]
-    model = (
-        "" if said is None else f", predicted {said * 1e3:.1f} ms ({said / result['communication']:.2f} ×)"
-    )
+    said, machine = result["predicted"], result["machine"]
+    crowd = machine["crowd"]
+    model = f", predicted {said * 1e3:.1f} ms ({said / result['communication']:.2f} ×)"
     print(
         f"{result['rate']:8} {result['exchange']:9} {result['parts']:10} epoch {result['epoch'] * 1e3:8.1f} ms, exposed "
         f"{result['slowest']['exposed'] * 1e3:8.1f} ms, communication alone {result['communication'] * 1e3:8.1f} ms{model}; "
-        f"{result['bytes'] / 1e6:.2f} MB in {result['messages']} messages; α {result['latency'] * 1e6:.0f} µs, "
-        f"{result['bandwidth'] / 1e6:.1f} MB/s",
+        f"predicted epoch {result['predicted_epoch'] * 1e3:.1f} ms; {result['bytes'] / 1e6:.2f} MB in {result['messages']} messages; "
+        f"pair {machine['latency'] * 1e6:.0f} µs, {machine['bandwidth'] / 1e6:.1f} MB/s; "
+        f"all at once {crowd[0][1] * 1e6:.0f} µs, {crowd[-1][0] / crowd[-1][1] / 1e6:.1f} MB/s",
         flush=True,
     )
 

@@ -14,6 +14,7 @@ from shoal.commands.embed import embed, predict
 from shoal.commands.partition import partition
 from shoal.commands.recipes import recipes
 from shoal.commands.sample import sample
+from shoal.commands.simulate import simulate
 from shoal.commands.train import train
 from shoal.errors import ShoalError, is_full_disk
 
@@ -46,7 +47,7 @@ def shoal() -> None:
     """
 
 
-for command in (train, recipes, embed, predict, sample, partition, data, doctor, demo):
+for command in (train, recipes, embed, predict, sample, partition, simulate, data, doctor, demo):
     shoal.add_command(command)
 
 

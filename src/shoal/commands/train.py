@@ -118,7 +118,7 @@ def train(
         return
     if parts is not None:
         data, method = data or str(parts), method or "partitioned"
-    config = _configure(data, method, sampler, model, epochs, seed, recipe, settings)
+    config = configure(data, method, sampler, model, epochs, seed, recipe, settings)
     config.repeat = repeat or config.repeat
     config.partition.folder = str(parts.resolve()) if parts is not None else config.partition.folder
     folder = out if out is not None else _next_folder(config)
@@ -207,7 +207,7 @@ def _count_parts(folder: str | None) -> int | None:
     return int(read_manifest(Path(folder))["num_parts"])
 
 
-def _configure(
+def configure(
     data: str | None,
     method: str | None,
     sampler: str | None,
