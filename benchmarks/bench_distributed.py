@@ -123,7 +123,7 @@ def bench_hosts(args: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
 
 
 def predict(parts: list[Part], result: dict[str, Any], args: argparse.Namespace) -> Prediction:
-    """The epoch by the α-β model with what the ranks' probe measured before they trained."""
+    """The epoch by the α-β model with what the ranks' probe measured after they had trained."""
     model = shoal.GNN("gcn", args.features, args.hidden, 8, num_layers=args.layers)
     return predict_epoch(parts, model, Machine(**result["machine"]), exchange=result["exchange"])
 

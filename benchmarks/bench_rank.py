@@ -73,7 +73,6 @@ def count_share(part: Part) -> int:
 
 
 def run(transport: Transport, job: dict[str, Any], folder: Path) -> dict[str, Any]:
-    machine = probe_machine(transport) if transport.size > 1 else None
     part = load_part(folder / job["parts"], transport.rank)
     model = shoal.GNN(
         "gcn", part.num_features, job["hidden"], part.num_classes, num_layers=job["layers"], dropout=0.0
@@ -83,6 +82,8 @@ def run(transport: Transport, job: dict[str, Any], folder: Path) -> dict[str, An
     middle = {
         key: statistics.median(record["slowest"][key] for record in records) for key in records[0]["slowest"]
     }
+    machine = probe_machine(transport) if transport.size > 1 else None  # beside what is held against it
+    communication = time_exchanges(trainer, job.get("rounds", 9))
     memory = transport.gather(np.array([peak_memory(), count_share(part), part.num_halo, part.num_local]))
     return {
         "epoch": statistics.median(record["seconds"] for record in records),
@@ -90,7 +91,7 @@ def run(transport: Transport, job: dict[str, Any], folder: Path) -> dict[str, An
         "bytes": records[-1]["bytes"],
         "messages": records[-1]["messages"],
         "slowest": middle,
-        "communication": time_exchanges(trainer, job.get("rounds", 5)),
+        "communication": communication,
         "machine": None if machine is None else asdict(machine),
         "memory": memory.tolist(),
     }

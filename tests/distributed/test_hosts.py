@@ -30,7 +30,8 @@ def test_point_to_point_beats_broadcast_between_hosts(rate, tmp_path):
     assert ours["communication"] < random["communication"] < broadcast["communication"]
     if rate == "100mbit":
         assert broadcast["epoch"] > 5 * ours["epoch"]
-        assert 0.7 < random["predicted"] / random["communication"] < 1.3
+        for result in (random, broadcast):  # where bytes decide, not how soon a busy machine wakes a rank
+            assert 0.7 < result["predicted"] / result["communication"] < 1.3
 
 
 def test_ended_benchmarks_leave_no_namespaces():

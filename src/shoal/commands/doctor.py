@@ -41,7 +41,7 @@ def doctor(workers: int | None, save: Path | None) -> None:
       torchrun --nnodes 2 --nproc-per-node 1 --rdzv-endpoint HOST:29400 --rdzv-backend c10d -m shoal doctor
       mpiexec -n 4 python -m shoal doctor
     """
-    from shoal.distributed.runtime import detect_launch
+    from shoal.distributed.detect import detect_launch
 
     launch = detect_launch()
     if launch.size > 1 or (launch.launcher != "none" and workers is None):

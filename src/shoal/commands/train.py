@@ -134,7 +134,7 @@ def train(
 
 def _refuse_launcher(method: str) -> None:
     """Ranks of a launcher would each train the same run and write the same folder."""
-    from shoal.distributed.runtime import detect_launch
+    from shoal.distributed.detect import detect_launch
     from shoal.errors import ShoalError
 
     launch = detect_launch()
@@ -168,8 +168,8 @@ def _train_ranks(config: RunConfig | None, folder: Path, workers: int | None, ep
     import sys
 
     from shoal.config import read_config
+    from shoal.distributed.detect import detect_launch
     from shoal.distributed.launch import joined_ranks, start_workers
-    from shoal.distributed.runtime import detect_launch
     from shoal.errors import ShoalError
     from shoal.training.partitioned_run import PartitionedRun
 
