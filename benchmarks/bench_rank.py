@@ -58,7 +58,7 @@ def time_exchanges(trainer: PartitionedTrainer, rounds: int) -> float:
 def probe_machine(transport: Transport) -> Machine:
     """What `shoal doctor --save` keeps."""
     network = probe_network(transport)
-    wire = network.worst_latency, network.worst_bandwidth
+    wire = network.typical_latency, network.worst_bandwidth
     return Machine(*wire, tuple(network.crowd), *probe_rates(transport))
 
 
@@ -82,9 +82,9 @@ def run(transport: Transport, job: dict[str, Any], folder: Path) -> dict[str, An
     middle = {
         key: statistics.median(record["slowest"][key] for record in records) for key in records[0]["slowest"]
     }
+    memory = transport.gather(np.array([peak_memory(), count_share(part), part.num_halo, part.num_local]))
     machine = probe_machine(transport) if transport.size > 1 else None  # beside what is held against it
     communication = time_exchanges(trainer, job.get("rounds", 9))
-    memory = transport.gather(np.array([peak_memory(), count_share(part), part.num_halo, part.num_local]))
     return {
         "epoch": statistics.median(record["seconds"] for record in records),
         "best": min(record["seconds"] for record in records),

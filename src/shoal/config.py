@@ -208,8 +208,6 @@ class RunConfig:
             raise ShoalError(
                 "method partitioned trains on the whole graph: leave out training.setting=inductive, or use method sampled"
             )
-        if self.method == "partitioned" and self.repeat > 1:
-            raise ShoalError("repeat trains in one process: leave it out with method partitioned")
         for where, options in (
             ("sampler.options", self.sampler.options),
             ("data_options", self.data_options),

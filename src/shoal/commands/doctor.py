@@ -104,7 +104,7 @@ def _save_machine(transport: Transport, network: Network, path: Path) -> None:
 
     share_cores(transport)
     machine = Machine(
-        network.worst_latency, network.worst_bandwidth, tuple(network.crowd), *probe_rates(transport)
+        network.typical_latency, network.worst_bandwidth, tuple(network.crowd), *probe_rates(transport)
     )
     if transport.rank == 0:
         machine.save(path)

@@ -52,7 +52,7 @@ def _write(folder: Path, out: Path, column: str) -> None:
     from shoal.training.run import Run
 
     check_output(out)
-    if is_partitioned(folder):
+    if (folder / "config.yaml").is_file() and is_partitioned(folder):
         _write_ranks(folder, out, column)
         return
     run = Run.open(folder)

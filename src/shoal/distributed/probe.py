@@ -43,8 +43,10 @@ class Network:
     crowd: list[tuple[float, float]]
 
     @property
-    def worst_latency(self) -> float:
-        return float(self.latency.max())
+    def typical_latency(self) -> float:
+        """The median pair's: a busy host makes single pairs look slow."""
+        pairs = self.latency[~np.eye(len(self.latency), dtype=bool)]
+        return float(np.median(pairs)) if len(pairs) else 0.0
 
     @property
     def worst_bandwidth(self) -> float:
@@ -77,7 +79,7 @@ def probe_network(transport: Transport) -> Network:
 def _probe_pair(transport: Transport, peer: int, leads: bool) -> tuple[float, float]:
     """(latency, bandwidth) by messages to and fro; both ranks agree beforehand how many."""
     _bounce(transport, peer, leads, _SMALL, 3)  # opens the connection
-    latency = _bounce(transport, peer, leads, _SMALL, _ROUNDS)
+    latency = _bounce(transport, peer, leads, _SMALL, 3 * _ROUNDS)
     _bounce(transport, peer, leads, _LARGE, 1)  # fills what a rate limiter lets through at once
     trial = _bounce(transport, peer, leads, _LARGE, 1)
     said = torch.tensor([trial], dtype=torch.float64)
