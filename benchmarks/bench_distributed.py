@@ -158,13 +158,16 @@ def bench_machine(args: argparse.Namespace, folder: Path) -> list[dict[str, Any]
     print(
         f"2 ranks × 1 thread over 1 rank × 2 threads: {two / one:.2f} × ({two * 1e3:.1f} and {one * 1e3:.1f} ms, best)"
     )
+    for name, result in (("1 × 2", pairs[0][0]), ("2 × 1", pairs[0][1])):
+        split = ", ".join(f"{kind} {seconds * 1e3:.1f}" for kind, seconds in result["slowest"].items())
+        print(f"  {name}, slowest rank, medians in ms: {split}")
     four = run_job(folder, job | {"parts": "4", "threads": 1}, 4)
     report_memory(args, [pairs[0][0], pairs[0][1], four])
     return [pairs[0][0], pairs[0][1], four]
 
 
 def report_memory(args: argparse.Namespace, results: list[dict[str, Any]]) -> None:
-    """Peak memory less that of a rank with next to nothing, beside what the cost model says of a rank's share."""
+    """Peak memory less that of a rank with next to nothing, over the share (rows and halo) of what one rank needs for all."""
     with tempfile.TemporaryDirectory() as place:
         tiny = make_graph("grid:400", args.features)
         store(split_graph(tiny, np.zeros(tiny.num_nodes, np.int32), 1), Path(place) / "1")
@@ -176,6 +179,7 @@ def report_memory(args: argparse.Namespace, results: list[dict[str, Any]]) -> No
         num_local, num_halo = memory[:, 3], memory[:, 2]
         allowed = alone * (num_local + num_halo) / memory[:, 3].sum()
         over = (memory[:, 0] - floor) / allowed
+        result["memory_over_share"] = over.tolist()
         print(
             f"{len(memory)} ranks: peak {memory[:, 0].max() / 1e6:.0f} MB, {(memory[:, 0].max() - floor) / 1e6:.0f} MB above an empty rank; "
             f"at most {over.max():.2f} × its share (rows and halo) of what one rank needs for all"
