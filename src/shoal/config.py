@@ -235,8 +235,6 @@ class RunConfig:
             raise ShoalError(
                 "method partitioned trains on the whole graph: leave out training.setting=inductive, or give a --sampler"
             )
-        if self.method == "partitioned" and self.repeat > 1:
-            raise ShoalError("repeat trains in one process: leave it out with method partitioned")
         if self.method != "partitioned" and (self.partition.sampled or not self.partition.keeps_boundary):
             raise ShoalError(
                 f"partition.sampled and the boundary rate belong to method partitioned, not to {self.method}"

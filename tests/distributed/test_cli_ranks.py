@@ -65,6 +65,23 @@ def test_workers_resume_and_embed_as_one_process_would(shoal, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "z.npy"), np.load("want.npy"), rtol=1e-3, atol=1e-4)
 
 
+def test_repeated_runs_across_ranks_score_as_those_of_one_process(shoal, tmp_path):
+    common = ("train", "digits", "--epochs", "2", "--repeat", "2", *SETTINGS)
+    whole = shoal(*common, "--method", "full", "--out", "alone")
+    assert whole.code == 0, whole.stderr
+    code, out, error = run(*common, "--method", "partitioned", "--workers", "2", "--out", tmp_path / "ranks")
+    assert code == 0, error
+    assert out.count("over 2 seeds") == 3, out  # micro, macro, accuracy
+    want = json.loads((tmp_path / "alone" / "summary.json").read_text())
+    summary = json.loads((tmp_path / "ranks" / "summary.json").read_text())
+    assert summary["test_accuracy"]["each"] == pytest.approx(want["test_accuracy"]["each"])
+    shutil.rmtree(tmp_path / "ranks" / "seed-1")
+    code, out, error = run("train", "--resume", tmp_path / "ranks")
+    assert code == 0, error
+    assert json.loads((tmp_path / "ranks" / "summary.json").read_text()) == summary
+    assert "name one" in shoal("embed", tmp_path / "ranks", "-o", "z.npy").refusal()
+
+
 def test_mpiexec_trains_on_stored_parts_and_refuses_with_one_sentence(shoal, tmp_path):
     mpiexec = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if mpiexec is None:

@@ -128,7 +128,7 @@ def train(
         return
     if parts is not None:
         data, method = data or str(parts), method or "partitioned"
-    config = _configure(data, method, sampler, model, epochs, seed, recipe, settings)
+    config = configure(data, method, sampler, model, epochs, seed, recipe, settings)
     config.repeat = repeat or config.repeat
     config.partition.folder = str(parts.resolve()) if parts is not None else config.partition.folder
     if boundary_rate is not None:
@@ -148,7 +148,7 @@ def train(
 
 def _refuse_launcher(method: str) -> None:
     """Ranks of a launcher would each train the same run and write the same folder."""
-    from shoal.distributed.runtime import detect_launch
+    from shoal.distributed.detect import detect_launch
     from shoal.errors import ShoalError
 
     launch = detect_launch()
@@ -170,11 +170,18 @@ def check_data_here(data: str) -> None:
         )
 
 
+def find_config(folder: Path) -> Path:
+    """The file that holds a run's configuration, or that of repeated runs."""
+    single = folder / "config.yaml"
+    return single if single.is_file() else folder / "repeat.yaml"
+
+
 def is_partitioned(folder: Path) -> bool:
-    """Whether a run folder is one of method partitioned."""
+    """Whether a run folder, or one of repeated runs, is of method partitioned."""
     from shoal.config import read_config
 
-    return (folder / "config.yaml").is_file() and read_config(folder / "config.yaml").method == "partitioned"
+    path = find_config(folder)
+    return path.is_file() and read_config(path).method == "partitioned"
 
 
 def _train_ranks(config: RunConfig | None, folder: Path, workers: int | None, epochs: int | None) -> None:
@@ -182,10 +189,11 @@ def _train_ranks(config: RunConfig | None, folder: Path, workers: int | None, ep
     import sys
 
     from shoal.config import read_config
+    from shoal.distributed.detect import detect_launch
     from shoal.distributed.launch import joined_ranks, start_workers
-    from shoal.distributed.runtime import detect_launch
     from shoal.errors import ShoalError
     from shoal.training.partitioned_run import PartitionedRun
+    from shoal.training.repeat import Repeat
 
     launch = detect_launch()
     if launch.size > 1 and workers not in (None, launch.size):
@@ -193,7 +201,7 @@ def _train_ranks(config: RunConfig | None, folder: Path, workers: int | None, ep
             f"--workers {workers} in a group of {launch.size} ranks that {launch.launcher} started: leave it out"
         )
     if launch.size == 1:
-        known = config.partition if config is not None else read_config(folder / "config.yaml").partition
+        known = config.partition if config is not None else read_config(find_config(folder)).partition
         stored = _count_parts(known.folder) or (known.parts if config is None else None)
         if stored is not None and workers not in (None, stored):
             raise ShoalError(
@@ -206,11 +214,15 @@ def _train_ranks(config: RunConfig | None, folder: Path, workers: int | None, ep
             arguments = sys.argv[1:] if config is None else [*sys.argv[1:], "--out", str(folder)]
             sys.exit(start_workers(count, arguments))
     with joined_ranks() as transport:
-        if config is not None:
-            run = PartitionedRun.start(folder, config, transport)
+        quiet = transport.rank != 0
+        if config is not None and config.repeat > 1:
+            _train_all(Repeat.create(folder, config, transport), quiet=quiet)
+        elif config is not None:
+            train_run(PartitionedRun.start(folder, config, transport), quiet=quiet)
+        elif Repeat.is_one(folder):
+            _train_all(Repeat.open(folder, transport, epochs=epochs), quiet=quiet)
         else:
-            run = PartitionedRun.go_on(folder, transport, epochs=epochs)
-        train_run(run, quiet=transport.rank != 0)
+            train_run(PartitionedRun.go_on(folder, transport, epochs=epochs), quiet=quiet)
 
 
 def _count_parts(folder: str | None) -> int | None:
@@ -221,7 +233,7 @@ def _count_parts(folder: str | None) -> int | None:
     return int(read_manifest(Path(folder))["num_parts"])
 
 
-def _configure(
+def configure(
     data: str | None,
     method: str | None,
     sampler: str | None,
@@ -291,16 +303,19 @@ def _continue_run(folder: Path, epochs: int | None) -> None:
         train_run(Run.open(folder, epochs=epochs))
 
 
-def _train_all(repeat: Repeat) -> None:
-    """Train every seed's run and tell mean and deviation of the scores."""
+def _train_all(repeat: Repeat, *, quiet: bool = False) -> None:
+    """Train every seed's run and tell mean and deviation of the scores, unless `quiet`."""
     from shoal.commands.screen import open_console
 
     console = open_console()
+    console.quiet = quiet
     for number, run in enumerate(repeat.runs(), 1):
         console.print(
             f"run {number} of {repeat.config.repeat}, seed {run.config.training.seed}", markup=False
         )
-        train_run(run)
+        train_run(run, quiet=quiet)
+    if quiet:
+        return
     summary = repeat.summarize()
     for name, scores in summary.items():
         if name.startswith("test_"):

@@ -50,8 +50,8 @@ class HaloPlan:
         self.transport = transport
         self.ledger = ledger
         self.message_dtype = message_dtype
-        self.halo_spans = list_spans(part.halo_offsets)
-        self.send_spans = list_spans(part.send_offsets)
+        self.halo_spans = list_spans(part.halo_offsets, part.rank)
+        self.send_spans = list_spans(part.send_offsets, part.rank)
         self.send_rows = torch.from_numpy(np.ascontiguousarray(part.send_rows, np.int64))
         # Column k of this pattern adds row k of what comes back to the local row it belongs to.
         self.returning = collect_columns(part.send_rows, part.num_local)
@@ -163,9 +163,13 @@ class HaloExchange:
         self.exchange.progress()
 
 
-def list_spans(offsets: np.ndarray) -> list[tuple[int, int, int]]:
-    """(rank, first, last) for every rank whose span is not empty."""
-    return [(q, int(a), int(b)) for q, (a, b) in enumerate(pairwise(offsets)) if b > a]
+def list_spans(offsets: np.ndarray, rank: int) -> list[tuple[int, int, int]]:
+    """(peer, first, last) for every peer whose span is not empty.
+
+    The rank after this one comes first, so that not all ranks begin by sending to the same one.
+    """
+    spans = [(q, int(a), int(b)) for q, (a, b) in enumerate(pairwise(offsets)) if b > a]
+    return sorted(spans, key=lambda span: (span[0] - rank) % (len(offsets) - 1))
 
 
 def collect_columns(rows: np.ndarray, num_rows: int) -> Adjacency:

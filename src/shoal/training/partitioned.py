@@ -106,7 +106,6 @@ class PartitionedTrainer(Trainer):
             transport.broadcast(tensor, 0)
         self.batch.prepare()
         self.input_costs = self.ledger.take()  # exchanged once
-        self.evaluation = Ledger()  # what evaluation costs, apart from training
         self._bucket: Tensor | None = None
         self._start_memory = read_memory()[0]
         self._peak_memory = 0
@@ -139,7 +138,7 @@ class PartitionedTrainer(Trainer):
         self, progress: Callable[[int, int], None] | None = None, *, out: Tensor | None = None
     ) -> Tensor:
         """The embeddings of this rank's rows, (num_local, embedding_width), in the order of `part.n_id`."""
-        self.plan.ledger = self.evaluation
+        self.plan.ledger = Ledger()  # what evaluation sends is no part of an epoch's costs
         try:
             with evaluating(self.model):
                 embedding = self.model.embed(self.batch)
