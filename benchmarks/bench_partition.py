@@ -45,26 +45,41 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.06, help="share of the nodes in a mini-batch")
     parser.add_argument("--sampler", choices=("node", "random-walk"), default="node")
     parser.add_argument("--name", help="name of the results")
+    parser.add_argument("--add", action="store_true", help="keep what the results hold of other cases")
     args = parser.parse_args()
     if args.section == "case":
         print(json.dumps(run_case(args.graphs[0], args.parts[0], args.methods[0])))
         return
     graphs = args.graphs or sorted(path.stem for path in Path(os.environ["SHOAL_DATA"]).glob("*.npz"))
     name = args.name or f"partition-{args.section}"
-    results: list[dict] = []
+    results: list[dict] = read_results(name) if args.add else []
     for graph in graphs:
         for parts in args.parts:
-            if args.section != "volumes":
+            if args.section == "volumes":
+                measure_case(graph, parts, args, results)
+            else:
                 compare = compare_on_batches if args.section == "batches" else compare_with_epoch
                 results.append(compare(graph, parts, args))
-                timing.save(name, results)
-                continue
-            base = measure_random(graph, parts)
-            found = {m: run_apart(graph, parts, m, args.limit) for m in args.methods}
-            results.append({"graph": graph, "parts": parts, "random": base, "methods": found})
-            show(results[-1])
             timing.save(name, results)
     timing.print_environment()
+
+
+def read_results(name: str) -> list[dict]:
+    path = timing.RESULTS / f"{name}.json"
+    results: list[dict] = json.loads(path.read_text())["results"] if path.exists() else []
+    return results
+
+
+def measure_case(graph: str, parts: int, args: argparse.Namespace, results: list[dict]) -> None:
+    """Run the methods on one graph; what `results` holds of others for it stays."""
+    known = [one for one in results if (one["graph"], one["parts"]) == (graph, parts)]
+    if not known:
+        known = [{"graph": graph, "parts": parts, "random": measure_random(graph, parts), "methods": {}}]
+        results.extend(known)
+    case = known[0]
+    for method in args.methods:
+        case["methods"][method] = run_apart(graph, parts, method, args.limit)
+    show(case)
 
 
 def measure_random(name: str, parts: int) -> dict:
@@ -97,6 +112,7 @@ def run_case(name: str, parts: int, method: str) -> dict:
     cpu = time.process_time()
     partition = shoal.partition_graph(graph, parts, method)
     found: dict = {
+        "load": round(os.getloadavg()[0], 1),
         "seconds": time.perf_counter() - began,
         "cpu_seconds": time.process_time() - cpu,
         "steps": partition.seconds,

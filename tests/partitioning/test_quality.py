@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 
 from partitioned_graphs import dense, partitioned_graphs
-from shoal.partitioning.nets import count_pins, make_nets
+from shoal.partitioning.nets import count_pins, count_rows, make_nets
 from shoal.partitioning.part import split_graph
-from shoal.partitioning.partition import Partition, count_rows
+from shoal.partitioning.partition import Partition
 from shoal.partitioning.quality import measure_quality
 from shoal.partitioning.refine import refine_assignment
 
@@ -48,7 +48,7 @@ def test_quality_equals_a_count_by_hand_and_what_parts_send(case):
     parts = split_graph(graph, assignment, num_parts)
     assert [p.num_sent for p in parts] == quality.parts["sent"].tolist()
     assert [p.num_halo for p in parts] == quality.parts["received"].tolist()
-    assert count_rows(make_nets(graph), assignment) == quality.total_volume
+    assert count_rows(make_nets(graph), assignment, num_parts) == quality.total_volume
 
 
 @settings(max_examples=60, deadline=None)

@@ -17,6 +17,7 @@ import numpy as np
 from shoal.graph import Graph
 from shoal.kernels.csr import add_diagonal, index_dtype
 from shoal.kernels.jit import kernel
+from shoal.partitioning.split import list_members
 
 _ROOM = 4  # counts per pin that a net may take for one count per part
 
@@ -59,6 +60,12 @@ def make_nets(graph: Graph) -> Nets:
     return Nets(indptr, nets, np.arange(graph.num_nodes, dtype=index_dtype(graph.num_nodes)))
 
 
+def count_rows(nets: Nets, assignment: np.ndarray, num_parts: int) -> int:
+    """`Σ_j (λ_j − 1)`, in one pass over the pins and with one integer per net."""
+    vertices, _ = list_members(assignment, num_parts)
+    return int(_count_spread(nets, assignment, vertices)) - nets.num_nets
+
+
 def count_pins(
     nets: Nets, assignment: np.ndarray, weights: np.ndarray, num_parts: int, with_messages: bool
 ) -> tuple[Counts, Loads]:
@@ -84,6 +91,19 @@ def count_pins(
     )
     _count_all(nets, assignment, num_parts, counts, loads)
     return counts, loads
+
+
+@kernel
+def _count_spread(nets, assignment, vertices):
+    """Σ_j λ_j. Vertices come part by part, so it is enough to know which part was last seen in a net."""
+    last = np.full(len(nets.owner), -1, np.int32)
+    total = 0
+    for v in vertices:
+        p = assignment[v]
+        for k in range(nets.indptr[v], nets.indptr[v + 1]):
+            total += last[nets.nets[k]] != p
+            last[nets.nets[k]] = p
+    return total
 
 
 @kernel

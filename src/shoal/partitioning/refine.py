@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.kernels.jit import kernel
-from shoal.partitioning.nets import Nets, count_pins, get_count, move_vertex
+from shoal.partitioning.nets import Loads, Nets, count_pins, get_count, move_vertex
 from shoal.sampling.rng import key, permute, random_u64, uniform
 
+_PRICES = (0.4, 3.0, 0.2)  # of a message, of a row above the peaks; how far above the average these are
 _CHOICES = 4  # best parts by volume that are looked at exactly
 _COOL_SWEEPS = 3  # sweeps at the end that only take moves that pay
 _ORDERS = 1 << 40  # streams of the orders, apart from those of the acceptances
@@ -52,9 +53,10 @@ def refine_assignment(
     sweeps: int = 12,
     heat: float = 0.5,
     slack: float = 0.0,
-    message_price: float = 0.4,
-    peak_price: float = 3.0,
-    peak: float = 0.2,
+    max_rows: int | None = None,
+    message_price: float = _PRICES[0],
+    peak_price: float = _PRICES[1],
+    peak: float = _PRICES[2],
 ) -> np.ndarray:
     """A better partition near `assignment`, or the same one; deterministic in the seed.
 
@@ -64,7 +66,8 @@ def refine_assignment(
 
     and is made if Δ is below a random threshold, Exp(temperature): annealing, whose temperature falls linearly from
     `heat` to 0. Peaks are `1 + peak` times the average volume of a rank. A part never grows above `max_weight`;
-    one that is above from the start only shrinks. The rows sent never exceed `(1 + slack)` times those of the start.
+    one that is above from the start only shrinks. The rows sent never exceed `(1 + slack)` times those of the start,
+    nor `max_rows`; a start that sends more than that only takes moves which do not add any.
 
     Messages are counted where every vertex owns one net and there are at most `MAX_MESSAGE_TABLE` parts.
     Cost of a sweep: for every pin the spread of its net. Memory: 8 bytes for each count of `Counts`, at most
@@ -76,6 +79,7 @@ def refine_assignment(
     counts, loads = count_pins(nets, current, weights, num_parts, with_messages)
     start = int(loads.send.sum())
     limit = int(start * (1 + slack))
+    limit = limit if max_rows is None else min(limit, max_rows)
     scratch = Scratch(
         np.zeros(num_parts, np.int32),
         np.zeros(num_parts, np.int32),
@@ -85,11 +89,10 @@ def refine_assignment(
         np.zeros(num_parts + 2, np.int64),
         np.zeros(num_parts, np.bool_),
     )
-    begin = _price(loads, _aim(start, num_parts, message_price, peak_price, peak))
+    aim = _aim(start, num_parts, message_price if with_messages else 0.0, peak_price, peak)
+    begin = _excess(loads, max_weight), _price(loads, aim)
     for sweep in range(sweeps + _COOL_SWEEPS):
-        objective = _aim(int(loads.send.sum()), num_parts, message_price, peak_price, peak)
-        if not with_messages:
-            objective = objective._replace(message_price=0.0)
+        objective = _aim(int(loads.send.sum()), num_parts, aim.message_price, peak_price, peak)
         temperature = heat * max(0.0, 1 - sweep / sweeps) if sweeps else 0.0
         order = permute(len(current), seed, _ORDERS + sweep)
         moved = _sweep(
@@ -110,10 +113,21 @@ def refine_assignment(
         )
         if temperature == 0 and moved == 0:
             break
-    end = _price(loads, _aim(start, num_parts, message_price, peak_price, peak))
-    before = np.bincount(assignment, weights, minlength=num_parts).max()
-    heavier = loads.weight.max() > max(before, max_weight)
-    return np.array(assignment, np.int32) if end > begin or heavier else current
+    end = _excess(loads, max_weight), _price(loads, aim)
+    return np.array(assignment, np.int32) if end > begin else current
+
+
+def price_partition(
+    nets: Nets, assignment: np.ndarray, weights: np.ndarray, num_parts: int, max_weight: float, total: int
+) -> tuple[float, float]:
+    """(weight above the limit, the search's objective) with peaks from `total` rows, to choose between partitions."""
+    with_messages = nets.num_nets == len(assignment) and num_parts <= MAX_MESSAGE_TABLE
+    _, loads = count_pins(nets, assignment, weights, num_parts, with_messages)
+    return _excess(loads, max_weight), _price(loads, _aim(total, num_parts, *_PRICES))
+
+
+def _excess(loads: Loads, max_weight: float) -> float:
+    return float(np.maximum(loads.weight - max_weight, 0).sum())
 
 
 def _aim(total: int, num_parts: int, message_price: float, peak_price: float, peak: float) -> Objective:
@@ -121,7 +135,7 @@ def _aim(total: int, num_parts: int, message_price: float, peak_price: float, pe
     return Objective(message_price, peak_price, top, top)
 
 
-def _price(loads, objective) -> float:
+def _price(loads: Loads, objective: Objective) -> float:
     """The whole objective, to compare two partitions by."""
     above = np.maximum(loads.send - objective.send_peak, 0).sum()
     above += np.maximum(loads.receive - objective.receive_peak, 0).sum()
@@ -194,7 +208,7 @@ def _sweep(
             rows = math.floor(best_changes[c])
             if rows - saving >= threshold:
                 break
-            if total + rows > limit and not (too_heavy or rows <= 0):
+            if total + rows > limit and rows > 0:
                 continue
             change = rows + _price_move(
                 nets, counts, loads, num_parts, assignment, v, best_parts[c], objective, scratch
