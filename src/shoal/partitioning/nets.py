@@ -61,9 +61,16 @@ def make_nets(graph: Graph) -> Nets:
 
 
 def count_rows(nets: Nets, assignment: np.ndarray, num_parts: int) -> int:
-    """`Σ_j (λ_j − 1)`, in one pass over the pins and with one integer per net."""
+    """`Σ_j (λ_j − 1)`."""
+    return int(count_spread(nets, assignment, num_parts).sum()) - nets.num_nets
+
+
+def count_spread(nets: Nets, assignment: np.ndarray, num_parts: int) -> np.ndarray:
+    """λ_j of every net, int64, in one pass over the pins and with two integers per net."""
     vertices, _ = list_members(assignment, num_parts)
-    return int(_count_spread(nets, assignment, vertices)) - nets.num_nets
+    spread = np.zeros(nets.num_nets, np.int64)
+    _count_spread(nets, assignment, vertices, spread)
+    return spread
 
 
 def count_pins(
@@ -94,16 +101,15 @@ def count_pins(
 
 
 @kernel
-def _count_spread(nets, assignment, vertices):
-    """Σ_j λ_j. Vertices come part by part, so it is enough to know which part was last seen in a net."""
-    last = np.full(len(nets.owner), -1, np.int32)
-    total = 0
+def _count_spread(nets, assignment, vertices, spread):
+    """Vertices come part by part, so it is enough to know which part was last seen in a net."""
+    last = np.full(len(spread), -1, np.int32)
     for v in vertices:
         p = assignment[v]
         for k in range(nets.indptr[v], nets.indptr[v + 1]):
-            total += last[nets.nets[k]] != p
-            last[nets.nets[k]] = p
-    return total
+            j = nets.nets[k]
+            spread[j] += last[j] != p
+            last[j] = p
 
 
 @kernel
