@@ -84,14 +84,16 @@ def improve_partition(
     indptr, pins, _ = transpose_csr(nets.indptr, nets.nets, nets.num_nets)
     wanted = np.flatnonzero(np.diff(indptr) > 1)
     lists = [pins[indptr[j] : indptr[j + 1]].tolist() for j in wanted]
+    costs = nets.weight[wanted].tolist()
     imbalance, seed = max(imbalance, 1e-4), seed % 2**31
     if tool == "kahypar":
-        return _run_kahypar(lists, weights, num_parts, imbalance, seed)
-    return _run_mtkahypar(lists, weights, num_parts, imbalance, seed, threads, start)
+        return _run_kahypar(lists, costs, weights, num_parts, imbalance, seed)
+    return _run_mtkahypar(lists, costs, weights, num_parts, imbalance, seed, threads, start)
 
 
 def _run_mtkahypar(
     lists: list[list[int]],
+    costs: list[int],
     weights: np.ndarray,
     num_parts: int,
     imbalance: float,
@@ -109,16 +111,19 @@ def _run_mtkahypar(
     context = pool.context_from_preset(mtkahypar.PresetType.DETERMINISTIC)
     context.set_partitioning_parameters(num_parts, imbalance, mtkahypar.Objective.KM1)
     context.logging = False
-    hypergraph = pool.create_hypergraph(
-        context, len(weights), len(lists), lists, weights.tolist(), [1] * len(lists)
-    )
+    hypergraph = pool.create_hypergraph(context, len(weights), len(lists), lists, weights.tolist(), costs)
     partitioned = hypergraph.create_partitioned_hypergraph(context, num_parts, start.tolist())
     partitioned.improve_partition(context, 1)
     return np.asarray(partitioned.get_partition(), np.int32)
 
 
 def _run_kahypar(
-    lists: list[list[int]], weights: np.ndarray, num_parts: int, imbalance: float, seed: int
+    lists: list[list[int]],
+    costs: list[int],
+    weights: np.ndarray,
+    num_parts: int,
+    imbalance: float,
+    seed: int,
 ) -> np.ndarray:
     """From nothing: its Python module takes no partition to start from, and one thread."""
     import kahypar
@@ -139,7 +144,7 @@ def _run_kahypar(
         offsets.tolist(),
         [pin for pins in lists for pin in pins],
         num_parts,
-        [1] * len(lists),
+        costs,
         weights.tolist(),
     )
     kahypar.partition(hypergraph, context)

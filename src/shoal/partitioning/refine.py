@@ -69,7 +69,7 @@ def refine_assignment(
     one that is above from the start only shrinks. The rows sent never exceed `(1 + slack)` times those of the start,
     nor `max_rows`; a start that sends more than that only takes moves which do not add any.
 
-    Messages are counted where every vertex owns one net and there are at most `MAX_MESSAGE_TABLE` parts.
+    Messages are counted where every vertex owns one net of weight 1 and there are at most `MAX_MESSAGE_TABLE` parts.
     Cost of a sweep: for every pin the spread of its net. Memory: 8 bytes for each count of `Counts`, at most
     `4 · 8` bytes a pin, and 4·P² bytes for the messages.
     """
@@ -168,6 +168,7 @@ def _sweep(
     best_changes = np.empty(_CHOICES, np.float64)
     lighter = 0.4 / max(loads.weight.max(), 1)  # of parts that save the same, the lighter one
     reach = scratch.reach
+    has_prices = objective.message_price > 0 or objective.peak_price > 0
     any_above = loads.send.max() > objective.send_peak or loads.receive.max() > objective.receive_peak
     for i in range(len(order)):
         v = order[i]
@@ -210,9 +211,11 @@ def _sweep(
                 break
             if total + rows > limit and rows > 0:
                 continue
-            change = rows + _price_move(
-                nets, counts, loads, num_parts, assignment, v, best_parts[c], objective, scratch
-            )
+            change = float(rows)
+            if has_prices:
+                change += _price_move(
+                    nets, counts, loads, num_parts, assignment, v, best_parts[c], objective, scratch
+                )
             if change < least:
                 chosen, least, sent = best_parts[c], change, rows
         if chosen >= 0 and least < threshold:
@@ -233,27 +236,28 @@ def _find_parts(nets, counts, num_parts, v, a, scratch):
     num_found, entering, leaving, own = 0, 0, 0, 0
     for k in range(nets.indptr[v], nets.indptr[v + 1]):
         j = nets.nets[k]
+        w = nets.weight[j]
         if nets.owner[j] == v:
-            own += counts.spread[j] - 1
+            own += w * (counts.spread[j] - 1)
         if counts.spread[j] == num_parts:
-            leaving += get_count(counts, j, a) == 1
+            leaving += w * (get_count(counts, j, a) == 1)
             continue
-        entering += 1
+        entering += w
         first = counts.start[j]
         if counts.is_table[j]:
             num_found = -1
             row = counts.counts[first : first + num_parts]
             for p in range(num_parts):
-                reach[p] += row[p] > 0
-            leaving += row[a] == 1
+                reach[p] += w * (row[p] > 0)
+            leaving += w * (row[a] == 1)
         else:
             for t in range(first, first + counts.size[j]):
                 p = counts.parts[t]
                 if reach[p] == 0 and num_found >= 0:
                     found[num_found] = p
                     num_found += 1
-                reach[p] += 1
-                leaving += p == a and counts.counts[t] == 1
+                reach[p] += w
+                leaving += w * (p == a and counts.counts[t] == 1)
     return num_found, entering, leaving, own
 
 
@@ -275,17 +279,18 @@ def _price_move(nets, counts, loads, num_parts, assignment, v, b, objective, scr
     received_a, received_b, messages = 0, 0, 0
     for k in range(nets.indptr[v], nets.indptr[v + 1]):
         j = nets.nets[k]
+        w = nets.weight[j]
         in_a, in_b = get_count(counts, j, a), get_count(counts, j, b)
         if nets.owner[j] == v:
             spread = counts.spread[j]
-            sent[a] -= spread - 1
-            sent[b] += spread - 1 - (in_a == 1) + (in_b == 0)
+            sent[a] -= w * (spread - 1)
+            sent[b] += w * (spread - 1 - (in_a == 1) + (in_b == 0))
             if in_a > 1:
-                received_a += 1
-                from_old[b] += 1
+                received_a += w
+                from_old[b] += w
             if in_b > 0:
-                received_b -= 1
-                from_new[a] -= 1
+                received_b -= w
+                from_new[a] -= w
             if with_messages:
                 messages += _change_receivers(counts, loads, num_parts, j, a, b)
         elif in_a == 1 or in_b == 0:
@@ -295,13 +300,13 @@ def _price_move(nets, counts, loads, num_parts, assignment, v, b, objective, scr
                 touched[num_touched] = o
                 num_touched += 1
             if in_a == 1:
-                sent[o] -= 1
-                received_a -= 1
-                from_old[o] -= 1
+                sent[o] -= w
+                received_a -= w
+                from_old[o] -= w
             if in_b == 0:
-                sent[o] += 1
-                received_b += 1
-                from_new[o] += 1
+                sent[o] += w
+                received_b += w
+                from_new[o] += w
     above = _above(loads.receive[a] + received_a, objective.receive_peak)
     above -= _above(loads.receive[a], objective.receive_peak)
     above += _above(loads.receive[b] + received_b, objective.receive_peak)
