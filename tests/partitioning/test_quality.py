@@ -73,7 +73,7 @@ def test_the_search_keeps_balance_and_never_sends_more_than_it_may(case):
 
 def test_quality_is_exact_and_takes_seconds_at_4096_parts():
     """10⁶ edges; the counts by sorting all (reader, column) pairs instead of marking them."""
-    graph = shoal.load("kronecker", scale=16, degree=32, seed=0)
+    graph = shoal.load("kronecker", scale=16, degree=16, seed=0)
     assert graph.num_entries > 10**6
     generator = np.random.default_rng(0)
     assignment = generator.integers(0, 4096, graph.num_nodes).astype(np.int32)

@@ -303,4 +303,4 @@ class _Work:
         best = self.cycle(nets, best, count_rows(nets, best, self.num_parts))
         if not refine:
             return best
-        return self.run_refine(nets, best, message_price=0.0, peak_price=0.0, heat=1.0, sweeps=16)
+        return self.run_refine(nets, best, message_price=0.0, peak_price=0.0, heat=1.0, sweeps=6)
