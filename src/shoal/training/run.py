@@ -58,9 +58,7 @@ class Run:
         if folder.exists():
             raise ShoalError(f"{folder} exists already: choose another --out, or continue it with --resume")
         check_place(folder)
-        config.data = _make_absolute(config.data)
-        if isinstance(nodes := config.data_options.get("nodes"), str):
-            config.data_options["nodes"] = _make_absolute(nodes)
+        make_paths_absolute(config)
         run = cls(folder, config)
         fill_defaults(config)
         run.make_folder()
@@ -232,8 +230,15 @@ def fill_defaults(config: RunConfig) -> None:
         config.model.num_layers = len(parse_orders(None, config.model.num_layers))
 
 
+def make_paths_absolute(config: RunConfig) -> None:
+    """Name the data's files in full, so that the run can be opened from any folder."""
+    config.data = _make_absolute(config.data)
+    if isinstance(nodes := config.data_options.get("nodes"), str):
+        config.data_options["nodes"] = _make_absolute(nodes)
+
+
 def _make_absolute(data: str) -> str:
-    """An existing path in full, so that the run can be opened from any folder; a name stays a name."""
+    """An existing path in full; a name stays a name."""
     path = Path(data).expanduser()
     return os.path.abspath(path) if path.exists() else data
 
