@@ -19,7 +19,6 @@ from shoal.graph import Graph
 from shoal.kernels.csr import index_dtype
 from shoal.kernels.jit import kernel
 from shoal.partitioning.part import Part
-from shoal.partitioning.split import mark_loops
 from shoal.sampling.base import Sampler
 from shoal.sampling.batch import Batch, Block, as_tensor
 from shoal.sampling.full import FullSampler
@@ -117,7 +116,9 @@ class SharedBatchSampler(Sampler):
             nodes = self.source.draw_nodes(k)
             owners = self.owner[graph.global_ids(nodes)]
             edge_norm = None if norms is None else norms.edge_norm
-            part, edge_norms = cut_batch(self.plan.part, graph, nodes, owners, self._place, edge_norm)
+            part, edge_norms = cut_batch(
+                self.plan.part, graph, nodes, owners, self._place, edge_norm, self.source._has_loop
+            )
             plan = self.plan.thinned(part, edge_norms=edge_norms)
             if self.scales_columns and norms is None and not graph.directed:
                 own = as_tensor(part.degree[: part.num_local])[:, None]
@@ -149,119 +150,148 @@ def cut_batch(
     nodes: np.ndarray,
     owners: np.ndarray,
     place: np.ndarray,
-    edge_norm: np.ndarray | None,
+    edge_norm: np.ndarray | None = None,
+    has_loop: np.ndarray | None = None,
 ) -> tuple[Part, tuple[Tensor, Tensor] | None]:
     """This rank's share of the subgraph that `nodes` induce, and the edge norms of its local and halo entries.
 
     Degrees are the graph's with `edge_norm`, one factor for each entry of the graph, and else those in the batch; of
     the halo these are known in a directed graph and zero in an undirected one, of which only own rows are read.
-    `place` holds -1 for every node of the graph and does so afterwards.
+
+    Args:
+        owners: the rank of each node.
+        place: int32 scratch with -1 for every node of the graph, as it is left too.
+        has_loop: which nodes of the graph have a self loop, None if none has.
     """
-    rank, num_parts = part.rank, part.num_parts
+    rank, num_parts, directed = part.rank, part.num_parts, graph.directed
     own = np.flatnonzero(owners == rank)
-    read = np.arange(len(nodes)) if graph.directed else own
-    indptr, columns, values = induce_rows(graph, nodes, read, place, edge_norm)
-    degree = np.zeros(len(nodes), np.int64)
-    degree[read] = np.diff(indptr)
-    rows = np.repeat(read, np.diff(indptr))
-    if graph.directed:
-        coming = (owners[columns] == rank) & (owners[rows] != rank)
-        readers = owners[rows[coming]] * np.int64(len(nodes)) + columns[coming]
-        mine = owners[rows] == rank
-        rows, columns, values = rows[mine], columns[mine], None if values is None else values[mine]
-    is_local = owners[columns] == rank
-    if not graph.directed:
-        readers = owners[columns[~is_local]] * np.int64(len(nodes)) + rows[~is_local]
-    receivers, sent = np.divmod(np.unique(readers), len(nodes))
-
+    lengths = np.asarray(graph.indptr[nodes + 1] - graph.indptr[nodes], np.int64)
+    room = int((lengths if directed else lengths[own]).sum()) + 1
+    indptrs = [np.zeros(len(own) + 1, np.int64) for _ in ("local", "halo")]
+    indices = [np.empty(room, np.int32) for _ in ("local", "halo")]
+    norms = [np.empty(0 if edge_norm is None else room, np.float32) for _ in ("local", "halo")]
+    given = norms[0] if edge_norm is None else edge_norm
+    pairs, degree = np.empty(room, np.int64), np.zeros(len(nodes), np.int64)
+    is_halo = np.zeros(len(nodes), np.bool_)
+    count = _cut_rows(
+        graph.indptr, graph.indices, nodes, owners, rank, num_parts, own, directed, place, given,
+        *indptrs, *indices, *norms, pairs, degree, is_halo,
+    )  # fmt: skip
+    sizes = [int(indptr[-1]) for indptr in indptrs]
+    indices, norms = ([array[:size] for array, size in zip(both, sizes)] for both in (indices, norms))
+    pairs = np.sort(pairs[:count])
+    receivers, sent = np.divmod(pairs[np.diff(pairs, prepend=-1) > 0], len(nodes))
     by_owner = np.argsort(owners, kind="stable")
-    halo = by_owner[np.isin(by_owner, columns[~is_local])]
+    halo = by_owner[is_halo[by_owner]]
     number = np.empty(len(nodes), np.int32)
-    number[own] = np.arange(len(own))
-    number[halo] = np.arange(len(halo))
-    local_indptr, halo_indptr = (
-        _point_rows(number[rows[chosen]], len(own)) for chosen in (is_local, ~is_local)
-    )
-    local_indices, halo_indices = number[columns[is_local]], number[columns[~is_local]]
-    norms = None
-    halo_values = np.empty(0, np.float32)
-    if values is not None:
-        halo_values = values[~is_local]
-        norms = as_tensor(values[is_local]), as_tensor(halo_values)
-    _sort_rows(halo_indptr, halo_indices, halo_values)
-
+    number[own], number[halo] = np.arange(len(own)), np.arange(len(halo))
+    _number_columns(indptrs[1], indices[1], norms[1], number)
     members = np.concatenate([own, halo])
-    loops = mark_loops(graph.indptr, graph.indices, nodes[members])
-    if edge_norm is not None:
-        degree = np.asarray(graph.indptr[nodes + 1] - graph.indptr[nodes], np.int64)
+    loops = None if has_loop is None else has_loop[nodes[members]]
     ids = np.ascontiguousarray(graph.global_ids(nodes), np.int64)
-    thin = replace(
+    share = replace(
         part,
         n_id=ids[own],
         halo_id=ids[halo],
-        halo_offsets=_point_rows(owners[halo], num_parts),
+        halo_offsets=_count_up(owners[halo], num_parts),
         send_rows=number[sent],
-        send_offsets=_point_rows(receivers, num_parts),
-        local_indptr=local_indptr,
-        local_indices=local_indices,
-        halo_indptr=halo_indptr,
-        halo_indices=halo_indices,
-        degree=degree[members],
-        has_loop=loops if loops.any() else None,
+        send_offsets=_count_up(receivers, num_parts),
+        local_indptr=indptrs[0],
+        local_indices=indices[0],
+        halo_indptr=indptrs[1],
+        halo_indices=indices[1],
+        degree=(degree if edge_norm is None else lengths)[members],
+        has_loop=loops if loops is not None and loops.any() else None,
         x=None,
         y=None,
         train_mask=None,
         val_mask=None,
         test_mask=None,
     )
-    return thin, norms
+    return share, None if edge_norm is None else (as_tensor(norms[0]), as_tensor(norms[1]))
 
 
-def induce_rows(
-    graph: Graph, nodes: np.ndarray, read: np.ndarray, place: np.ndarray, values: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """(indptr, columns, values) of the rows `nodes[read]` in the subgraph of `nodes`, columns numbered as in it."""
-    rows = nodes[read]
-    room = int((graph.indptr[rows + 1] - graph.indptr[rows]).sum()) + 1
-    indptr, columns = np.zeros(len(rows) + 1, np.int64), np.empty(room, np.int32)
-    taken = np.empty(0 if values is None else room, np.float32)
-    given = taken if values is None else values
-    count = _induce_rows(graph.indptr, graph.indices, nodes, rows, place, given, indptr, columns, taken)
-    return indptr, columns[:count], None if values is None else taken[:count]
+def _count_up(ranks: np.ndarray, num_parts: int) -> np.ndarray:
+    """Where the entries of each rank begin, from the rank of every entry, in order."""
+    offsets = np.zeros(num_parts + 1, np.int64)
+    np.cumsum(np.bincount(ranks, minlength=num_parts), out=offsets[1:])
+    return offsets
 
 
-def _point_rows(rows: np.ndarray, num_rows: int) -> np.ndarray:
-    """Where each row's entries begin, from the row of every entry, in order."""
-    indptr = np.zeros(num_rows + 1, np.int64)
-    np.cumsum(np.bincount(rows, minlength=num_rows), out=indptr[1:])
-    return indptr
-
-
+# fmt: off
 @kernel
-def _induce_rows(indptr, indices, nodes, rows, place, values, sub_indptr, columns, taken):
+def _cut_rows(
+    indptr, indices, nodes, owners, rank, num_parts, own, directed, place, values,
+    local_indptr, halo_indptr, local_indices, halo_indices, local_values, halo_values, pairs, degree, is_halo,
+):
+    """Split own rows into local columns, numbered among them, and halo columns, by their place in the batch.
+
+    `pairs` gets receiver · n + row for every row that another rank reads; returns how many, some of them repeated in a
+    directed graph.
+    """
     for i in range(len(nodes)):
         place[nodes[i]] = i
-    count = 0
-    for i in range(len(rows)):
-        u = rows[i]
+    local_number = np.empty(len(nodes), np.int32)
+    for i in range(len(own)):
+        local_number[own[i]] = i
+    seen_by = np.full(num_parts, -1, np.int64)
+    a, b, count = 0, 0, 0
+    for i in range(len(own)):
+        row = own[i]
+        u = nodes[row]
         for k in range(indptr[u], indptr[u + 1]):
-            position = place[indices[k]]
-            columns[count] = position
-            if len(taken):
-                taken[count] = values[k]
-            count += position >= 0
-        sub_indptr[i + 1] = count
+            column = place[indices[k]]
+            if column < 0:
+                continue
+            owner = owners[column]
+            if owner == rank:
+                local_indices[a] = local_number[column]
+                if len(local_values):
+                    local_values[a] = values[k]
+                a += 1
+                continue
+            halo_indices[b] = column
+            if len(local_values):
+                halo_values[b] = values[k]
+            b += 1
+            is_halo[column] = True
+            if not directed and seen_by[owner] != i:
+                seen_by[owner] = i
+                pairs[count] = np.int64(owner) * len(nodes) + row
+                count += 1
+        local_indptr[i + 1], halo_indptr[i + 1] = a, b
+        degree[row] = (a - local_indptr[i]) + (b - halo_indptr[i])
+    if directed:
+        for row in range(len(nodes)):
+            if owners[row] == rank:
+                continue
+            u = nodes[row]
+            for k in range(indptr[u], indptr[u + 1]):
+                column = place[indices[k]]
+                if column >= 0:
+                    degree[row] += 1
+                    if owners[column] == rank:
+                        pairs[count] = np.int64(owners[row]) * len(nodes) + column
+                        count += 1
     for i in range(len(nodes)):
         place[nodes[i]] = -1
     return count
+# fmt: on
 
 
 @kernel
-def _sort_rows(indptr, indices, values):
-    """Sort every row's columns, and their values where there are any."""
+def _number_columns(indptr, indices, values, number):
+    """Give columns their numbers and sort every row by them (insertion: rows are short and nearly in order)."""
     for r in range(len(indptr) - 1):
-        a, b = indptr[r], indptr[r + 1]
-        order = np.argsort(indices[a:b])
-        indices[a:b] = indices[a:b][order]
-        if len(values):
-            values[a:b] = values[a:b][order]
+        for k in range(indptr[r], indptr[r + 1]):
+            column = number[indices[k]]
+            value = values[k] if len(values) else np.float32(0)
+            j = k
+            while j > indptr[r] and indices[j - 1] > column:
+                indices[j] = indices[j - 1]
+                if len(values):
+                    values[j] = values[j - 1]
+                j -= 1
+            indices[j] = column
+            if len(values):
+                values[j] = value
