@@ -178,7 +178,8 @@ def cut_batch(
         *indptrs, *indices, *norms, pairs, degree, is_halo,
     )  # fmt: skip
     sizes = [int(indptr[-1]) for indptr in indptrs]
-    indices, norms = ([array[:size] for array, size in zip(both, sizes)] for both in (indices, norms))
+    indices = [array[:size] for array, size in zip(indices, sizes)]
+    norms = [array[:size] for array, size in zip(norms, sizes)]
     pairs = np.sort(pairs[:count])
     receivers, sent = np.divmod(pairs[np.diff(pairs, prepend=-1) > 0], len(nodes))
     by_owner = np.argsort(owners, kind="stable")
