@@ -150,7 +150,7 @@ def _make_table(said: dict[int, Prediction]) -> object:
     table = plain_table("an epoch", *heads, right=tuple(heads))
     table.add_row("MB sent", *(f"{one.num_bytes / 1e6:,.2f}" for one in said.values()))
     table.add_row("messages", *(f"{one.num_messages:,}" for one in said.values()))
-    table.add_row("compute, ms", *(_say(one.compute) for one in said.values()))
+    table.add_row("compute, ms", *(_say(one.compute) if one.compute else "unknown" for one in said.values()))
     table.add_row("communication, ms", *(_say(one.communication) for one in said.values()))
     for number, exchange in enumerate(next(iter(said.values())).exchanges):
         name = f"  layer {exchange.layer} {exchange.direction}, {exchange.width} wide"
