@@ -77,7 +77,15 @@ def run(transport: Transport, job: dict[str, Any], folder: Path) -> dict[str, An
     model = shoal.GNN(
         "gcn", part.num_features, job["hidden"], part.num_classes, num_layers=job["layers"], dropout=0.0
     )
-    trainer = PartitionedTrainer(model, part, transport, exchange=job["exchange"], eval_every=10**6)
+    trainer = PartitionedTrainer(
+        model,
+        part,
+        transport,
+        exchange=job["exchange"],
+        boundary_rate=job.get("boundary_rate", 1.0),
+        boundary_sampling=job.get("boundary_sampling", "nodes"),
+        eval_every=10**6,
+    )
     records = trainer.fit(job["epochs"])[2:]  # the first two compile and settle
     middle = {
         key: statistics.median(record["slowest"][key] for record in records) for key in records[0]["slowest"]
@@ -91,6 +99,7 @@ def run(transport: Transport, job: dict[str, Any], folder: Path) -> dict[str, An
         "bytes": records[-1]["bytes"],
         "messages": records[-1]["messages"],
         "slowest": middle,
+        "mean": {key: statistics.median(record["time"][key] for record in records) for key in middle},
         "communication": communication,
         "machine": None if machine is None else asdict(machine),
         "memory": memory.tolist(),

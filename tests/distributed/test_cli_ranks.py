@@ -155,3 +155,45 @@ def test_interrupted_ranks_end_in_seconds_and_leave_a_checkpoint(tmp_path):
     assert process.returncode == 130, error
     assert error.count("shoal train --resume") == 1, error
     assert (folder / "checkpoints" / "last.safetensors").is_file()
+
+
+def test_a_thinned_boundary_is_resumed_as_if_never_interrupted(tmp_path):
+    thin = ("--boundary-rate", "0.3", "--set", "partition.last_boundary_rate=0.6")
+    common = (
+        "train",
+        "digits",
+        "--method",
+        "partitioned",
+        "--workers",
+        "2",
+        "--epochs",
+        "4",
+        *thin,
+        *SETTINGS,
+    )
+    code, out, error = run(*common, "--out", tmp_path / "whole")
+    assert code == 0, error
+    assert "memory of training" in out
+    ranks = json.loads((tmp_path / "whole" / "ranks.json").read_text())
+    assert len(ranks) == 2
+    assert all(0 < rank["kept_halo_rows"] < rank["halo_rows"] for rank in ranks)
+    short = [("2" if word == "4" else word) for word in common]
+    code, out, error = run(*short, "--set", "partition.last_boundary_rate=0.4", "--out", tmp_path / "cut")
+    assert code == 0, error
+    config = tmp_path / "cut" / "config.yaml"  # its first two epochs had the rates of the whole run's
+    config.write_text(config.read_text().replace("last_boundary_rate: 0.4", "last_boundary_rate: 0.6"))
+    code, out, error = run("train", "--resume", tmp_path / "cut", "--epochs", "4")
+    assert code == 0, error
+    assert read_losses(tmp_path / "cut")[0] == read_losses(tmp_path / "whole")[0]
+
+
+def test_ranks_share_the_batches_of_a_sampler(tmp_path):
+    walk = ("--sampler", "random-walk", "--set", "sampler.roots=200", "--set", "sampler.coverage=5")
+    common = ("train", "digits", *walk, "--epochs", "2", *SETTINGS)
+    code, _, error = run(*common, "--method", "partitioned", "--workers", "2", "--out", tmp_path / "ranks")
+    assert code == 0, error
+    code, _, error = run(*common, "--out", tmp_path / "alone")
+    assert code == 0, error
+    losses, _ = read_losses(tmp_path / "ranks")
+    want, _ = read_losses(tmp_path / "alone")
+    np.testing.assert_allclose(losses, want, rtol=1e-4)

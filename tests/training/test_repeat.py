@@ -56,6 +56,22 @@ def test_a_recipe_says_whether_its_target_was_reached(tmp_path):
     assert table in said
     again = run_shoal("recipes", "--run", str(recipe), "--out", str(tmp_path / "all"))
     assert "all 2 epochs are trained" in again
+    assert "has changed" not in again
+
+
+def test_a_recipe_that_changed_is_trained_anew_and_the_old_run_kept(tmp_path):
+    recipe, out = tmp_path / "mine.yaml", tmp_path / "all"
+    text = "data: digits\nmodel: {hidden: 16}\ntraining: {epochs: 1}\nsampler: {options: {roots: 100}}\nrepeat: 2\n"
+    target = "target: {metric: accuracy, score: 0.05, source: a guess}\n"
+    recipe.write_text(text + target)
+    run_shoal("recipes", "--run", str(recipe), "--out", str(out))
+    recipe.write_text(text + target.replace("0.05", "0.06"))
+    assert "has changed" not in run_shoal("recipes", "--run", str(recipe), "--out", str(out))
+    recipe.write_text(text.replace("hidden: 16", "hidden: 24").replace("roots: 100", "roots: 90") + target)
+    said = run_shoal("recipes", "--run", str(recipe), "--out", str(out)).replace("\n", " ")
+    assert "the recipe has changed (model.hidden 16 → 24, sampler.roots 100 → 90)" in said
+    assert read_config(out / "mine" / "seed-0" / "config.yaml").model.hidden == 24
+    assert read_config(out / "mine-1" / "seed-0" / "config.yaml").model.hidden == 16
 
 
 def test_recipes_are_listed_and_unknown_ones_refused():

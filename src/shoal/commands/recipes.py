@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +24,7 @@ TABLE = "table.md"
     type=click.Path(path_type=Path),
     default=Path("runs/recipes"),
     show_default=True,
-    help="Folder for the run folders and the table; what is finished there is not trained again.",
+    help="Folder for the run folders and the table; what is finished there is not trained again, unless its recipe changed.",
 )
 def recipes(names: tuple[str, ...], train: bool, out: Path) -> None:
     """List the recipes: published configurations and the scores they must reach.
@@ -63,6 +65,13 @@ def _run_all(chosen: dict[str, RunConfig], out: Path) -> None:
             continue
         console.print(f"\n{name}", style="bold", markup=False)
         try:
+            if changes := find_changes(config, out / name):
+                kept = _set_aside(out / name)
+                console.print(
+                    f"the recipe has changed ({', '.join(changes)}): what was trained is now in {kept}, training anew",
+                    markup=False,
+                    highlight=False,
+                )
             train_configured(config, out / name)
         except ShoalError as error:
             console.print(f"{name}: {error}", markup=False)
@@ -79,15 +88,14 @@ def _run_all(chosen: dict[str, RunConfig], out: Path) -> None:
 
 def _summarize(name: str, config: RunConfig, folder: Path) -> dict[str, Any]:
     """What a finished recipe's folder says: the score over its seeds and the time an epoch took."""
+    from shoal.training.repeat import summarize_scores
     from shoal.training.run import METRICS, read_metrics
 
     folders = sorted(folder.glob("seed-*")) or [folder]
-    records = [read_metrics(one / METRICS) for one in folders]
-    metric = config.target.metric or next(key for key in records[0][-1] if key.startswith("test_"))[5:]
-    scores = [run[-1][f"test_{metric}"] for run in records]
-    mean = sum(scores) / len(scores)
-    spread = (sum((score - mean) ** 2 for score in scores) / max(len(scores) - 1, 1)) ** 0.5
-    epochs = [record["seconds"] for run in records for record in run[:-1]]
+    summary = summarize_scores(folders)
+    metric = config.target.metric or next(iter(summary))[5:]
+    scores = summary[f"test_{metric}"]
+    epochs = [record["seconds"] for one in folders for record in read_metrics(one / METRICS)[:-1]]
     target = config.target.score
     return {
         "recipe": name,
@@ -95,14 +103,57 @@ def _summarize(name: str, config: RunConfig, folder: Path) -> dict[str, Any]:
         "how": _describe(config),
         "metric": metric,
         "target": _tell_target(config),
-        "score": mean,
-        "deviation": spread,
-        "seeds": len(scores),
-        "reached": None if target is None else mean >= target - config.target.deviation,
+        "score": scores["mean"],
+        "deviation": scores["deviation"],
+        "seeds": len(folders),
+        "reached": None if target is None else scores["mean"] >= target - config.target.deviation,
         "seconds_per_epoch": sorted(epochs)[len(epochs) // 2],
-        "epochs": len(epochs) / len(scores),
+        "epochs": len(epochs) / len(folders),
         "source": config.target.source,
     }
+
+
+def find_changes(config: RunConfig, folder: Path) -> list[str]:
+    """The settings in which a recipe differs from what `folder` was trained with, such as `model.hidden 64 → 256`.
+
+    Nothing for a folder that is not there. The target does not count: it decides nothing in a run.
+    """
+    from shoal.config import read_config
+    from shoal.training import repeat, run
+
+    stored = next((path for name in (repeat.CONFIG, run.CONFIG) if (path := folder / name).is_file()), None)
+    if stored is None:
+        return []
+    before, now = _flatten(read_config(stored)), _flatten(config)
+    keys = [*now, *(key for key in before if key not in now)]
+    return [f"{key} {before.get(key)} → {now.get(key)}" for key in keys if before.get(key) != now.get(key)]
+
+
+def _flatten(config: RunConfig) -> dict[str, Any]:
+    """Every setting that decides a run, by its dotted name, with what would be filled in when it starts."""
+    from shoal.training.run import fill_defaults, make_paths_absolute
+
+    config = copy.deepcopy(config)
+    make_paths_absolute(config)
+    fill_defaults(config)
+    flat: dict[str, Any] = {}
+    for name, value in asdict(config).items():
+        if name != "target":
+            flat |= (
+                {f"{name}.{key}": one for key, one in value.items()}
+                if isinstance(value, dict)
+                else {name: value}
+            )
+    options = flat.pop("sampler.options")
+    return flat | {f"sampler.{key}": one for key, one in options.items()}
+
+
+def _set_aside(folder: Path) -> Path:
+    """Rename a folder to NAME-N with the first N that is free."""
+    number = 1
+    while (kept := folder.with_name(f"{folder.name}-{number}")).exists():
+        number += 1
+    return folder.rename(kept)
 
 
 def format_table(rows: list[dict[str, Any]]) -> str:

@@ -53,12 +53,17 @@ def simulate(
     """
     from shoal.commands.screen import open_console
     from shoal.commands.train import configure
+    from shoal.errors import ShoalError
     from shoal.simulate import predict_epoch
     from shoal.training.run import make_model
 
     config = configure(target, "partitioned", None, model, None, None, recipe, settings)
     config.partition.method = method or config.partition.method
     config.validate()
+    if config.partition.sampled or not config.partition.keeps_boundary:
+        raise ShoalError(
+            "an epoch is predicted for the whole boundary: leave out boundary rates and partition.sampled"
+        )
     described = _describe_machine(machine, latency, bandwidth)
     console = open_console()
     said: dict[int, Prediction] = {}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--sampler",
-    help="How batches are drawn: frontier, random-walk, edge, node, neighbor, … (docs/samplers.md)  [default: random-walk]",
+    help="How batches are drawn: frontier, random-walk, edge, node, neighbor, … (docs/samplers.md)  [default: random-walk; method partitioned: none, the whole graph every step]",
 )
 @click.option("--model", help="sage, gcn, mixhop, gat, or mlp (no edges: the baseline)  [default: sage]")
 @click.option("--epochs", type=click.IntRange(min=1), help="Most epochs to train  [default: 50]")
@@ -36,6 +36,11 @@ if TYPE_CHECKING:
     "--parts",
     type=click.Path(path_type=Path),
     help="Folder of stored parts (`shoal partition`), one for each rank (method partitioned).",
+)
+@click.option(
+    "--boundary-rate",
+    type=click.FloatRange(0, 1),
+    help="Share of the rows of other ranks that each epoch keeps, BNS-GCN's p (method partitioned)  [default: 1]",
 )
 @click.option("--resume", type=click.Path(path_type=Path), help="Run folder to continue.")
 @click.option(
@@ -61,6 +66,7 @@ def train(
     out: Path | None,
     workers: int | None,
     parts: Path | None,
+    boundary_rate: float | None,
     resume: Path | None,
     recipe: str | None,
     repeat: int | None,
@@ -75,7 +81,8 @@ def train(
       shoal train my-graph/ --set sampler.roots=2000 --set model.hidden=128 --set training.lr=0.003
       shoal train --resume runs/first --epochs 200
       shoal train --recipe cora --repeat 5
-      shoal train my-graph/ --method partitioned --workers 2
+      shoal train my-graph/ --method partitioned --workers 2 --boundary-rate 0.1
+      shoal train my-graph/ --method partitioned --workers 2 --sampler node
       torchrun --nproc-per-node 4 -m shoal train --parts my-parts/       (also srun, mpiexec: docs/cluster.md)
 
     \b
@@ -92,6 +99,8 @@ def train(
       training.eval_every=1 training.setting=transductive|inductive training.threads=null
       training.sampling_threads=0 (threads that draw batches ahead of the step)
       partition.method=auto partition.exchange=p2p|broadcast partition.messages=float32|bfloat16
+      partition.boundary_rate=1 partition.last_boundary_rate=null (reached in equal steps over the epochs)
+      partition.boundary_sampling=nodes|edges|dropedge partition.sampled=false (true: batches of the sampler)
       data.KEY=VALUE for a generator's or importer's own options
     """
     from shoal.errors import ShoalError
@@ -104,6 +113,7 @@ def train(
             "--model": model,
             "--seed": seed,
             "--parts": parts,
+            "--boundary-rate": boundary_rate,
         }
         named |= {"--out": out, "--recipe": recipe, "--repeat": repeat, "--set": settings or None}
         given = [name for name, value in named.items() if value is not None]
@@ -121,14 +131,18 @@ def train(
     config = configure(data, method, sampler, model, epochs, seed, recipe, settings)
     config.repeat = repeat or config.repeat
     config.partition.folder = str(parts.resolve()) if parts is not None else config.partition.folder
+    if boundary_rate is not None:
+        config.partition.boundary_rate = boundary_rate
     folder = out if out is not None else _next_folder(config)
     if config.method == "partitioned":
         config.validate()
         _train_ranks(config, folder, workers, None)
         return
     _refuse_launcher(config.method)
-    if workers is not None or parts is not None:
-        raise ShoalError(f"--workers and --parts belong to method partitioned, not to {config.method}")
+    if workers is not None or parts is not None or boundary_rate is not None:
+        raise ShoalError(
+            f"--workers, --parts and --boundary-rate belong to method partitioned, not to {config.method}"
+        )
     _start_run(config, folder)
 
 
@@ -248,7 +262,9 @@ def configure(
     config.training.seed = config.training.seed if seed is None else seed
     for setting in settings:
         apply_setting(config, setting)
-    if config.method != "sampled" and sampler is not None:
+    if config.method == "partitioned" and sampler is not None:
+        config.partition.sampled = True
+    if config.method == "full" and sampler is not None:
         raise ShoalError(f"method {config.method} trains on the whole graph every step: leave out --sampler")
     if not config.data:
         raise ShoalError("no data given: name a data set (`shoal data list`), a stored graph or a graph file")
@@ -340,6 +356,8 @@ def train_run(run: Run, *, quiet: bool = False) -> dict[str, float]:
             console.print(f"{name.replace('_', ' ', 1)} {value:.4f}")
     if not quiet:
         _compare_target(config, scores)
+    if (memory := run.summarize_memory()) is not None:
+        console.print(memory, markup=False, highlight=False)
     console.print(f"run folder: {run.folder}", markup=False)
     return scores
 

@@ -22,9 +22,21 @@ class HaloPlan:
     Two buffers serve every layer and both directions, because an exchange ends before the next begins: `halo`
     holds one row for each halo row, `boundary` one for each row sent. They grow to the widest layer and stay.
 
+    A plan of fewer rows, made for one epoch, is `thinned`: it uses the same buffers.
+
     Args:
         message_dtype: what rows travel as, None for as they are; bfloat16 halves the bytes of float32.
+
+    Attributes:
+        local_scale, halo_scale: what every local and every halo entry of the part counts for; above 1 where
+            entries were left out of a thinned plan.
+        edge_norms: factors on every local and on every halo entry, or None.
+        is_fixed: whether it serves many epochs, so that patterns made for each peer are worth their time.
     """
+
+    local_scale = halo_scale = 1.0
+    edge_norms: tuple[Tensor, Tensor] | None = None
+    is_fixed = True
 
     def __init__(
         self, part: Part, transport: Transport, ledger: Ledger, message_dtype: torch.dtype | None = None
@@ -44,6 +56,21 @@ class HaloPlan:
         # Column k of this pattern adds row k of what comes back to the local row it belongs to.
         self.returning = collect_columns(part.send_rows, part.num_local)
         self._memory: dict[str, Tensor] = {}
+
+    def thinned(
+        self,
+        part: Part,
+        *,
+        local_scale: float = 1.0,
+        halo_scale: float = 1.0,
+        edge_norms: tuple[Tensor, Tensor] | None = None,
+    ) -> HaloPlan:
+        """The plan of a part with fewer rows or entries; every rank makes one at the same time."""
+        plan = HaloPlan(part, self.transport, self.ledger, self.message_dtype)
+        plan._memory = self._memory
+        plan.local_scale, plan.halo_scale, plan.edge_norms = local_scale, halo_scale, edge_norms
+        plan.is_fixed = False
+        return plan
 
     @property
     def num_messages(self) -> int:

@@ -94,7 +94,7 @@ class PartAdjacency(Adjacency):
     def _by_peer(self) -> dict[int, tuple[int, int, Adjacency]]:
         """For every peer: its halo span, and the rows that read no other peer. Only where order is free."""
         spans = self.plan.halo_spans
-        if not self.plan.transport.in_any_order or len(spans) < 2:
+        if not self.plan.is_fixed or not self.plan.transport.in_any_order or len(spans) < 2:
             return {}
         return {q: (a, b, self._keep_rows(self._owner == q, a, b)) for q, a, b in spans}
 
@@ -159,7 +159,8 @@ class _Transposed(Adjacency):
 class PartBlock(Block):
     """One aggregation over a part: `adjacency` answers operators whose products exchange rows.
 
-    Blocks of one part share the patterns; each has its own `layer`, by which its messages are counted.
+    Blocks of one plan share the patterns; each has its own `layer`, by which its messages are counted. A thinned
+    plan's share the local pattern with the plan it was thinned from, unless that lost entries too.
     """
 
     def __init__(self, plan: HaloPlan, layer: int, like: PartBlock | None = None) -> None:
@@ -170,13 +171,16 @@ class PartBlock(Block):
             as_tensor(part.local_indices),
             n,
             symmetric=not part.directed,
+            edge_norm=_scale_edges(part, plan.local_scale) if plan.edge_norms is None else plan.edge_norms[0],
             degree=as_tensor(part.degree[:n]),
             has_loop=None if part.has_loop is None else as_tensor(part.has_loop[:n]),
         )
         self.plan = plan
         self.layer = layer
-        self._halos: dict[str, Adjacency] = {} if like is None else like._halos
-        self._locals: dict[str, Adjacency] = {} if like is None else like._locals
+        same_plan = like is not None and like.plan is plan
+        same_rows = like is not None and like.plan.part.local_indices is part.local_indices
+        self._halos: dict[str, Adjacency] = like._halos if like is not None and same_plan else {}
+        self._locals: dict[str, Adjacency] = like._locals if like is not None and same_rows else {}
 
     @property
     def num_edges(self) -> int:
@@ -186,26 +190,47 @@ class PartBlock(Block):
         if kind not in self._adjacencies:
             if kind not in self._locals:
                 self._locals[kind] = super().adjacency(kind)
-                self._halos[kind] = scale_halo(self.plan.part, kind, self._locals[kind])
+            if kind not in self._halos:
+                self._halos[kind] = scale_halo(self.plan, kind, self._locals[kind])
             local, halo = self._locals[kind], self._halos[kind]
             self._adjacencies[kind] = PartAdjacency(local, halo, self.plan, self.layer)
         return self._adjacencies[kind]
 
 
-def scale_halo(part: Part, kind: str, local: Adjacency) -> Adjacency:
-    """The operator over the halo columns, with the scales that the whole graph's has."""
-    column_scale = None
+def scale_halo(plan: HaloPlan, kind: str, local: Adjacency) -> Adjacency:
+    """The operator over the halo columns: the whole graph's scales, times what an entry of the plan counts for.
+
+    Attention divides by its weights' sum, so that only what a halo entry counts beside a local one matters to it.
+    """
+    part = plan.part
+    factor = plan.halo_scale / plan.local_scale if kind == "attention" else plan.halo_scale
+    column_scale = _fill_scale(part.num_halo, factor)
     if kind == "gcn":
         degree = as_tensor(part.degree[part.num_local :])
         loops = 1 if part.has_loop is None else ~as_tensor(part.has_loop[part.num_local :])
-        column_scale = (degree + loops).float().rsqrt()
+        column_scale = factor * (degree + loops).float().rsqrt()
     return Adjacency(
         as_tensor(part.halo_indptr),
         as_tensor(part.halo_indices),
         part.num_halo,
+        values=None if plan.edge_norms is None or kind == "attention" else plan.edge_norms[1],
         row_scale=local.row_scale,
         column_scale=column_scale,
     )
+
+
+def _scale_edges(part: Part, scale: float) -> Tensor | None:
+    """What every local entry counts for; a self loop, which is never left out, counts once."""
+    norm = _fill_scale(len(part.local_indices), scale)
+    if norm is not None and part.has_loop is not None:
+        rows = np.repeat(np.arange(part.num_local), np.diff(part.local_indptr))
+        norm[as_tensor(rows == part.local_indices)] = 1
+    return norm
+
+
+def _fill_scale(count: int, scale: float) -> Tensor | None:
+    """`count` times the same factor; None for the factor 1."""
+    return None if scale == 1 else torch.full((count,), scale)
 
 
 def join_columns(local: Adjacency, halo: Adjacency) -> Adjacency:
@@ -220,8 +245,9 @@ def join_columns(local: Adjacency, halo: Adjacency) -> Adjacency:
         place = torch.arange(adj.num_entries) + torch.repeat_interleave(start - adj.indptr[:-1], count)
         indices[place] = adj.indices.to(dtype) + shift
     scale = None
-    if local.column_scale is not None and halo.column_scale is not None:
-        scale = torch.cat([local.column_scale, halo.column_scale])
+    if halo.column_scale is not None:
+        own = torch.ones(n) if local.column_scale is None else local.column_scale
+        scale = torch.cat([own, halo.column_scale])
     return Adjacency(indptr, indices, n + halo.num_columns, row_scale=local.row_scale, column_scale=scale)
 
 

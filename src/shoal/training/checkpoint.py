@@ -1,6 +1,7 @@
 """Checkpoints: weights, optimizer state and counters in one safetensors file, written in one rename."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ FORMAT = "shoal-checkpoint-1"
 
 def save_checkpoint(
     path: Path,
-    model: torch.nn.Module,
+    weights: Mapping[str, Tensor],
     optimizer: torch.optim.Optimizer | None = None,
     progress: dict[str, Any] | None = None,
 ) -> None:
-    """Write a checkpoint; a killed writer leaves the previous one under `path`."""
-    tensors = {f"model.{name}": value.contiguous() for name, value in model.state_dict().items()}
+    """Write a model's weights (its `state_dict`) with what training needs to go on; a killed writer leaves the
+    previous checkpoint under `path`."""
+    tensors = {f"model.{name}": value.contiguous() for name, value in weights.items()}
     if optimizer is not None:
         for index, state in optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(value) for name, value in state.items()}

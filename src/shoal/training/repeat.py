@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-import math
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,14 +107,20 @@ class Repeat:
 
     def summarize(self) -> dict[str, Any]:
         """Mean and deviation of every test score over the seeds, written to `summary.json` too; rank 0 has the scores."""
-        finals = [read_metrics(self.folder / f"seed-{seed}" / METRICS)[-1] for seed in self.seeds]
-        summary: dict[str, Any] = {"seeds": list(self.seeds)}
-        for name in finals[0]:
-            if name.startswith("test_"):
-                each = [final[name] for final in finals]
-                mean = sum(each) / len(each)
-                spread = sum((value - mean) ** 2 for value in each) / max(len(each) - 1, 1)
-                summary[name] = {"mean": mean, "deviation": math.sqrt(spread), "each": each}
+        folders = [self.folder / f"seed-{seed}" for seed in self.seeds]
+        summary: dict[str, Any] = {"seeds": list(self.seeds)} | summarize_scores(folders)
         with replace_file(self.folder / SUMMARY) as scratch:
             scratch.write_text(json.dumps(summary, indent=2) + "\n")
         return summary
+
+
+def summarize_scores(folders: Iterable[Path]) -> dict[str, Any]:
+    """Mean, deviation and each value of every test score that finished run folders have; one alone deviates by 0."""
+    finals = [read_metrics(folder / METRICS)[-1] for folder in folders]
+    summary = {}
+    for name in finals[0]:
+        if name.startswith("test_"):
+            each = [final[name] for final in finals]
+            spread = statistics.stdev(each) if len(each) > 1 else 0.0
+            summary[name] = {"mean": statistics.mean(each), "deviation": spread, "each": each}
+    return summary

@@ -58,9 +58,7 @@ class Run:
         if folder.exists():
             raise ShoalError(f"{folder} exists already: choose another --out, or continue it with --resume")
         check_place(folder)
-        config.data = _make_absolute(config.data)
-        if isinstance(nodes := config.data_options.get("nodes"), str):
-            config.data_options["nodes"] = _make_absolute(nodes)
+        make_paths_absolute(config)
         run = cls(folder, config)
         fill_defaults(config)
         run.make_folder()
@@ -130,6 +128,10 @@ class Run:
             final |= {f"test_{name}": value for name, value in self.trainer.evaluate("test").items()}
         self._append(final)
         return final
+
+    def summarize_memory(self) -> str | None:
+        """What training took of the ranks' memory; None where one process trained."""
+        return None
 
     def explain_end(self) -> str | None:
         """Why there is nothing left to train and what to change; None if there is."""
@@ -222,14 +224,21 @@ def identify(graph: Graph) -> dict[str, Any]:
 
 def fill_defaults(config: RunConfig) -> None:
     """Put in what was left to the defaults of the sampler and the model, so that the file shows every setting."""
-    if config.method == "sampled":
+    if config.method == "sampled" or config.partition.sampled:
         config.sampler.options = default_options(config.sampler.name) | config.sampler.options
     if config.model.orders is None:
         config.model.num_layers = len(parse_orders(None, config.model.num_layers))
 
 
+def make_paths_absolute(config: RunConfig) -> None:
+    """Name the data's files in full, so that the run can be opened from any folder."""
+    config.data = _make_absolute(config.data)
+    if isinstance(nodes := config.data_options.get("nodes"), str):
+        config.data_options["nodes"] = _make_absolute(nodes)
+
+
 def _make_absolute(data: str) -> str:
-    """An existing path in full, so that the run can be opened from any folder; a name stays a name."""
+    """An existing path in full; a name stays a name."""
     path = Path(data).expanduser()
     return os.path.abspath(path) if path.exists() else data
 

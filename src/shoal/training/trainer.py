@@ -225,12 +225,8 @@ class Trainer:
     def save(self, path: Path) -> None:
         """Write a checkpoint from which `resume` goes on exactly."""
         progress = {"epoch": self.epoch, "best_epoch": self.best_epoch, "best_score": self.best_score}
-        shown = self._copy_weights()
-        last = self._last_weights
-        if last is not None:
-            self.model.load_state_dict(last)
-        save_checkpoint(path, self.model, self.optimizer, progress)
-        self.model.load_state_dict(shown)
+        weights = self._last_weights or self.model.state_dict()  # after fit the model has the best ones
+        save_checkpoint(path, weights, self.optimizer, progress)
 
     def resume(self, folder: Path) -> None:
         """Go on from the last checkpoint in `folder`."""
@@ -334,7 +330,7 @@ class Trainer:
             self.best_score, self.best_epoch = score, self.epoch
             self._best_weights = self._copy_weights()
             if self.checkpoints is not None and self.rank == 0:
-                save_checkpoint(self.checkpoints / "best.safetensors", self.model)
+                save_checkpoint(self.checkpoints / "best.safetensors", self.model.state_dict())
 
     def _copy_weights(self) -> dict[str, Tensor]:
         return {name: value.clone() for name, value in self.model.state_dict().items()}
