@@ -121,6 +121,8 @@ def test_the_command_refuses_what_it_cannot_predict(shoal):
         in shoal("simulate", "digits", "--latency", "0", "--bandwidth", "1").refusal()
     )
     wire = ("--latency", "100", "--bandwidth", "12.5")
+    thinned = shoal("simulate", "digits", *wire, "--set", "partition.boundary_rate=0.1")
+    assert "for the whole boundary" in thinned.refusal()
     assert "such as 2,4,8" in shoal("simulate", "digits", "--parts", "two", *wire).refusal()
     assert shoal("partition", "digits", "--parts", "2", "--method", "random", "-o", "parts").code == 0
     assert "holds parts already" in shoal("simulate", "parts", "--parts", "4", *wire).refusal()

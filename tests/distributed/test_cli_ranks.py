@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from launched_ranks import rank_environment
+from shoal.simulate import read_machine
 
 SETTINGS = ("--set", "model.hidden=16", "--set", "partition.method=metis", "--set", "training.patience=null")
 
@@ -63,6 +64,22 @@ def test_workers_resume_and_embed_as_one_process_would(shoal, tmp_path):
     assert code == 0, error
     assert shoal("embed", "alone", "-o", "want.npy").code == 0
     np.testing.assert_allclose(np.load(tmp_path / "z.npy"), np.load("want.npy"), rtol=1e-3, atol=1e-4)
+
+
+def test_doctor_keeps_what_ranks_measured_and_simulate_predicts_with_it(shoal, tmp_path):
+    code, out, error = run("doctor", "--workers", "2", "--save", tmp_path / "machine.json")
+    assert code == 0, error
+    assert "0 – 1" in out
+    assert "all at once:" in out
+    machine = read_machine(tmp_path / "machine.json")
+    assert 0 < machine.latency < 1
+    assert 1e6 < machine.bandwidth < 1e12
+    assert [size for size, _ in machine.crowd] == sorted(size for size, _ in machine.crowd)
+    assert min(machine.dense_rate, machine.sparse_rate) > 1e6
+    said = shoal("simulate", "digits", "--parts", "2", "--machine", tmp_path / "machine.json")
+    assert said.code == 0, said.stderr
+    assert "unknown" not in said.stdout
+    assert "--workers N" in shoal("doctor", "--save", "machine.json").refusal()
 
 
 def test_repeated_runs_across_ranks_score_as_those_of_one_process(shoal, tmp_path):

@@ -53,12 +53,17 @@ def simulate(
     """
     from shoal.commands.screen import open_console
     from shoal.commands.train import configure
+    from shoal.errors import ShoalError
     from shoal.simulate import predict_epoch
     from shoal.training.run import make_model
 
     config = configure(target, "partitioned", None, model, None, None, recipe, settings)
     config.partition.method = method or config.partition.method
     config.validate()
+    if config.partition.sampled or not config.partition.keeps_boundary:
+        raise ShoalError(
+            "an epoch is predicted for the whole boundary: leave out boundary rates and partition.sampled"
+        )
     described = _describe_machine(machine, latency, bandwidth)
     console = open_console()
     said: dict[int, Prediction] = {}
@@ -150,7 +155,7 @@ def _make_table(said: dict[int, Prediction]) -> object:
     table = plain_table("an epoch", *heads, right=tuple(heads))
     table.add_row("MB sent", *(f"{one.num_bytes / 1e6:,.2f}" for one in said.values()))
     table.add_row("messages", *(f"{one.num_messages:,}" for one in said.values()))
-    table.add_row("compute, ms", *(_say(one.compute) for one in said.values()))
+    table.add_row("compute, ms", *(_say(one.compute) if one.compute else "unknown" for one in said.values()))
     table.add_row("communication, ms", *(_say(one.communication) for one in said.values()))
     for number, exchange in enumerate(next(iter(said.values())).exchanges):
         name = f"  layer {exchange.layer} {exchange.direction}, {exchange.width} wide"
