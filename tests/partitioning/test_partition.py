@@ -59,6 +59,19 @@ def test_hypergraph_sends_no_more_than_metis_and_mapping_keeps_the_volume(graph)
     assert after.remote_volume <= naive.remote_volume
 
 
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["hetero-tolokers", "wiki-Vote"])
+def test_hypergraph_sends_no_more_than_metis_on_real_graphs(name, shared_data, monkeypatch):
+    """On the first METIS's volume objective beats whatever is made of its cut."""
+    monkeypatch.setenv("SHOAL_DATA", str(shared_data))
+    graph = shoal.load(name)
+    found = shoal.partition_graph(graph, 16, "hypergraph").quality(relative=False)
+    for method in ("metis", "metis-volume"):
+        other = shoal.partition_graph(graph, 16, method).quality(relative=False)
+        assert found.total_volume <= other.total_volume
+    assert found.weight_balance <= 1.0101
+
+
 @pytest.mark.parametrize("tool", ["none", "kahypar"])
 def test_hypergraph_works_without_the_other_tools(graph, tool, monkeypatch):
     """With "none" no hypergraph partitioner can be imported."""

@@ -236,7 +236,13 @@ class _Work:
         found = [self.run_refine(nets, one, slack=_SLACK, max_rows=limit) for one in (best, *near)]
         kept = [one for one in found if count_rows(nets, one, self.num_parts) <= limit]
         judge = (self.weights, self.num_parts, self.max_weight, limit)
-        return min(kept, key=lambda one: price_partition(nets, one, *judge))
+        chosen = min(kept, key=lambda one: price_partition(nets, one, *judge))
+        heaviest = np.bincount(chosen, self.weights).max()
+        if heaviest > max(self.max_weight, self.weights.max()):
+            self.notices.append(
+                f"a part weighs {heaviest:,.0f} where {self.max_weight:,.0f} are allowed: METIS left it so, and mending it would send more rows"
+            )
+        return chosen
 
     def is_volume_cheap(self, nets: Nets, cut: np.ndarray) -> bool:
         """Whether METIS's volume objective takes a minute or two at most, from its partition `cut` by edges.
