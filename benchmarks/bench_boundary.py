@@ -3,6 +3,7 @@
     python benchmarks/bench_boundary.py scores --graph pubmed --parts 2 4 8        METIS parts, five seeds
     python benchmarks/bench_boundary.py scores --graph pubmed --parts 4 --method random
     python benchmarks/bench_boundary.py edges --graph pubmed --parts 4             DropEdge and boundary edges beside nodes
+    python benchmarks/bench_boundary.py memory --graph pubmed --parts 8 --seeds 1   a process for every rate
     python benchmarks/bench_boundary.py hosts                                      4 namespaces at 100 Mbit/s and 1 Gbit/s
     python benchmarks/bench_boundary.py table                                      what was measured, as a table
 
@@ -33,6 +34,7 @@ from shoal.training.run import with_split
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 RATES = (1.0, 0.1, 0.01, 0.0)
+_SETTINGS = ("graph", "parts", "method", "hidden", "layers", "dropout", "lr", "epochs", "eval_every")
 LIMIT = 3 * 3600
 
 
@@ -44,13 +46,15 @@ def run_scores(args: argparse.Namespace) -> None:
         ways = [(1.0, "nodes"), (0.1, "nodes"), (0.1, "edges"), (0.1, "dropedge")]
     common = {"hidden": args.hidden, "layers": args.layers, "dropout": args.dropout, "lr": args.lr}
     common |= {"epochs": args.epochs, "eval_every": args.eval_every, "metric": metric}
+    common["is_alone"] = args.what == "memory"
     jobs = [common | {"rate": p, "way": way, "seed": seed} for seed in range(args.seeds) for p, way in ways]
     for parts in args.parts:
         with tempfile.TemporaryDirectory() as place:
             store_parts(
                 graph, shoal.partition_graph(graph, parts, args.method, seed=0), Path(place) / "parts"
             )
-            start_ranks(parts, Path(place) / "parts", jobs, Path(place) / "out")
+            for group in [[job] for job in jobs] if args.what == "memory" else [jobs]:
+                start_ranks(parts, Path(place) / "parts", group, Path(place) / "out")
             lines = [json.loads(line) for line in (Path(place) / "out").read_text().splitlines()]
         told = {"graph": args.graph, "parts": parts, "method": args.method, **common}
         with open(RESULTS / f"boundary-{args.what}.jsonl", "a") as file:
@@ -85,16 +89,24 @@ def start_ranks(num_ranks: int, folder: Path, jobs: list[dict[str, Any]], out: P
 def report(told: dict[str, Any], lines: list[dict[str, Any]]) -> None:
     """One row for each rate and way: mean and deviation of the test score, traffic, seconds and memory."""
     print(f"{told['graph']}, {told['parts']} {told['method']} parts")
-    whole = statistics.mean(line["test"] for line in lines if line["rate"] == 1.0)
+    whole = statistics.mean([line["test"] for line in lines if line["rate"] == 1.0] or [float("nan")])
     for rate, way in dict.fromkeys((line["rate"], line["way"]) for line in lines):
         chosen = [line for line in lines if (line["rate"], line["way"]) == (rate, way)]
         scores = [line["test"] for line in chosen]
         spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
-        growth = [rank["growth"] / 1e6 for rank in chosen[0]["ranks"]]
+        middle = {
+            name: statistics.median(line[name] for line in chosen)
+            for name in ("bytes", "seconds", "sampling")
+        }
+        memory = ""
+        if "ranks" in chosen[0]:
+            growth, model = (
+                [rank[name] / 1e6 for rank in chosen[0]["ranks"]] for name in ("growth", "model")
+            )
+            memory = f"; memory {min(growth):.0f} to {max(growth):.0f} MB a rank, the model's {min(model):.0f} to {max(model):.0f}"
         print(
             f"  p = {rate:<4} {way:8} test {100 * statistics.mean(scores):6.2f} ± {100 * spread:.2f} ({100 * (statistics.mean(scores) - whole):+.2f}), "
-            f"{chosen[0]['bytes'] / 1e6:8.3f} MB and {statistics.median(line['seconds'] for line in chosen):.3f} s an epoch, "
-            f"memory {min(growth):.0f} to {max(growth):.0f} MB a rank",
+            f"{middle['bytes'] / 1e6:8.3f} MB and {middle['seconds']:.3f} s an epoch, {100 * middle['sampling'] / middle['seconds']:.1f} % sampling{memory}",
             flush=True,
         )
 
@@ -134,12 +146,13 @@ def report_host(line: dict[str, Any], whole: float) -> None:
 
 
 def show_tables() -> None:
-    for what in ("scores", "edges"):
+    for what in ("scores", "edges", "memory"):
         path = RESULTS / f"boundary-{what}.jsonl"
         lines = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
         groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         for line in lines:
-            groups.setdefault((line["graph"], line["parts"], line["method"]), []).append(line)
+            settings = {name: value for name, value in line.items() if name in _SETTINGS}
+            groups.setdefault(tuple(settings.values()), []).append(line)
         for group in groups.values():
             report(group[0], group)
 
@@ -148,7 +161,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("scores", "edges", "hosts", "table"))
+    parser.add_argument("what", choices=("scores", "edges", "memory", "hosts", "table"))
     parser.add_argument("--graph", default="grid:20000")
     parser.add_argument("--options", default="{}", help="The importer's, as JSON.")
     parser.add_argument("--parts", type=int, nargs="+", default=[2, 4, 8])

@@ -38,14 +38,17 @@ def train(transport: Transport, part: Part, job: dict[str, Any]) -> dict[str, An
         metric=job["metric"],
     )
     records = trainer.fit(job["epochs"])
-    return {
+    result: dict[str, Any] = {
         **{name: job[name] for name in ("rate", "way", "seed")},
         "val": trainer.best_score,
         "test": trainer.evaluate("test")[trainer.metric],
         "bytes": sum(record["bytes"] for record in records) / len(records),
         "seconds": sum(record["seconds"] for record in records[2:]) / len(records[2:]),
-        "ranks": trainer.describe_ranks(),
+        "sampling": sum(record["slowest"]["sampling"] for record in records[2:]) / len(records[2:]),
     }
+    if job["is_alone"]:  # what earlier jobs of the process left behind would count as this one's
+        result["ranks"] = trainer.describe_ranks()
+    return result
 
 
 def main() -> None:

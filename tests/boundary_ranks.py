@@ -84,7 +84,7 @@ def check_attention(transport: Transport) -> None:
     thin = thin_plan(HaloPlan(part, transport, Ledger()), 0.4, "nodes", 5, 3)
     torch.manual_seed(0)
     conv = GATConv(WIDTH, 8, heads=2).double()
-    h = torch.randn(n, WIDTH, dtype=torch.float64)
+    h = torch.randn(n, WIDTH, dtype=torch.float64, requires_grad=True)
     z, own, other = conv.score(h @ conv.weight)
     pattern = torch.from_numpy(dense_operator(graph, "gcn") > 0)
     weight = torch.from_numpy(keep_nodes(graph, assignment, 0.4, 5, 3)) * pattern
@@ -92,8 +92,16 @@ def check_attention(transport: Transport) -> None:
     alpha = torch.softmax(scores + weight.log()[:, :, None], dim=1)
     wanted = torch.einsum("uvk,vkf->ukf", alpha, z).flatten(1)
     rows = torch.from_numpy(part.n_id)
-    found = conv(PartBlock(thin, 1).adjacency("attention"), h[rows])
+    local = h[rows].detach().requires_grad_()
+    found = conv(PartBlock(thin, 1).adjacency("attention"), local)
     torch.testing.assert_close(found, wanted[rows], rtol=1e-6, atol=1e-6)
+    wanted.square().sum().backward()
+    weights = [weight.grad for weight in conv.parameters()]
+    conv.zero_grad()
+    found.square().sum().backward()
+    torch.testing.assert_close(local.grad, h.grad[rows], rtol=1e-5, atol=1e-6)
+    for weight, grad in zip(conv.parameters(), weights):
+        torch.testing.assert_close(transport.sum(weight.grad.contiguous()), grad, rtol=1e-5, atol=1e-6)
 
 
 def measure_draws(transport: Transport, kind: str, way: str, rate: float) -> dict[str, Any]:
@@ -129,10 +137,11 @@ def measure_draws(transport: Transport, kind: str, way: str, rate: float) -> dic
     }
 
 
-def train(transport: Transport, model: str, **settings: Any) -> dict[str, Any]:
-    job = Job(model)
+def train(transport: Transport, job: Job | str, **settings: Any) -> dict[str, Any]:
+    job = Job(job) if isinstance(job, str) else job
     graph = make_graph(job)
-    part = make_part(graph, assign(graph.num_nodes, transport.size), transport.size, transport.rank)
+    used = max(transport.size - (job.partition == "empty"), 1)
+    part = make_part(graph, assign(graph.num_nodes, used), transport.size, transport.rank)
     trainer = PartitionedTrainer(make_model(job), part, transport, eval_every=EPOCHS, **settings)
     records = trainer.fit(EPOCHS)
     return {
@@ -192,6 +201,10 @@ def run(folder: Path) -> None:
             "rising": train(transport, "gcn", boundary_rate=0.25, last_boundary_rate=1.0),
             "edges": train(transport, "gcn", boundary_rate=0.3, boundary_sampling="edges"),
             "dropedge": train(transport, "gat", boundary_rate=0.3, boundary_sampling="dropedge"),
+            "no edges": train(transport, "gcn", boundary_rate=0.0, boundary_sampling="edges"),
+            "input dropout": train(transport, Job("sage", input_dropout=0.2), boundary_rate=0.3),
+            "sparse": train(transport, Job("gcn", sparse=True, input_dropout=0.2), boundary_rate=0.3),
+            "empty": train(transport, Job("gat", sparse=True, partition="empty"), boundary_rate=0.3),
             "again": train(transport, "gcn", boundary_rate=0.3, seed=9),
             **{m: train(transport, m, boundary_rate=0.3, seed=9) for m in ("sage", "gcn", "mixhop", "gat")},
         }

@@ -2,6 +2,7 @@
 
 import ctypes
 import resource
+import sys
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -32,7 +33,8 @@ def read_memory() -> tuple[int, int]:
         sizes = dict(line.split(":", 1) for line in lines if line.startswith(("VmRSS", "VmHWM")))
         return tuple(1024 * int(sizes[name].split()[0]) for name in ("VmRSS", "VmHWM"))  # type: ignore[return-value]
     except (OSError, KeyError):  # not Linux
-        peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        unit = 1 if sys.platform == "darwin" else 1024
+        peak = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak, peak
 
 

@@ -83,7 +83,8 @@ def test_rate_one_is_the_unsampled_run_and_rate_zero_sends_nothing(transport):
     assert trained["one"]["losses"] == trained["whole"]["losses"]
     assert trained["one"]["weights"] == trained["whole"]["weights"]
     assert trained["one"]["bytes"] == trained["whole"]["bytes"]
-    assert trained["none"]["bytes"] == [0] * EPOCHS
+    assert trained["none"]["bytes"] == trained["no edges"]["bytes"] == [0] * EPOCHS
+    assert trained["none"]["losses"] == trained["no edges"]["losses"]
     assert trained["none"]["losses"] != trained["whole"]["losses"]
 
 
@@ -92,7 +93,7 @@ def test_same_seed_gives_the_same_run(transport):
     trained = answer(transport)["trained"]
     assert trained["again"]["losses"] == trained["gcn"]["losses"]
     assert trained["again"]["weights"] == trained["gcn"]["weights"]
-    for model in ("sage", "gcn", "mixhop", "gat", "edges", "dropedge"):
+    for model in ("sage", "gcn", "mixhop", "gat", "edges", "dropedge", "input dropout", "sparse", "empty"):
         assert np.isfinite(trained[model]["losses"]).all()
         assert max(trained[model]["bytes"]) > 0
         assert trained[model]["sampling"] > 0

@@ -28,7 +28,7 @@ def test_every_model_and_sampler_is_exact(transport, num_ranks, tmp_path):
         np.testing.assert_allclose(answer["losses"], want["losses"], rtol=limit, err_msg=case.name)
         assert answer["test"] == pytest.approx(want["test"], abs=1e-12), case.name
         assert answer["last"]["batches"] == want["last"]["batches"]
-        assert answer["last"]["bytes"] > 0
+        assert answer["last"]["bytes"] > 0 or case.job.partition == "empty"
 
 
 def make_trainer(sampler, **settings):

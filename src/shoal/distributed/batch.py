@@ -71,8 +71,8 @@ class PartBatch(Batch):
         super().__init__(graph, nodes, (self._input_block,), node_norm=norm, fixed=True)
 
     def prepare(self) -> None:
-        """Exchange now what is exchanged only once."""
-        _ = self.x
+        """Exchange now what is exchanged only once, and gather what thinned batches share."""
+        _ = self.x, self.n_id, self.y, self.train_mask
         if self._kind is not None:
             self.aggregate_input(self._kind)
 
@@ -143,7 +143,7 @@ class _WideBlock(Block):
     def adjacency(self, kind: str) -> Adjacency:
         adj = self._block.adjacency(kind)
         assert isinstance(adj, PartAdjacency)
-        return adj.wide
+        return adj.pattern.wide
 
 
 class PartBatchSampler(Sampler):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from shoal.config import BOUNDARY_SAMPLINGS
 from shoal.distributed.batch import PartBatch, PartBatchSampler
@@ -30,7 +31,9 @@ class BoundarySampler(PartBatchSampler):
     are told by one bit for each row they might send, which is counted as traffic.
 
     What an epoch keeps is a pure function of (seed, epoch, rank and node, or edge). Whether an edge is kept depends
-    on neither ranks nor direction. What the first layer reads of others is exchanged once before training and not sampled.
+    on neither ranks nor direction. What the first layer reads of others is exchanged once before training and not sampled,
+    but for MixHop's higher powers. Attention gives what is kept of the halo the weight 1/p in its softmax; with `dropedge`,
+    which leaves out local entries too, all that is kept has the weight 1.
 
     Args:
         rate: p of the first epoch; 1 exchanges everything by the plan as it is, 0 nothing.
@@ -82,24 +85,27 @@ class BoundarySampler(PartBatchSampler):
 
 
 def thin_plan(plan: HaloPlan, rate: float, way: str, seed: int, epoch: int) -> HaloPlan:
-    """The plan of one epoch. Every rank calls it; those that hold rows in common exchange who keeps which."""
-    part = plan.part
-    if rate == 0 and way == "nodes":
-        return plan.thinned(
-            thin_halo(part, np.zeros(part.num_halo, np.bool_), np.zeros(part.num_sent, np.bool_))
-        )
+    """The plan of one epoch. Every rank calls it; those that hold rows in common tell each other who keeps which."""
+    part, norms = plan.part, None
     if way == "nodes":
         kept = draw_nodes(part.halo_id, rate, seed, epoch, part.rank)
-        return plan.thinned(thin_halo(part, kept, tell_owners(plan, kept)), halo_scale=1 / rate)
-    thin = drop_entries(part, rate, seed, epoch, local=way == "dropedge")
-    kept = np.zeros(part.num_halo, np.bool_)
-    kept[thin.halo_indices] = True
+    else:
+        part = drop_entries(part, rate, seed, epoch, local=way == "dropedge")
+        norms = (weigh_edges(part, rate), None) if way == "dropedge" else None
+        kept = np.zeros(part.num_halo, np.bool_)
+        kept[part.halo_indices] = True
+    sent = tell_owners(plan, kept) if rate else np.zeros(part.num_sent, np.bool_)
     scale = 1 / rate if rate else 1.0
-    return plan.thinned(
-        thin_halo(thin, kept, tell_owners(plan, kept)),
-        halo_scale=scale,
-        local_scale=scale if way == "dropedge" else 1.0,
-    )
+    return plan.thinned(thin_halo(part, kept, sent), halo_scale=scale, edge_norms=norms)
+
+
+def weigh_edges(part: Part, rate: float) -> Tensor:
+    """What every local entry that was kept counts for; a self loop, which is never left out, counts once."""
+    norm = torch.full((len(part.local_indices),), 1 / rate if rate else 1.0)
+    if part.has_loop is not None:
+        rows = np.repeat(np.arange(part.num_local), np.diff(part.local_indptr))
+        norm[torch.from_numpy(rows == part.local_indices)] = 1
+    return norm
 
 
 def draw_nodes(ids: np.ndarray, rate: float, seed: int, epoch: int, rank: int) -> np.ndarray:

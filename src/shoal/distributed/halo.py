@@ -28,14 +28,13 @@ class HaloPlan:
         message_dtype: what rows travel as, None for as they are; bfloat16 halves the bytes of float32.
 
     Attributes:
-        local_scale, halo_scale: what every local and every halo entry of the part counts for; above 1 where
-            entries were left out of a thinned plan.
-        edge_norms: factors on every local and on every halo entry, or None.
+        halo_scale: what every halo row counts for; above 1 where rows or entries were left out of a thinned plan.
+        edge_norms: factors on every local and, unless None, on every halo entry; None for no factors.
         is_fixed: whether it serves many epochs, so that patterns made for each peer are worth their time.
     """
 
-    local_scale = halo_scale = 1.0
-    edge_norms: tuple[Tensor, Tensor] | None = None
+    halo_scale = 1.0
+    edge_norms: tuple[Tensor, Tensor | None] | None = None
     is_fixed = True
 
     def __init__(
@@ -61,14 +60,13 @@ class HaloPlan:
         self,
         part: Part,
         *,
-        local_scale: float = 1.0,
         halo_scale: float = 1.0,
-        edge_norms: tuple[Tensor, Tensor] | None = None,
+        edge_norms: tuple[Tensor, Tensor | None] | None = None,
     ) -> HaloPlan:
         """The plan of a part with fewer rows or entries; every rank makes one at the same time."""
         plan = HaloPlan(part, self.transport, self.ledger, self.message_dtype)
         plan._memory = self._memory
-        plan.local_scale, plan.halo_scale, plan.edge_norms = local_scale, halo_scale, edge_norms
+        plan.halo_scale, plan.edge_norms = halo_scale, edge_norms
         plan.is_fixed = False
         return plan
 

@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.distributed.batch import local_graph
 from shoal.distributed.halo import HaloPlan
 from shoal.distributed.ledger import INPUT, SAMPLING
-from shoal.distributed.operator import PartBlock, exchange_rows
+from shoal.distributed.operator import PartBlock
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.csr import index_dtype
@@ -50,19 +49,20 @@ class SharedBatchSampler(Sampler):
 
     A batch is a pure function of its number, so every rank draws it without a message. Each then reads the
     entries of its own rows, from which it knows its halo and, where edges go both ways, who reads its rows; of a
-    directed graph it reads the whole batch's entries for that. Only the halo's degrees in the batch are asked
-    for, where the model scales by them and the batch is not normalised.
+    directed graph it reads the whole batch's entries for that, and of an undirected one the halo's where the model
+    scales by its degrees in the batch. So nothing is sent to make a batch.
 
     Args:
         source: draws nodes of the whole graph, whose topology every rank can read.
-        plan: of this rank's part of that graph.
+        graph: this rank's local rows.
+        plan: of its part of the whole graph.
         scales_columns: whether the model's aggregation depends on the degree of what is read, as GCN's does.
     """
 
     name = "shared"
     is_for_one_rank = True
 
-    def __init__(self, source: Sampler, plan: HaloPlan, *, scales_columns: bool) -> None:
+    def __init__(self, source: Sampler, graph: Graph, plan: HaloPlan, *, scales_columns: bool) -> None:
         if isinstance(source, LayeredSampler | FullSampler) or source.is_for_one_rank:
             raise ShoalError(
                 f"sampler {source.name!r} draws no whole subgraphs that ranks could share: use node, edge, random-walk or frontier"
@@ -74,7 +74,7 @@ class SharedBatchSampler(Sampler):
             raise ShoalError(
                 "the sampler was made for another graph than the parts: give it the graph that was partitioned, with the same split"
             )
-        super().__init__(local_graph(part), seed=source.seed)
+        super().__init__(graph, seed=source.seed)
         self.source = source
         self.plan = plan
         self.scales_columns = scales_columns
@@ -101,6 +101,10 @@ class SharedBatchSampler(Sampler):
         self.coverage, self.notices = coverage, self.source.notices
         return norms
 
+    @property
+    def norms(self) -> Norms | None:
+        return self.source.norms
+
     @cached_property
     def batch_size(self) -> float:
         """Nodes in a batch, those of all ranks."""
@@ -115,14 +119,17 @@ class SharedBatchSampler(Sampler):
         with self.plan.ledger.timing(SAMPLING):
             nodes = self.source.draw_nodes(k)
             owners = self.owner[graph.global_ids(nodes)]
-            edge_norm = None if norms is None else norms.edge_norm
             part, edge_norms = cut_batch(
-                self.plan.part, graph, nodes, owners, self._place, edge_norm, self.source._has_loop
+                self.plan.part,
+                graph,
+                nodes,
+                owners,
+                self._place,
+                edge_norm=None if norms is None else norms.edge_norm,
+                has_loop=self.source._has_loop,
+                halo_degrees=self.scales_columns and norms is None,
             )
             plan = self.plan.thinned(part, edge_norms=edge_norms)
-            if self.scales_columns and norms is None and not graph.directed:
-                own = as_tensor(part.degree[: part.num_local])[:, None]
-                plan.part = replace(part, degree=exchange_rows(own, plan, INPUT)[:, 0].numpy())
             rows = np.asarray(self._rows[part.n_id], np.int64)
             return SharedBatch(self.graph, rows, plan, k, self._weigh_nodes(nodes, owners))
 
@@ -150,13 +157,15 @@ def cut_batch(
     nodes: np.ndarray,
     owners: np.ndarray,
     place: np.ndarray,
+    *,
     edge_norm: np.ndarray | None = None,
     has_loop: np.ndarray | None = None,
+    halo_degrees: bool = True,
 ) -> tuple[Part, tuple[Tensor, Tensor] | None]:
     """This rank's share of the subgraph that `nodes` induce, and the edge norms of its local and halo entries.
 
-    Degrees are the graph's with `edge_norm`, one factor for each entry of the graph, and else those in the batch; of
-    the halo these are known in a directed graph and zero in an undirected one, of which only own rows are read.
+    Degrees are the graph's with `edge_norm`, one factor for each entry of the graph, and else those in the batch, which
+    are counted for the halo only if `halo_degrees` are asked for.
 
     Args:
         owners: the rank of each node.
@@ -187,6 +196,8 @@ def cut_batch(
     number = np.empty(len(nodes), np.int32)
     number[own], number[halo] = np.arange(len(own)), np.arange(len(halo))
     _number_columns(indptrs[1], indices[1], norms[1], number)
+    if halo_degrees and edge_norm is None:
+        _count_entries(graph.indptr, graph.indices, nodes, halo, place, degree)
     members = np.concatenate([own, halo])
     loops = None if has_loop is None else has_loop[nodes[members]]
     ids = np.ascontiguousarray(graph.global_ids(nodes), np.int64)
@@ -269,11 +280,9 @@ def _cut_rows(
             u = nodes[row]
             for k in range(indptr[u], indptr[u + 1]):
                 column = place[indices[k]]
-                if column >= 0:
-                    degree[row] += 1
-                    if owners[column] == rank:
-                        pairs[count] = np.int64(owners[row]) * len(nodes) + column
-                        count += 1
+                if column >= 0 and owners[column] == rank:
+                    pairs[count] = np.int64(owners[row]) * len(nodes) + column
+                    count += 1
     for i in range(len(nodes)):
         place[nodes[i]] = -1
     return count
@@ -296,3 +305,16 @@ def _number_columns(indptr, indices, values, number):
             indices[j] = column
             if len(values):
                 values[j] = value
+
+
+@kernel
+def _count_entries(indptr, indices, nodes, rows, place, degree):
+    """The degrees in the batch of the nodes at `rows` in it."""
+    for i in range(len(nodes)):
+        place[nodes[i]] = i
+    for i in range(len(rows)):
+        u = nodes[rows[i]]
+        for k in range(indptr[u], indptr[u + 1]):
+            degree[rows[i]] += place[indices[k]] >= 0
+    for i in range(len(nodes)):
+        place[nodes[i]] = -1

@@ -98,7 +98,7 @@ class PartitionedTrainer(Trainer):
         batches: Sampler = self.boundary
         if sampler is not None:
             scales = "gcn" in {layer.kind for layer in model.layers if isinstance(layer, Layer)}
-            batches = SharedBatchSampler(sampler, self.plan, scales_columns=scales)
+            batches = SharedBatchSampler(sampler, self.batch.graph, self.plan, scales_columns=scales)
         super().__init__(model, self.batch.graph, batches, **settings)
         self.rank, self.num_ranks = transport.rank, transport.size
         transport.phase = "the start of training"
@@ -115,12 +115,17 @@ class PartitionedTrainer(Trainer):
         self.boundary.epochs = epochs
         return super().fit(epochs, on_epoch)
 
+    @property
+    def has_trained(self) -> bool:
+        """Whether this process has trained an epoch."""
+        return self._peak_memory > 0
+
     def describe_ranks(self) -> list[dict[str, int]]:
         """What every rank holds and took: rows, and bytes of training beside BNS-GCN's model of them.
 
-        `peak` is the most memory the process held in a training epoch, `growth` how much more than before the first;
-        `model` is `(3·n_local + n_halo)·d` values summed over the layers' input widths d, with the halo rows
-        that the largest step kept. Evaluation, which takes the whole halo, is not in it.
+        `peak` is the most memory the process held in the first epoch it trained, before any evaluation, `growth` how much
+        of that came with the epoch; `model` is `(3·n_local + n_halo)·d` values summed over the layers' input widths d,
+        with the halo rows that the largest step kept.
         """
         part = self.part
         widths = sum(layer.linear.weight.shape[0] for layer in self.model.layers if isinstance(layer, Layer))
@@ -145,6 +150,8 @@ class PartitionedTrainer(Trainer):
             return embedding if out is None else out.copy_(embedding)
         finally:
             self.plan.ledger = self.ledger
+            if self.sampler is not self.boundary or not self.boundary.keeps_all:
+                self.plan.release()  # training needs smaller ones
 
     def _check_thinned(self, exchange: str, sampler: Sampler | None) -> None:
         """Refuse what does not go with exchanging less than everything."""
@@ -162,7 +169,8 @@ class PartitionedTrainer(Trainer):
             assert isinstance(batch, PartBatch | SharedBatch)
             self._kept_rows = max(self._kept_rows, batch.plan.part.num_halo)
             yield batch
-        self._peak_memory = max(self._peak_memory, read_memory()[1])
+        if self._peak_memory == 0:  # evaluation, which comes after an epoch, leaves memory behind
+            self._peak_memory = read_memory()[1]
 
     def _count_nodes(self) -> dict[str, int]:
         """Nodes of each split on all ranks."""
@@ -244,7 +252,6 @@ class PartitionedTrainer(Trainer):
         depth = range(1, self.model.num_aggregations + 1)
         exchanges = [
             (INPUT, IDS),
-            (INPUT, FORWARD),
             *((layer, way) for layer in depth for way in (FORWARD, BACKWARD)),
         ]
         table = np.zeros((len(exchanges), 2))

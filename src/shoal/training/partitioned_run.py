@@ -62,6 +62,7 @@ class PartitionedRun(Run):
         self._identity: dict[str, Any] = {}
         self._assignment: np.ndarray | None = None
         self._whole: Graph | None = None
+        self.ranks: list[dict[str, int]] = []
         self.threads = share_cores(transport, config.training.threads)
         part = self._open_part() if config.partition.folder else self._cut_part()
         config.partition.parts = transport.size
@@ -131,12 +132,15 @@ class PartitionedRun(Run):
 
     def _train(self, on_epoch: Callable[[Record], None] | None) -> dict[str, float]:
         final = super()._train(on_epoch)
-        self.ranks = self.trainer.describe_ranks()
-        self._replace(RANKS, json.dumps(self.ranks, indent=1) + "\n")
+        if self.trainer.has_trained:
+            self.ranks = self.trainer.describe_ranks()
+            self._replace(RANKS, json.dumps(self.ranks, indent=1) + "\n")
         return final
 
-    def summarize_memory(self) -> str:
-        """The ranks' memory in a line: how it is spread, beside the model."""
+    def summarize_memory(self) -> str | None:
+        """The ranks' memory in a line: how it is spread, beside the model. None if nothing was left to train."""
+        if not self.ranks:
+            return None
         growth = [rank["growth"] for rank in self.ranks]
         shares = [rank["growth"] / rank["model"] for rank in self.ranks if rank["model"]]
         peak = max(rank["peak"] for rank in self.ranks)
