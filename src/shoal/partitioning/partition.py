@@ -28,7 +28,7 @@ from shoal.threads import available_cores
 
 METHODS = ("auto", "random", "block", "metis", "metis-volume", "hypergraph", "stochastic", "streaming")
 BALANCES = ("edges", "nodes")
-_VOLUME_WORK = 400_000_000  # what METIS's volume objective does in one or two minutes
+_VOLUME_WORK = 500_000_000  # what METIS's volume objective does in one or two minutes
 _NEAR = 1.1  # a start that sends at most so many times the rows of the better one is searched too
 _SLACK = 0.03  # more rows than before that the local search may send for a lower peak, never more than METIS
 
@@ -252,6 +252,7 @@ class _Work:
         """
         pins = np.bincount(nets.nets, minlength=nets.num_nets)
         touched = float((pins * count_spread(nets, cut, self.num_parts)).sum())
+        touched *= 2 if self.graph.directed else 1  # METIS reads arcs both ways
         return touched * max(1.0, self.num_parts / pins.mean()) ** 0.5 <= _VOLUME_WORK
 
     def cycle(self, nets: Nets, best: np.ndarray, rows: int) -> np.ndarray:
