@@ -25,7 +25,7 @@ import numpy as np
 import shoal
 from hosts import network_hosts, run_inside, why_not
 from shoal.partitioning.part import Part, split_graph
-from shoal.simulate import Machine, predict_epoch
+from shoal.simulate import Machine, Prediction, predict_epoch
 
 HERE = Path(__file__).resolve().parent
 LIMIT = 900
@@ -84,6 +84,7 @@ def run_job(
     finally:
         for process in started:
             process.kill()
+            process.wait()
     if any(process.returncode for process in started):
         raise SystemExit(f"ranks ended with {[process.returncode for process in started]}")
     answer: dict[str, Any] = json.loads(texts[0].splitlines()[-1])
@@ -96,9 +97,11 @@ def bench_hosts(args: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     if missing is not None:
         raise SystemExit(missing)
     graph = make_graph(args.graph, args.features)
+    parts = {}
     for method in ("hypergraph", "random"):
         partition = shoal.partition_graph(graph, args.ranks, method, seed=0)
-        store(split_graph(graph, partition.assignment, args.ranks), folder / method)
+        parts[method] = split_graph(graph, partition.assignment, args.ranks)
+        store(parts[method], folder / method)
     results = []
     ways = (("p2p", "hypergraph"), ("p2p", "random"), ("broadcast", "hypergraph"))
     print(f"{graph}, GCN {args.layers} × {args.hidden}, {args.ranks} ranks")
@@ -108,7 +111,8 @@ def bench_hosts(args: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
                 job = {"parts": method, "exchange": exchange, "hidden": args.hidden, "layers": args.layers}
                 result = run_job(folder, job | {"epochs": args.epochs, "threads": 1}, args.ranks, hosts)
                 result |= {"rate": rate, "exchange": exchange, "parts": method}
-                result["predicted"] = predict(result, args)
+                said = predict(parts[method], result, args)
+                result |= {"predicted": said.communication, "predicted_epoch": said.epoch}
                 results.append(result)
                 report_host(result)
         one, _, other = results[-3:]
@@ -118,25 +122,22 @@ def bench_hosts(args: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     return results
 
 
-def predict(result: dict[str, Any], args: argparse.Namespace) -> float | None:
-    """Seconds of communication by the α-β model with what the probe measured; broadcasts are trees, not modelled."""
-    if result["exchange"] != "p2p":
-        return None
+def predict(parts: list[Part], result: dict[str, Any], args: argparse.Namespace) -> Prediction:
+    """The epoch by the α-β model with what the ranks' probe measured after they had trained."""
     model = shoal.GNN("gcn", args.features, args.hidden, 8, num_layers=args.layers)
-    machine = Machine(result["latency"], result["bandwidth"])
-    return predict_epoch(np.array(result["rows"]), model, machine).communication
+    return predict_epoch(parts, model, Machine(**result["machine"]), exchange=result["exchange"])
 
 
 def report_host(result: dict[str, Any]) -> None:
-    said = result["predicted"]
-    model = (
-        "" if said is None else f", predicted {said * 1e3:.1f} ms ({said / result['communication']:.2f} ×)"
-    )
+    said, machine = result["predicted"], result["machine"]
+    crowd = machine["crowd"]
+    model = f", predicted {said * 1e3:.1f} ms ({said / result['communication']:.2f} ×)"
     print(
         f"{result['rate']:8} {result['exchange']:9} {result['parts']:10} epoch {result['epoch'] * 1e3:8.1f} ms, exposed "
         f"{result['slowest']['exposed'] * 1e3:8.1f} ms, communication alone {result['communication'] * 1e3:8.1f} ms{model}; "
-        f"{result['bytes'] / 1e6:.2f} MB in {result['messages']} messages; α {result['latency'] * 1e6:.0f} µs, "
-        f"{result['bandwidth'] / 1e6:.1f} MB/s",
+        f"predicted epoch {result['predicted_epoch'] * 1e3:.1f} ms; {result['bytes'] / 1e6:.2f} MB in {result['messages']} messages; "
+        f"pair {machine['latency'] * 1e6:.0f} µs, {machine['bandwidth'] / 1e6:.1f} MB/s; "
+        f"all at once {crowd[0][1] * 1e6:.0f} µs, {crowd[-1][0] / crowd[-1][1] / 1e6:.1f} MB/s",
         flush=True,
     )
 
@@ -157,13 +158,16 @@ def bench_machine(args: argparse.Namespace, folder: Path) -> list[dict[str, Any]
     print(
         f"2 ranks × 1 thread over 1 rank × 2 threads: {two / one:.2f} × ({two * 1e3:.1f} and {one * 1e3:.1f} ms, best)"
     )
+    for name, result in (("1 × 2", pairs[0][0]), ("2 × 1", pairs[0][1])):
+        split = ", ".join(f"{kind} {seconds * 1e3:.1f}" for kind, seconds in result["slowest"].items())
+        print(f"  {name}, slowest rank, medians in ms: {split}")
     four = run_job(folder, job | {"parts": "4", "threads": 1}, 4)
     report_memory(args, [pairs[0][0], pairs[0][1], four])
     return [pairs[0][0], pairs[0][1], four]
 
 
 def report_memory(args: argparse.Namespace, results: list[dict[str, Any]]) -> None:
-    """Peak memory less that of a rank with next to nothing, beside what the cost model says of a rank's share."""
+    """Peak memory less that of a rank with next to nothing, over the share (rows and halo) of what one rank needs for all."""
     with tempfile.TemporaryDirectory() as place:
         tiny = make_graph("grid:400", args.features)
         store(split_graph(tiny, np.zeros(tiny.num_nodes, np.int32), 1), Path(place) / "1")
@@ -175,6 +179,7 @@ def report_memory(args: argparse.Namespace, results: list[dict[str, Any]]) -> No
         num_local, num_halo = memory[:, 3], memory[:, 2]
         allowed = alone * (num_local + num_halo) / memory[:, 3].sum()
         over = (memory[:, 0] - floor) / allowed
+        result["memory_over_share"] = over.tolist()
         print(
             f"{len(memory)} ranks: peak {memory[:, 0].max() / 1e6:.0f} MB, {(memory[:, 0].max() - floor) / 1e6:.0f} MB above an empty rank; "
             f"at most {over.max():.2f} × its share (rows and halo) of what one rank needs for all"

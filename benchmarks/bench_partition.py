@@ -30,7 +30,7 @@ from shoal.partitioning.stochastic import mean_batch_volume
 METHODS = ("block", "streaming", "metis", "metis-volume", "hypergraph")
 FIGURES = (
     *("total_volume", "max_send_volume", "max_receive_volume"),
-    *("messages", "max_messages_sent", "edge_balance"),
+    *("messages", "max_messages_sent", "weight_balance"),
 )
 SEEDS = 5
 
@@ -45,26 +45,41 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.06, help="share of the nodes in a mini-batch")
     parser.add_argument("--sampler", choices=("node", "random-walk"), default="node")
     parser.add_argument("--name", help="name of the results")
+    parser.add_argument("--add", action="store_true", help="keep what the results hold of other cases")
     args = parser.parse_args()
     if args.section == "case":
         print(json.dumps(run_case(args.graphs[0], args.parts[0], args.methods[0])))
         return
     graphs = args.graphs or sorted(path.stem for path in Path(os.environ["SHOAL_DATA"]).glob("*.npz"))
     name = args.name or f"partition-{args.section}"
-    results: list[dict] = []
+    results: list[dict] = read_results(name) if args.add else []
     for graph in graphs:
         for parts in args.parts:
-            if args.section != "volumes":
+            if args.section == "volumes":
+                measure_case(graph, parts, args, results)
+            else:
                 compare = compare_on_batches if args.section == "batches" else compare_with_epoch
                 results.append(compare(graph, parts, args))
-                timing.save(name, results)
-                continue
-            base = measure_random(graph, parts)
-            found = {m: run_apart(graph, parts, m, args.limit) for m in args.methods}
-            results.append({"graph": graph, "parts": parts, "random": base, "methods": found})
-            show(results[-1])
             timing.save(name, results)
     timing.print_environment()
+
+
+def read_results(name: str) -> list[dict]:
+    path = timing.RESULTS / f"{name}.json"
+    results: list[dict] = json.loads(path.read_text())["results"] if path.exists() else []
+    return results
+
+
+def measure_case(graph: str, parts: int, args: argparse.Namespace, results: list[dict]) -> None:
+    """Run the methods on one graph; what `results` holds of others for it stays."""
+    known = [one for one in results if (one["graph"], one["parts"]) == (graph, parts)]
+    if not known:
+        known = [{"graph": graph, "parts": parts, "random": measure_random(graph, parts), "methods": {}}]
+        results.extend(known)
+    case = known[0]
+    for method in args.methods:
+        case["methods"][method] = run_apart(graph, parts, method, args.limit)
+    show(case)
 
 
 def measure_random(name: str, parts: int) -> dict:
@@ -91,12 +106,13 @@ def run_apart(name: str, parts: int, method: str, limit: float) -> dict:
 
 def run_case(name: str, parts: int, method: str) -> dict:
     graph = shoal.load(name)
-    shoal.partition_graph(shoal.load("digits"), 4, method)  # compiles
+    compile_kernels(method)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.perf_counter()
     cpu = time.process_time()
     partition = shoal.partition_graph(graph, parts, method)
     found: dict = {
+        "load": round(os.getloadavg()[0], 1),
         "seconds": time.perf_counter() - began,
         "cpu_seconds": time.process_time() - cpu,
         "steps": partition.seconds,
@@ -109,6 +125,14 @@ def run_case(name: str, parts: int, method: str) -> dict:
     return found | {figure: getattr(quality, figure) for figure in FIGURES}
 
 
+def compile_kernels(method: str) -> None:
+    """Run the method once on a small graph of each kind, so that compiling is not measured."""
+    digits = shoal.load("digits")
+    directed = shoal.Graph(digits.indptr, digits.indices, directed=True)
+    for graph in (digits, directed):
+        shoal.partition_graph(graph, 4, method)
+
+
 def show(result: dict) -> None:
     print(f"\n{result['graph']}, {result['parts']} parts (relative to random)")
     heads = ("total", "send max", "recv max", "messages", "msg max", "balance")
@@ -118,12 +142,14 @@ def show(result: dict) -> None:
             print(f"  {method:<14} {found['failed']}")
             continue
         ratios = [found[figure] / max(result["random"][figure], 1e-9) for figure in FIGURES[:-1]]
-        line = "".join(f"{ratio:10.3f}" for ratio in ratios) + f"{found['edge_balance']:10.3f}"
+        line = "".join(f"{ratio:10.3f}" for ratio in ratios) + f"{found['weight_balance']:10.3f}"
         print(f"  {method:<14}{line}{found['seconds']:10.1f}{found['more_memory_mb']:8.0f}", flush=True)
-    metis, ours = result["methods"].get("metis", {}), result["methods"].get("hypergraph", {})
-    if "total_volume" in metis and "total_volume" in ours:
-        pairs = [f"{figure} {ours[figure] / max(metis[figure], 1e-9):.3f}" for figure in FIGURES[:4]]
-        print(f"  hypergraph / metis: {', '.join(pairs)}", flush=True)
+    ours = result["methods"].get("hypergraph", {})
+    for name in ("metis", "metis-volume"):
+        other = result["methods"].get(name, {})
+        if "total_volume" in other and "total_volume" in ours:
+            pairs = [f"{figure} {ours[figure] / max(other[figure], 1e-9):.3f}" for figure in FIGURES[:4]]
+            print(f"  hypergraph / {name}: {', '.join(pairs)}", flush=True)
 
 
 def compare_with_epoch(name: str, parts: int, args: argparse.Namespace) -> dict:

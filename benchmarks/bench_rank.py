@@ -7,6 +7,7 @@ import resource
 import statistics
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ import shoal
 from shoal.distributed.launch import joined_ranks
 from shoal.distributed.probe import probe_network
 from shoal.distributed.runtime import share_cores
+from shoal.distributed.speed import probe_rates
 from shoal.distributed.transport import Transport
 from shoal.partitioning.part import Part
-from shoal.simulate import list_exchanges
+from shoal.simulate import Machine, list_exchanges
 from shoal.training.partitioned import PartitionedTrainer
 
 
@@ -32,28 +34,32 @@ def load_part(folder: Path, rank: int) -> Part:
 
 
 def time_exchanges(trainer: PartitionedTrainer, rounds: int) -> float:
-    """Seconds of an epoch's exchanges with nothing beside them: the slowest rank's, the median of some rounds."""
+    """Seconds of an epoch's exchanges one after the other with nothing beside them: the slowest rank's, the median of some rounds."""
     plan, transport = trainer.plan, trainer.transport
     exchanges = list_exchanges(trainer.model)
-    widest = torch.ones(trainer.part.num_local, max((one.width for one in exchanges), default=1))
+    rows_of = {one.width: torch.ones(trainer.part.num_local, one.width) for one in exchanges}
     seconds = []
     for _ in range(rounds):
-        total = 0.0
+        transport.barrier()
+        started = time.perf_counter()
         for one in exchanges:
-            transport.barrier()
-            started = time.perf_counter()
             if one.direction == "forward":
-                plan.start_forward(widest[:, : one.width].contiguous(), one.layer).wait()
+                plan.start_forward(rows_of[one.width], one.layer).wait()
             else:
                 exchange = plan.start_backward(one.width, torch.float32, one.layer)
                 rows = plan.halo_buffer(one.width, torch.float32, one.layer)
                 for peer, first, last in plan.halo_spans:
                     plan.send_back(exchange, one.layer, peer, rows[first:last])
                 exchange.wait()
-            spent = transport.gather(np.array([time.perf_counter() - started]))
-            total += float(spent.max())
-        seconds.append(total)
+        seconds.append(float(transport.gather(np.array([time.perf_counter() - started])).max()))
     return statistics.median(seconds)
+
+
+def probe_machine(transport: Transport) -> Machine:
+    """What `shoal doctor --save` keeps."""
+    network = probe_network(transport)
+    wire = network.typical_latency, network.worst_bandwidth
+    return Machine(*wire, tuple(network.crowd), *probe_rates(transport))
 
 
 def peak_memory() -> int:
@@ -67,28 +73,36 @@ def count_share(part: Part) -> int:
 
 
 def run(transport: Transport, job: dict[str, Any], folder: Path) -> dict[str, Any]:
-    network = probe_network(transport) if transport.size > 1 else None
     part = load_part(folder / job["parts"], transport.rank)
     model = shoal.GNN(
         "gcn", part.num_features, job["hidden"], part.num_classes, num_layers=job["layers"], dropout=0.0
     )
-    trainer = PartitionedTrainer(model, part, transport, exchange=job["exchange"], eval_every=10**6)
+    trainer = PartitionedTrainer(
+        model,
+        part,
+        transport,
+        exchange=job["exchange"],
+        boundary_rate=job.get("boundary_rate", 1.0),
+        boundary_sampling=job.get("boundary_sampling", "nodes"),
+        eval_every=10**6,
+    )
     records = trainer.fit(job["epochs"])[2:]  # the first two compile and settle
     middle = {
         key: statistics.median(record["slowest"][key] for record in records) for key in records[0]["slowest"]
     }
     memory = transport.gather(np.array([peak_memory(), count_share(part), part.num_halo, part.num_local]))
+    machine = probe_machine(transport) if transport.size > 1 else None  # beside what is held against it
+    communication = time_exchanges(trainer, job.get("rounds", 9))
     return {
         "epoch": statistics.median(record["seconds"] for record in records),
         "best": min(record["seconds"] for record in records),
         "bytes": records[-1]["bytes"],
         "messages": records[-1]["messages"],
         "slowest": middle,
-        "communication": time_exchanges(trainer, job.get("rounds", 5)),
-        "latency": 0.0 if network is None else network.worst_latency,
-        "bandwidth": 0.0 if network is None else network.worst_bandwidth,
+        "mean": {key: statistics.median(record["time"][key] for record in records) for key in middle},
+        "communication": communication,
+        "machine": None if machine is None else asdict(machine),
         "memory": memory.tolist(),
-        "rows": transport.gather(np.diff(part.send_offsets)).tolist(),
     }
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-_BURST = {"100mbit": "64kb", "1gbit": "256kb"}
+# What a link lets through at once, and the largest packet the kernel may hand it: a wire has no such reserve, so as small
+# as the timers allow.
+_BURST = {"100mbit": ("20kb", "16384"), "1gbit": ("80kb", "65536")}
 
 
 def why_not() -> str | None:
@@ -28,9 +32,14 @@ def why_not() -> str | None:
 
 @contextmanager
 def network_hosts(count: int, rate: str) -> Iterator[list[str]]:
-    """Names of `count` namespaces at 10.77.0.1, .2, …, each sending and receiving at most `rate` on `eth0`."""
+    """Names of `count` namespaces at 10.77.0.1, .2, …, each sending and receiving at most `rate` on `eth0`.
+
+    They are removed however the block ends, by SIGTERM too.
+    """
     tag = f"sh{os.getpid() % 100000}"
     bridge, names = f"{tag}b", [f"{tag}n{i}" for i in range(count)]
+    burst, packet = _BURST.get(rate, ("80kb", "65536"))
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         _ip("link", "add", bridge, "type", "bridge")
         _ip("link", "set", bridge, "up")
@@ -43,11 +52,14 @@ def network_hosts(count: int, rate: str) -> Iterator[list[str]]:
             _ip("-n", name, "link", "set", "lo", "up")
             _ip("-n", name, "address", "add", f"10.77.0.{i + 1}/24", "dev", "eth0")
             _ip("-n", name, "link", "set", "eth0", "up")
-            limit = ("root", "tbf", "rate", rate, "burst", _BURST.get(rate, "256kb"), "latency", "1000ms")
+            _ip("link", "set", outer, "gso_max_size", packet)
+            _ip("-n", name, "link", "set", "eth0", "gso_max_size", packet)
+            limit = ("root", "tbf", "rate", rate, "burst", burst, "latency", "1000ms")
             _run("tc", "qdisc", "add", "dev", outer, *limit)
             _run("tc", "-n", name, "qdisc", "add", "dev", "eth0", *limit)
         yield names
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         for i, name in enumerate(names):
             with suppress(subprocess.CalledProcessError):
                 _ip("link", "delete", f"{tag}v{i}")
@@ -55,6 +67,7 @@ def network_hosts(count: int, rate: str) -> Iterator[list[str]]:
                 _ip("netns", "delete", name)
         with suppress(subprocess.CalledProcessError):
             _ip("link", "delete", bridge)
+        signal.signal(signal.SIGTERM, before)
 
 
 def run_inside(name: str, *command: str) -> list[str]:

@@ -39,6 +39,7 @@ class Job:
     orders: str | None = None
     input_dropout: float = 0.0
     epochs: int = 6
+    eval_every: int = 1
 
     @property
     def name(self) -> str:
@@ -98,7 +99,7 @@ def summarize(trainer: shoal.Trainer, job: Job) -> dict[str, Any]:
 
 
 def train_alone(job: Job) -> dict[str, Any]:
-    trainer = shoal.Trainer(make_model(job), make_graph(job), None)
+    trainer = shoal.Trainer(make_model(job), make_graph(job), None, eval_every=job.eval_every)
     return summarize(trainer, job) | {"embedding": trainer.embed().tolist()}
 
 
@@ -108,7 +109,14 @@ def train_here(job: Job, transport: Any, folder: Path) -> dict[str, Any]:
     assignment = np.load(folder / f"{job.partition}-{job.directed}-{transport.size}.npy")
     part = make_part(graph, assignment, transport.size, transport.rank)
     dtype = torch.bfloat16 if job.half else None
-    trainer = PartitionedTrainer(make_model(job), part, transport, exchange=job.exchange, message_dtype=dtype)
+    trainer = PartitionedTrainer(
+        make_model(job),
+        part,
+        transport,
+        exchange=job.exchange,
+        message_dtype=dtype,
+        eval_every=job.eval_every,
+    )
     result = summarize(trainer, job)
     result["rows"] = transport.gather(np.diff(part.send_offsets)).tolist()
     everywhere = np.full(transport.size, part.num_local)

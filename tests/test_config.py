@@ -103,11 +103,31 @@ def test_options_given_in_both_ways_are_joined():
         ("sampler.seed=3", "unknown option of sampler 'random-walk' 'seed'"),
         ("training.setting=inductiv", "unknown setting 'inductiv': did you mean 'inductive'"),
         ("method=ful", "did you mean 'full'"),
+        ("partition.boundary_rate=0.5", "belong to method partitioned, not to sampled"),
+        ("partition.boundary_sampling=edge", "did you mean 'edges'"),
     ],
 )
 def test_a_configuration_is_refused_without_a_graph(setting, message):
     config = RunConfig()
     config.validate()
     apply_setting(config, setting)
+    with pytest.raises(shoal.ShoalError, match=re.escape(message)):
+        config.validate()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("partition.exchange=broadcast", "partition.last_boundary_rate=0.5"), "broadcast sends every row"),
+        (("partition.boundary_rate=1.5",), "partition.boundary_rate is 1.5: expected a rate from 0 to 1"),
+        (("partition.sampled=true", "partition.boundary_rate=0.5"), "leave out the sampler, or the rate"),
+        (("training.setting=inductive",), "give a --sampler"),
+        (("sampler.roots=5",), "leave out sampler.roots"),
+    ],
+)
+def test_contradictions_across_ranks_are_refused(settings, message):
+    config = RunConfig(method="partitioned")
+    for setting in settings:
+        apply_setting(config, setting)
     with pytest.raises(shoal.ShoalError, match=re.escape(message)):
         config.validate()

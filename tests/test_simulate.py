@@ -4,8 +4,19 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal.errors import ShoalError
 from shoal.partitioning.part import split_graph
-from shoal.simulate import Machine, count_broadcast_rows, list_exchanges, predict_epoch
+from shoal.simulate import (
+    Machine,
+    count_broadcast_rows,
+    count_rows,
+    list_exchanges,
+    measure_tree,
+    predict_epoch,
+    read_machine,
+    time_broadcasts,
+    time_messages,
+)
 from small_graphs import make_labelled
 
 
@@ -37,9 +48,81 @@ def test_parts_say_the_same_as_their_rows_and_broadcasts_send_all():
     graph = make_labelled(200)
     parts = split_graph(graph, np.arange(200) % 4, 4)
     model = shoal.GNN("sage", 8, 16, 3, num_layers=2)
-    said = predict_epoch(parts, model, Machine(1e-4, 1e8, rate=1e9))
+    said = predict_epoch(parts, model, Machine(1e-4, 1e8, dense_rate=1e9, sparse_rate=1e8))
     assert said.num_bytes == 2 * 8 * 4 * sum(part.num_halo for part in parts)
-    assert said.compute > 0
-    assert said.epoch == pytest.approx(said.compute + said.communication + said.reduce)
-    everything = predict_epoch(count_broadcast_rows(parts), model, Machine(1e-4, 1e8))
+    entries = max(len(part.local_indices) + len(part.halo_indices) for part in parts)
+    dense = 50 * (3 * 16 * 3 + 2 * 8 * 16 + 3 * 16 * 16)
+    assert said.compute == pytest.approx(dense / 1e9 + 2 * entries * 8 / 1e8)
+    hidden = [len(part.local_indices) * 8 / 1e8 for part in parts]
+    took = time_messages(count_rows(parts) * 32, Machine(1e-4, 1e8))
+    assert said.exposed == pytest.approx([max(took - hidden)] * 2)
+    assert said.epoch == pytest.approx(said.compute + sum(said.exposed) + said.reduce)
+    everything = predict_epoch(parts, model, Machine(1e-4, 1e8), exchange="broadcast")
     assert everything.num_bytes == 2 * 8 * 4 * 200 * 3
+    assert everything.num_bytes == predict_epoch(count_broadcast_rows(parts), model, Machine(1, 1)).num_bytes
+    assert everything.exposed == everything.seconds
+
+
+def test_broadcasts_take_what_the_tree_and_the_ring_take():
+    assert [measure_tree(size) for size in (1, 2, 3, 4, 8)] == [(0, 0), (1, 1), (1, 2), (2, 3), (3, 6)]
+    sent = np.full((4, 4), 1000) * (1 - np.eye(4, dtype=int))
+    machine = Machine(1e-3, 1e6)
+    assert time_broadcasts(sent, "forward", machine).max() == pytest.approx(4 * (2e-3 + 3 * 1e-3))
+    assert time_broadcasts(sent, "backward", machine).max() == pytest.approx(4 * (4e-3 + 2 * 3 * 0.25e-3))
+
+
+def test_messages_in_a_crowd_take_what_was_measured_for_their_size():
+    machine = Machine(1e-4, 1e8, crowd=((8, 1e-3), (1008, 2e-3), (2008, 4e-3)))
+    assert machine.time_message(np.array([0, 8, 508, 2008, 3008])) == pytest.approx(
+        [0, 1e-3, 1.5e-3, 4e-3, 6e-3]
+    )
+
+
+def test_a_machine_is_read_as_it_was_saved_and_nonsense_is_refused(tmp_path):
+    machine = Machine(1e-4, 1e8, ((8.0, 1e-3), (1e6, 0.1)), 1e9, 1e8)
+    machine.save(tmp_path / "machine.json")
+    assert read_machine(tmp_path / "machine.json") == machine
+    for text in (
+        "[1]",
+        "{}",
+        '{"latency": 1, "bandwidth": -1}',
+        '{"latency": 1, "bandwidth": 1, "speed": 2}',
+        "no",
+    ):
+        (tmp_path / "bad.json").write_text(text)
+        with pytest.raises(ShoalError, match="describes no machine: expected JSON with latency, bandwidth"):
+            read_machine(tmp_path / "bad.json")
+    with pytest.raises(ShoalError, match="does not exist: `shoal doctor"):
+        read_machine(tmp_path / "none.json")
+
+
+def test_the_command_predicts_for_several_numbers_of_ranks_and_for_stored_parts(shoal):
+    wire = ("--latency", "100", "--bandwidth", "12.5", "--set", "model.hidden=16")
+    told = shoal("simulate", "digits", "--parts", "4,1,2", "--method", "random", *wire)
+    assert told.code == 0, told.stderr
+    lines = {line.split("  ")[0].strip(): line.split() for line in told.stdout.splitlines()}
+    assert told.stdout.splitlines()[0].split() == ["an", "epoch", "1", "rank", "2", "ranks", "4", "ranks"]
+    assert lines["messages"][1:] == ["0", "4", "24"]
+    assert lines["communication, ms"][2] == "0.00"
+    assert shoal("partition", "digits", "--parts", "2", "--method", "random", "-o", "parts").code == 0
+    stored = shoal("simulate", "parts", *wire)
+    assert stored.code == 0, stored.stderr
+    assert stored.stdout.splitlines()[1].split()[-1] == lines["MB sent"][3]
+    half = shoal("simulate", "parts", *wire, "--set", "partition.messages=bfloat16")
+    assert float(half.stdout.splitlines()[1].split()[-1]) == pytest.approx(
+        float(lines["MB sent"][3]) / 2, abs=0.01
+    )
+
+
+def test_the_command_refuses_what_it_cannot_predict(shoal):
+    assert "give --latency and --bandwidth" in shoal("simulate", "digits").refusal()
+    assert (
+        "expected a number above 0"
+        in shoal("simulate", "digits", "--latency", "0", "--bandwidth", "1").refusal()
+    )
+    wire = ("--latency", "100", "--bandwidth", "12.5")
+    thinned = shoal("simulate", "digits", *wire, "--set", "partition.boundary_rate=0.1")
+    assert "for the whole boundary" in thinned.refusal()
+    assert "such as 2,4,8" in shoal("simulate", "digits", "--parts", "two", *wire).refusal()
+    assert shoal("partition", "digits", "--parts", "2", "--method", "random", "-o", "parts").code == 0
+    assert "holds parts already" in shoal("simulate", "parts", "--parts", "4", *wire).refusal()

@@ -1,6 +1,7 @@
 """The `shoal` command: gathers the commands and turns errors into one sentence and exit code 2."""
 
 import sys
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import NoReturn
 
@@ -14,7 +15,9 @@ from shoal.commands.embed import embed, predict
 from shoal.commands.partition import partition
 from shoal.commands.recipes import recipes
 from shoal.commands.sample import sample
+from shoal.commands.simulate import simulate
 from shoal.commands.train import train
+from shoal.distributed.detect import detect_launch
 from shoal.errors import ShoalError, is_full_disk
 
 
@@ -46,7 +49,7 @@ def shoal() -> None:
     """
 
 
-for command in (train, recipes, embed, predict, sample, partition, data, doctor, demo):
+for command in (train, recipes, embed, predict, sample, partition, simulate, data, doctor, demo):
     shoal.add_command(command)
 
 
@@ -82,5 +85,13 @@ def say_usage_error(error: click.ClickException) -> str:
 
 
 def fail(sentence: str, code: int) -> NoReturn:
+    """Say why and end. One of several ranks does so together with the others: what all found is said once."""
+    if code == 2:
+        with suppress(ShoalError):  # the launcher's variables may be what is wrong
+            launch = detect_launch()
+            if launch.size > 1:
+                from shoal.distributed.launch import end_early
+
+                end_early(sentence, launch)
     click.echo(f"shoal: {sentence}", err=True)
     sys.exit(code)

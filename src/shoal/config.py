@@ -17,6 +17,7 @@ from shoal.errors import ShoalError, unknown_name
 METHODS = ("sampled", "full", "partitioned")
 EXCHANGES = ("p2p", "broadcast")
 MESSAGES = ("float32", "bfloat16")
+BOUNDARY_SAMPLINGS = ("nodes", "edges", "dropedge")
 OPTIMIZERS = ("adam", "adamw")
 MAX_SEED = 2**63 - 1
 MAX_THREADS = 4096
@@ -143,22 +144,47 @@ class TrainingConfig:
 
 @dataclass
 class PartitionConfig:
-    """How a graph is shared among ranks: `folder` holds stored parts, else `method` cuts it when training starts."""
+    """How a graph is shared among ranks: `folder` holds stored parts, else `method` cuts it when training starts.
+
+    Every step is one on the whole graph, with the boundary thinned to `boundary_rate`, or with `sampled` one on a batch
+    that the run's sampler draws for all ranks together.
+    """
 
     folder: str | None = None
     parts: int | None = None
     method: str = "auto"
     exchange: str = "p2p"
     messages: str = "float32"
+    boundary_rate: float = 1.0
+    last_boundary_rate: float | None = None
+    boundary_sampling: str = "nodes"
+    sampled: bool = False
+
+    @property
+    def keeps_boundary(self) -> bool:
+        """Whether every epoch exchanges the whole boundary."""
+        return self.boundary_rate == 1 and self.last_boundary_rate in (None, 1)
 
     def validate(self) -> None:
         for what, name, known in (
             ("partition.exchange", self.exchange, EXCHANGES),
             ("partition.messages", self.messages, MESSAGES),
+            ("partition.boundary_sampling", self.boundary_sampling, BOUNDARY_SAMPLINGS),
         ):
             if name not in known:
                 raise unknown_name(what, name, known)
         _check("partition.parts", self.parts, self.parts is None or self.parts >= 1, "at least 1")
+        for name in ("boundary_rate", "last_boundary_rate"):
+            rate = getattr(self, name)
+            _check(f"partition.{name}", rate, rate is None or 0 <= rate <= 1, "a rate from 0 to 1")
+        if self.sampled and not self.keeps_boundary:
+            raise ShoalError(
+                "a boundary rate below 1 is for training on the whole graph: leave out the sampler, or the rate"
+            )
+        if self.exchange == "broadcast" and (self.sampled or not self.keeps_boundary):
+            raise ShoalError(
+                "partition.exchange=broadcast sends every row: leave out the boundary rate and the sampler"
+            )
         if self.exchange == "broadcast" and self.messages != "float32":
             raise ShoalError(
                 f"partition.messages={self.messages} needs the p2p exchange: broadcast sends rows as they are"
@@ -201,15 +227,18 @@ class RunConfig:
         """Refuse settings out of range and settings that contradict each other."""
         if self.method not in METHODS:
             raise unknown_name("method", self.method, METHODS)
-        if self.method != "sampled" and self.sampler.options:
+        draws = self.method == "sampled" or (self.method == "partitioned" and self.partition.sampled)
+        if not draws and self.sampler.options:
             given = ", ".join(f"sampler.{name}" for name in self.sampler.options)
             raise ShoalError(f"method {self.method} trains on the whole graph every step: leave out {given}")
-        if self.method == "partitioned" and self.training.setting == "inductive":
+        if self.method == "partitioned" and self.training.setting == "inductive" and not draws:
             raise ShoalError(
-                "method partitioned trains on the whole graph: leave out training.setting=inductive, or use method sampled"
+                "method partitioned trains on the whole graph: leave out training.setting=inductive, or give a --sampler"
             )
-        if self.method == "partitioned" and self.repeat > 1:
-            raise ShoalError("repeat trains in one process: leave it out with method partitioned")
+        if self.method != "partitioned" and (self.partition.sampled or not self.partition.keeps_boundary):
+            raise ShoalError(
+                f"partition.sampled and the boundary rate belong to method partitioned, not to {self.method}"
+            )
         for where, options in (
             ("sampler.options", self.sampler.options),
             ("data_options", self.data_options),
@@ -222,7 +251,7 @@ class RunConfig:
         self.training.validate()
         self.model.validate()
         self.partition.validate()
-        self.sampler.validate(with_options=self.method == "sampled")
+        self.sampler.validate(with_options=draws)
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(asdict(self), sort_keys=False)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+
+_FLUSHES_AT_ONCE = 32
 
 
 @contextmanager
@@ -35,3 +38,12 @@ def flush(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def flush_tree(folder: Path) -> None:
+    """Have the disk hold everything below a folder. Many at once: a file system writes its journal once for all that wait."""
+    paths = [Path(place, name) for place, _, names in os.walk(folder) for name in names]
+    folders = [Path(place) for place, _, _ in os.walk(folder)]
+    with ThreadPoolExecutor(_FLUSHES_AT_ONCE) as pool:
+        for _ in pool.map(flush, paths + folders):
+            pass

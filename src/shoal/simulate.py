@@ -5,14 +5,17 @@ An exchange takes `max over ranks of (α·messages + β·bytes)`, α the latency
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from shoal.distributed.ledger import BACKWARD, FORWARD
 from shoal.errors import ShoalError
+from shoal.files import replace_file
 from shoal.models.attention import GATConv
 from shoal.models.convs import OnePassConv
 from shoal.models.gnn import GNN
@@ -23,26 +26,71 @@ from shoal.partitioning.part import Part
 
 @dataclass(frozen=True)
 class Machine:
-    """What communication and computing cost; `shoal doctor` under ranks measures the first two.
+    """What communication and computing cost; `shoal doctor --save FILE` under ranks measures all of it.
 
     Args:
-        latency: α, seconds a message takes however short.
-        bandwidth: 1/β, bytes a second that a rank sends and receives.
-        rate: multiply-adds a second of a rank, None where only communication is asked for.
+        latency: α, seconds a message takes however short, between two ranks.
+        bandwidth: 1/β, bytes a second between two ranks.
+        crowd: (bytes, seconds) of a message of a rank while every rank sends to every other, for growing messages;
+            without it a message takes what it takes between two.
+        dense_rate: multiply-adds a second of a rank in dense layers, None where only communication is asked for.
+        sparse_rate: multiply-adds a second of a rank in products with the adjacency.
     """
 
     latency: float
     bandwidth: float
-    rate: float | None = None
+    crowd: tuple[tuple[float, float], ...] = ()
+    dense_rate: float | None = None
+    sparse_rate: float | None = None
+
+    def time_message(self, num_bytes: np.ndarray) -> np.ndarray:
+        """Seconds of a rank for each message of an exchange; none for one without bytes."""
+        if len(self.crowd) < 2:
+            seconds = self.latency + num_bytes / self.bandwidth
+        else:
+            sizes, times = np.array(self.crowd).T
+            slope = (times[-1] - times[-2]) / (sizes[-1] - sizes[-2])
+            beyond = np.maximum(num_bytes - sizes[-1], 0) * max(slope, 0.0)
+            seconds = np.interp(num_bytes, sizes, times) + beyond
+        return np.where(num_bytes > 0, seconds, 0.0)
+
+    def save(self, path: Path) -> None:
+        """Keep it as JSON."""
+        with replace_file(path) as scratch:
+            scratch.write_text(json.dumps(asdict(self), indent=2) + "\n")
+
+
+def read_machine(path: Path) -> Machine:
+    """A machine from the file that `shoal doctor --save` wrote, or that was written by hand."""
+    names = [field.name for field in fields(Machine)]
+    try:
+        content = json.loads(path.read_text())
+        crowd = tuple((float(size), float(seconds)) for size, seconds in content.pop("crowd", None) or ())
+        numbers: Any = {name: None if value is None else float(value) for name, value in content.items()}
+        machine = Machine(**numbers, crowd=crowd)
+        rates = [machine.bandwidth, machine.dense_rate, machine.sparse_rate]
+        if machine.latency >= 0 and all(rate is None or rate > 0 for rate in rates):
+            return machine
+    except FileNotFoundError:
+        raise ShoalError(
+            f"{path} does not exist: `shoal doctor --workers 2 --save {path}` writes it"
+        ) from None
+    except (ValueError, TypeError, AttributeError, UnicodeDecodeError):
+        pass
+    raise ShoalError(f"{path} describes no machine: expected JSON with {', '.join(names)}")
 
 
 @dataclass(frozen=True)
 class LayerExchange:
-    """One exchange of an epoch: `width` values for every row, in a layer counted from 1."""
+    """One exchange of an epoch: `width` values for every row, in a layer counted from 1.
+
+    `overlaps` if a product with local columns runs meanwhile; a softmax needs all columns first.
+    """
 
     layer: int
     direction: str
     width: int
+    overlaps: bool = True
 
 
 @dataclass(frozen=True)
@@ -52,14 +100,16 @@ class Prediction:
     Attributes:
         num_bytes, num_messages: of all ranks together, exactly what the transport will count.
         seconds: of each exchange, in order.
+        exposed: what of each the product with local columns does not hide.
         reduce: summing the gradients.
-        compute: of the slowest rank; 0 where the machine has no rate.
+        compute: of the slowest rank; 0 where the machine has no rates.
     """
 
     num_bytes: int
     num_messages: int
     exchanges: tuple[LayerExchange, ...]
     seconds: tuple[float, ...]
+    exposed: tuple[float, ...]
     reduce: float
     compute: float
 
@@ -69,13 +119,12 @@ class Prediction:
 
     @property
     def epoch(self) -> float:
-        """Nothing hidden: an upper bound; with all of it hidden an epoch takes `max(compute, communication)`."""
-        return self.compute + self.communication + self.reduce
+        return self.compute + sum(self.exposed) + self.reduce
 
 
 def list_exchanges(model: GNN, *, sparse_features: bool = False) -> list[LayerExchange]:
     """The exchanges of one training step. What the first layer reads of others is exchanged before training."""
-    widths: list[tuple[int, int]] = []
+    widths: list[tuple[int, int, bool]] = []
     depth = 0
     for number, layer in enumerate(model.layers):
         assert isinstance(layer, Layer)
@@ -89,16 +138,17 @@ def list_exchanges(model: GNN, *, sparse_features: bool = False) -> list[LayerEx
                 number == 0 and not sparse_features and model.input_dropout == 0
             ):  # it starts from `A x`, which is known
                 sums = [sum(conv.widths[power:]) for power in range(len(conv.widths) - 1, 1, -1)]
-            widths += [(depth, width) for width in sums]
+            widths += [(depth, width, True) for width in sums]
         elif number > 0:
             f_in, f_out = conv.weight.shape
             if isinstance(conv, OnePassConv):
                 f_out = min(f_in, conv.aggregated_width or f_out)
             else:
                 assert isinstance(conv, GATConv)
-            widths.append((depth, f_out))
-    forward = [LayerExchange(layer, FORWARD, width) for layer, width in widths]
-    return forward + [LayerExchange(one.layer, BACKWARD, one.width) for one in reversed(forward)]
+            widths.append((depth, f_out, isinstance(conv, OnePassConv)))
+    forward = [LayerExchange(layer, FORWARD, width, overlaps) for layer, width, overlaps in widths]
+    backward = [LayerExchange(one.layer, BACKWARD, one.width, one.overlaps) for one in reversed(forward)]
+    return forward + backward
 
 
 def count_rows(parts: Sequence[Part]) -> np.ndarray:
@@ -117,64 +167,114 @@ def predict_epoch(
     model: GNN,
     machine: Machine,
     *,
+    exchange: str = "p2p",
     item_bytes: int = 4,
     sparse_features: bool | None = None,
 ) -> Prediction:
     """What an epoch of full-graph training of `model` costs.
 
     Args:
-        parts: the parts, the folder they are stored in, or the (P, P) rows sent from each rank to each.
+        parts: the parts, the folder they are stored in, or the (P, P) rows sent from each rank to each, of which only
+            communication is told.
+        exchange: `"p2p"`, or `"broadcast"` by gloo's algorithms.
         item_bytes: bytes of a value on the way: 4, or 2 for bfloat16 messages.
         sparse_features: whether features are sparse; read from the parts where those are given.
     """
     if isinstance(parts, str | Path):
         parts = open_parts(Path(parts))
-    rows = parts if isinstance(parts, np.ndarray) else count_rows(parts)
+    if isinstance(parts, np.ndarray):
+        rows, entries, macs = parts, None, 0
+    else:
+        rows = count_rows(parts) if exchange == "p2p" else count_broadcast_rows(parts)
+        entries = np.array([[len(part.local_indices), len(part.halo_indices)] for part in parts])
+        macs = max(count_macs(part, model) for part in parts)
+        if sparse_features is None:
+            sparse_features = not isinstance(parts[0].x, np.ndarray)
     if rows.ndim != 2 or rows.shape[0] != rows.shape[1]:
         raise ShoalError(f"rows sent have shape {rows.shape}: expected (ranks, ranks)")
-    if sparse_features is None:
-        sparse_features = not isinstance(parts, np.ndarray) and not isinstance(parts[0].x, np.ndarray)
-    exchanges = list_exchanges(model, sparse_features=sparse_features)
-    messages = rows > 0
-    seconds = []
+    exchanges = list_exchanges(model, sparse_features=bool(sparse_features))
+    seconds, exposed, products = [], [], 0.0
     for one in exchanges:
-        sent = rows if one.direction == FORWARD else rows.T
-        busiest = 0.0
-        for counts in (sent, sent.T):  # a rank is busy with what it sends and with what it receives
-            numbers = machine.latency * (counts > 0).sum(1)
-            busiest = max(
-                busiest, float((numbers + counts.sum(1) * one.width * item_bytes / machine.bandwidth).max())
-            )
-        seconds.append(busiest)
-    num_ranks = len(rows)
-    weights = sum(weight.numel() for weight in model.parameters()) * 4
-    reduce = 0.0
-    if num_ranks > 1:  # a ring: every rank sends its share of the sum 2 (P - 1) times
-        steps = 2 * (num_ranks - 1)
-        reduce = steps * (machine.latency + weights / num_ranks / machine.bandwidth)
-    compute = 0.0
-    if machine.rate is not None and not isinstance(parts, np.ndarray):
-        compute = max(count_macs(part, model) for part in parts) * 3 / machine.rate
+        sent = (rows if one.direction == FORWARD else rows.T) * one.width * item_bytes
+        took = (
+            time_messages(sent, machine)
+            if exchange == "p2p"
+            else time_broadcasts(sent, one.direction, machine)
+        )
+        hidden = np.zeros(len(rows))
+        if entries is not None and machine.sparse_rate is not None:
+            products += float(entries.sum(1).max()) * one.width / machine.sparse_rate
+            if one.overlaps and exchange == "p2p":
+                hidden = entries[:, 0] * one.width / machine.sparse_rate
+        seconds.append(float(took.max()))
+        exposed.append(float(np.maximum(took - hidden, 0).max()))
     return Prediction(
         int(rows.sum()) * item_bytes * sum(one.width for one in exchanges),
-        int(messages.sum()) * len(exchanges),
+        int((rows > 0).sum()) * len(exchanges),
         tuple(exchanges),
         tuple(seconds),
-        reduce,
-        compute,
+        tuple(exposed),
+        time_sum(model, len(rows), machine),
+        products + (0.0 if machine.dense_rate is None else macs / machine.dense_rate),
     )
 
 
+def time_messages(sent: np.ndarray, machine: Machine) -> np.ndarray:
+    """(P,): seconds of each rank, by the (P, P) bytes it sends to each; it is busy with what it sends or receives."""
+    seconds = machine.time_message(sent)
+    return np.maximum(seconds.sum(0), seconds.sum(1))
+
+
+def time_broadcasts(sent: np.ndarray, direction: str, machine: Machine) -> np.ndarray:
+    """(P,): seconds in which every rank's rows go to all, one rank after the other, or are summed there (backward).
+
+    Gloo broadcasts along a binomial tree, a rank's messages to its children sharing its link; it sums by a ring,
+    from which the root then gathers the pieces.
+    """
+    num_ranks = len(sent)
+    if num_ranks == 1:
+        return np.zeros(1)
+    sizes = sent.max(1 if direction == FORWARD else 0)
+    if direction == FORWARD:
+        hops, copies = measure_tree(num_ranks)
+        total = sum(hops * machine.latency + copies * size / machine.bandwidth for size in sizes)
+    else:
+        steps = num_ranks - 1
+        piece = sizes / num_ranks / machine.bandwidth
+        total = float((steps * (machine.latency + piece) + machine.latency + steps * piece).sum())
+    return np.full(num_ranks, total)
+
+
+def measure_tree(num_ranks: int) -> tuple[int, int]:
+    """(messages in a row, copies sent in a row) until the last rank of a binomial broadcast has everything.
+
+    Rank v sends to v + 2^i for every 2^i > v, all at once once it has received.
+    """
+
+    def finish(rank: int) -> tuple[int, int]:
+        children = [rank + (1 << i) for i in range(num_ranks.bit_length()) if (1 << i) > rank]
+        children = [child for child in children if child < num_ranks]
+        if not children:
+            return 0, 0
+        below = [finish(child) for child in children]
+        return 1 + max(hops for hops, _ in below), len(children) + max(copies for _, copies in below)
+
+    return finish(0)
+
+
+def time_sum(model: GNN, num_ranks: int, machine: Machine) -> float:
+    """Summing the gradients by a ring: every rank sends its share of the sum 2 (P - 1) times."""
+    weights = sum(weight.numel() for weight in model.parameters()) * 4
+    return 2 * (num_ranks - 1) * (machine.latency + weights / num_ranks / machine.bandwidth)
+
+
 def count_macs(part: Part, model: GNN) -> int:
-    """Multiply-adds of one forward pass over a part's rows, dense features aggregated beforehand."""
-    entries = len(part.local_indices) + len(part.halo_indices)
-    total = part.num_local * model.classifier.weight.numel()
+    """Multiply-adds of a step's dense products over a part's rows: forward, gradients of weights and, behind the
+    first layer, of inputs."""
+    total = 3 * part.num_local * model.classifier.weight.numel()
     for number, layer in enumerate(model.layers):
         assert isinstance(layer, Layer)
-        f_in, f_out = layer.linear.weight.shape
-        total += part.num_local * f_in * f_out
-        if layer.kind is not None and number > 0:
-            total += entries * min(f_in, getattr(layer.linear, "aggregated_width", None) or f_out)
+        total += (3 if number else 2) * part.num_local * layer.linear.weight.numel()
     return total
 
 

@@ -253,10 +253,12 @@ def _arrays(graph: Graph) -> dict[str, np.ndarray]:
     return arrays
 
 
-def write_array(folder: Path, name: str, array: np.ndarray) -> dict[str, Any]:
+def write_array(folder: Path, name: str, array: np.ndarray, *, flushed: bool = True) -> dict[str, Any]:
+    """Write an array and describe it; not `flushed`, the caller sees to it that the disk holds the file."""
     path = folder / f"{name}.npy"
     np.save(path, array, allow_pickle=False)
-    flush(path)
+    if flushed:
+        flush(path)
     return {
         "file": path.name,
         "dtype": str(array.dtype),

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from launched_ranks import rank_environment
+from shoal.simulate import read_machine
 
 SETTINGS = ("--set", "model.hidden=16", "--set", "partition.method=metis", "--set", "training.patience=null")
 
@@ -63,6 +64,39 @@ def test_workers_resume_and_embed_as_one_process_would(shoal, tmp_path):
     assert code == 0, error
     assert shoal("embed", "alone", "-o", "want.npy").code == 0
     np.testing.assert_allclose(np.load(tmp_path / "z.npy"), np.load("want.npy"), rtol=1e-3, atol=1e-4)
+
+
+def test_doctor_keeps_what_ranks_measured_and_simulate_predicts_with_it(shoal, tmp_path):
+    code, out, error = run("doctor", "--workers", "2", "--save", tmp_path / "machine.json")
+    assert code == 0, error
+    assert "0 – 1" in out
+    assert "all at once:" in out
+    machine = read_machine(tmp_path / "machine.json")
+    assert 0 < machine.latency < 1
+    assert 1e6 < machine.bandwidth < 1e12
+    assert [size for size, _ in machine.crowd] == sorted(size for size, _ in machine.crowd)
+    assert min(machine.dense_rate, machine.sparse_rate) > 1e6
+    said = shoal("simulate", "digits", "--parts", "2", "--machine", tmp_path / "machine.json")
+    assert said.code == 0, said.stderr
+    assert "unknown" not in said.stdout
+    assert "--workers N" in shoal("doctor", "--save", "machine.json").refusal()
+
+
+def test_repeated_runs_across_ranks_score_as_those_of_one_process(shoal, tmp_path):
+    common = ("train", "digits", "--epochs", "2", "--repeat", "2", *SETTINGS)
+    whole = shoal(*common, "--method", "full", "--out", "alone")
+    assert whole.code == 0, whole.stderr
+    code, out, error = run(*common, "--method", "partitioned", "--workers", "2", "--out", tmp_path / "ranks")
+    assert code == 0, error
+    assert out.count("over 2 seeds") == 3, out  # micro, macro, accuracy
+    want = json.loads((tmp_path / "alone" / "summary.json").read_text())
+    summary = json.loads((tmp_path / "ranks" / "summary.json").read_text())
+    assert summary["test_accuracy"]["each"] == pytest.approx(want["test_accuracy"]["each"])
+    shutil.rmtree(tmp_path / "ranks" / "seed-1")
+    code, out, error = run("train", "--resume", tmp_path / "ranks")
+    assert code == 0, error
+    assert json.loads((tmp_path / "ranks" / "summary.json").read_text()) == summary
+    assert "name one" in shoal("embed", tmp_path / "ranks", "-o", "z.npy").refusal()
 
 
 def test_mpiexec_trains_on_stored_parts_and_refuses_with_one_sentence(shoal, tmp_path):
@@ -121,3 +155,45 @@ def test_interrupted_ranks_end_in_seconds_and_leave_a_checkpoint(tmp_path):
     assert process.returncode == 130, error
     assert error.count("shoal train --resume") == 1, error
     assert (folder / "checkpoints" / "last.safetensors").is_file()
+
+
+def test_a_thinned_boundary_is_resumed_as_if_never_interrupted(tmp_path):
+    thin = ("--boundary-rate", "0.3", "--set", "partition.last_boundary_rate=0.6")
+    common = (
+        "train",
+        "digits",
+        "--method",
+        "partitioned",
+        "--workers",
+        "2",
+        "--epochs",
+        "4",
+        *thin,
+        *SETTINGS,
+    )
+    code, out, error = run(*common, "--out", tmp_path / "whole")
+    assert code == 0, error
+    assert "memory of training" in out
+    ranks = json.loads((tmp_path / "whole" / "ranks.json").read_text())
+    assert len(ranks) == 2
+    assert all(0 < rank["kept_halo_rows"] < rank["halo_rows"] for rank in ranks)
+    short = [("2" if word == "4" else word) for word in common]
+    code, out, error = run(*short, "--set", "partition.last_boundary_rate=0.4", "--out", tmp_path / "cut")
+    assert code == 0, error
+    config = tmp_path / "cut" / "config.yaml"  # its first two epochs had the rates of the whole run's
+    config.write_text(config.read_text().replace("last_boundary_rate: 0.4", "last_boundary_rate: 0.6"))
+    code, out, error = run("train", "--resume", tmp_path / "cut", "--epochs", "4")
+    assert code == 0, error
+    assert read_losses(tmp_path / "cut")[0] == read_losses(tmp_path / "whole")[0]
+
+
+def test_ranks_share_the_batches_of_a_sampler(tmp_path):
+    walk = ("--sampler", "random-walk", "--set", "sampler.roots=200", "--set", "sampler.coverage=5")
+    common = ("train", "digits", *walk, "--epochs", "2", *SETTINGS)
+    code, _, error = run(*common, "--method", "partitioned", "--workers", "2", "--out", tmp_path / "ranks")
+    assert code == 0, error
+    code, _, error = run(*common, "--out", tmp_path / "alone")
+    assert code == 0, error
+    losses, _ = read_losses(tmp_path / "ranks")
+    want, _ = read_losses(tmp_path / "alone")
+    np.testing.assert_allclose(losses, want, rtol=1e-4)

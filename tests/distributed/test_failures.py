@@ -1,12 +1,14 @@
 """Ranks that die, hang or find bad input: the others end in time and name the one and the phase."""
 
 import json
+import shutil
 from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 import rank_jobs
+import shoal
 from launched_ranks import run_ranks
 from rank_jobs import Job, assign_nodes, make_graph
 
@@ -34,3 +36,32 @@ def test_a_hanging_rank_is_named_under_mpi(tmp_path):
     )
     assert ended.codes != [0]
     assert "rank 1 did not answer in the" in ended.texts[0]
+
+
+@pytest.mark.parametrize("transport", ["gloo", "mpi"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_error_of_all_ranks_is_said_once(when, transport, tmp_path):
+    settings = {"before": ("model.hidden=0",), "after": ("data.colour=red",)}[
+        when
+    ]  # before and after they met
+    command = ("-m", "shoal", "train", "digits", "--method", "partitioned", "--out", tmp_path / "run")
+    ended = run_ranks(3, *command, "--set", *settings, transport=transport, limit=90)
+    said = [line for text in ended.texts for line in text.splitlines() if line.startswith("shoal: ")]
+    assert len(said) == 1, ended.texts
+    assert "rank" not in said[0]
+    assert "Traceback" not in "".join(ended.texts)
+    assert set(ended.codes) == {2}
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("transport", ["gloo", "mpi"])
+def test_an_error_of_one_rank_is_said_with_its_number(transport, tmp_path):
+    graph = shoal.load("digits")
+    shoal.store_parts(graph, shoal.partition_graph(graph, 3, "random", seed=0), tmp_path / "parts")
+    shutil.rmtree(tmp_path / "parts" / "part-00001")
+    command = ("-m", "shoal", "train", "--parts", tmp_path / "parts", "--out", tmp_path / "run")
+    ended = run_ranks(3, *command, transport=transport, limit=90)
+    said = [line for text in ended.texts for line in text.splitlines() if line.startswith("shoal: ")]
+    assert len(said) == 1, ended.texts
+    assert said[0].startswith("shoal: rank 1: ")
+    assert all(ended.codes)

@@ -34,6 +34,25 @@ def test_result_and_gradients_equal_reference(adj, heads, f):
         assert torch.allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
+def test_a_column_of_scale_three_counts_as_three_of_them():
+    heads, f = 2, 5
+    pattern = sp.csr_array(np.array([[1, 1, 0], [0, 1, 1], [0, 0, 1]]))
+    adj = Adjacency.from_scipy(pattern)
+    adj.column_scale, adj.values = torch.tensor([1.0, 3.0, 1.0]), None
+    copied = np.array([0, 1, 1, 1, 2])
+    repeated = Adjacency.from_scipy(sp.csr_array(pattern.toarray()[:, copied]))
+    repeated.values = None
+    z, dst, src = inputs(adj, heads, f, torch.float64)
+    wanted = gat_attention(repeated, z[copied], dst, src[copied])
+    g = torch.randn_like(wanted)
+    grads = torch.autograd.grad(wanted, (z, dst, src), g)
+    for attend in (gat_attention, gat_attention_reference):
+        found = attend(adj, z, dst, src)
+        assert torch.allclose(found, wanted)
+        for a, b in zip(torch.autograd.grad(found, (z, dst, src), g), grads, strict=True):
+            assert torch.allclose(a, b)
+
+
 @settings(max_examples=10, deadline=None)
 @given(adj=plain)
 def test_gradients_pass_gradcheck(adj):

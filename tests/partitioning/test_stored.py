@@ -1,13 +1,18 @@
 """Stored parts equal parts in memory; damage, wrong names and wrong options are refused."""
 
+import io
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from rich.console import Console
 
 import shoal
 from partitioned_graphs import assert_same_part
+from shoal.commands import screen
 from shoal.partitioning.stored import open_part, read_assignment, read_manifest, store_parts
 from small_graphs import make_labelled
 
@@ -32,11 +37,64 @@ def test_stored_parts_equal_parts_in_memory(tmp_path, sparse, directed):
     np.testing.assert_array_equal(read_assignment(tmp_path / "parts"), assignment)
 
 
+STORE = """
+import sys, threading, time
+import numpy as np
+import shoal
+from shoal.partitioning.quality import measure_quality
+
+small = shoal.load("digits")
+shoal.store_parts(small, shoal.partition_graph(small, 4, "block"), sys.argv[2])  # compiles
+graph = shoal.open_graph(sys.argv[1])
+assignment = (np.arange(graph.num_nodes) * 200 // graph.num_nodes).astype(np.int32)
+quality = measure_quality(graph, assignment, 200)
+anonymous = lambda: int(open("/proc/self/status").read().split("RssAnon:")[1].split()[0])
+seen = [anonymous()]
+
+def watch():
+    while True:
+        seen.append(anonymous())
+        time.sleep(0.002)
+
+threading.Thread(target=watch, daemon=True).start()
+shoal.store_parts(graph, shoal.Partition(graph, assignment, 200), sys.argv[3], quality=quality)
+print((max(seen) - seen[0]) / 1024)
+"""
+
+
+def test_parts_of_a_mapped_graph_are_written_in_little_memory(tmp_path):
+    """A twentieth of the graph's 90 MB and more; pages of mapped files are the system's to take back and not counted."""
+    n, degree = 200_000, 20
+    near = (np.arange(n)[:, None] + np.arange(1, degree + 1)).ravel() % n
+    ends = np.stack([np.repeat(np.arange(n), degree), near])
+    x = np.zeros((n, 100), np.float32)
+    shoal.save_graph(shoal.Graph.from_edge_index(ends, n, directed=True, x=x), tmp_path / "graph")
+    script = [sys.executable, "-c", STORE, *(str(tmp_path / name) for name in ("graph", "small", "parts"))]
+    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    size = sum(path.stat().st_size for path in (tmp_path / "graph").iterdir()) / 2**20
+    assert size > 90
+    assert float(done.stdout.splitlines()[-1]) < 25
+    assert read_manifest(tmp_path / "parts")["num_parts"] == 200
+
+
+def test_progress_in_a_pipe_is_lines(monkeypatch):
+    monkeypatch.setattr(screen, "_SECONDS_BETWEEN_LINES", 0.0)
+    stream = io.StringIO()
+    with screen.follow_steps(Console(file=stream, width=80), "writing parts") as follow:
+        follow(1, 2000)
+        follow(2000, 2000)
+    assert stream.getvalue().splitlines()[0] == "writing parts …"
+    assert "writing parts: 1 of 2,000 steps" in stream.getvalue()
+
+
 def test_the_command_writes_parts_and_a_table(shoal, tmp_path):
     run = shoal("partition", "digits", "--parts", 4, "--method", "metis", "--parts-per-host", 2, "-o", "p")
     assert run.code == 0, run.stderr
-    for words in ("rows sent in one exchange", "relative to random", "cross hosts", "parts: p"):
+    for words in ("rows sent in one exchange", "random", "ratio", "cross hosts", "parts: p"):
         assert words in run.stdout
+    assert "weight of the heaviest part / mean (balanced)" in run.stdout
+    assert "writing parts …" in run.stderr
     assert read_manifest(tmp_path / "p")["method"] == "metis"
     assert "exists already" in shoal("partition", "digits", "--parts", 4, "-o", "p").refusal()
     assert shoal("partition", "digits", "--parts", 2, "--method", "block", "-o", "p", "--overwrite").code == 0

@@ -1,6 +1,15 @@
 """`shoal doctor`: what is installed, how many threads are used, where caches are."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
+
+if TYPE_CHECKING:
+    from shoal.distributed.probe import Network
+    from shoal.distributed.transport import Transport
 
 EXTRAS = {
     "pymetis": "partition",
@@ -15,7 +24,12 @@ _DISTRIBUTIONS = {"yaml": "PyYAML", "torch_geometric": "torch-geometric"}
 
 @click.command()
 @click.option("--workers", type=click.IntRange(2, 4096), help="Ranks to start on this machine for the test.")
-def doctor(workers: int | None) -> None:
+@click.option(
+    "--save",
+    type=click.Path(path_type=Path),
+    help="File for what ranks measured, computing too: `shoal simulate --machine FILE`.",
+)
+def doctor(workers: int | None, save: Path | None) -> None:
     """Tell what is installed and missing, the threads in use, and that the kernels compute what they should.
 
     Started on several ranks, it tests the network between every two of them instead.
@@ -23,26 +37,31 @@ def doctor(workers: int | None) -> None:
     \b
     Examples:
       shoal doctor
-      shoal doctor --workers 2
+      shoal doctor --workers 2 --save machine.json
       torchrun --nnodes 2 --nproc-per-node 1 --rdzv-endpoint HOST:29400 --rdzv-backend c10d -m shoal doctor
       mpiexec -n 4 python -m shoal doctor
     """
-    from shoal.distributed.runtime import detect_launch
+    from shoal.distributed.detect import detect_launch
 
     launch = detect_launch()
     if launch.size > 1 or (launch.launcher != "none" and workers is None):
-        _test_network()
+        _test_network(save)
     elif workers is not None:
         import sys
 
         from shoal.distributed.launch import start_workers
 
-        sys.exit(start_workers(workers, ["doctor"]))
+        kept = [] if save is None else ["--save", str(save)]
+        sys.exit(start_workers(workers, ["doctor", *kept]))
+    elif save is not None:
+        from shoal.errors import ShoalError
+
+        raise ShoalError("--save keeps what ranks measure: add --workers N, or start it under a launcher")
     else:
         _describe_host()
 
 
-def _test_network() -> None:
+def _test_network(save: Path | None) -> None:
     """Measure every pair of ranks; rank 0 tells the result."""
     from shoal.commands.screen import open_console, plain_table
     from shoal.distributed.launch import joined_ranks
@@ -50,6 +69,8 @@ def _test_network() -> None:
 
     with joined_ranks() as transport:
         network = probe_network(transport)
+        if save is not None:
+            _save_machine(transport, network, save)
         if transport.rank != 0:
             return
         console = open_console()
@@ -65,10 +86,28 @@ def _test_network() -> None:
                 wire = f"{network.latency[a, b] * 1e6:,.0f}", f"{network.bandwidth[a, b] / 1e6:,.1f}"
                 pairs.add_row(f"{a} – {b}", *wire)
         console.print(pairs)
+        (_, shortest), (size, longest) = network.crowd[0], network.crowd[-1]
+        console.print(
+            f"all at once: {shortest * 1e6:,.0f} µs a message, {size / longest / 1e6:,.1f} MB/s a rank with messages of {size / 1e6:.2f} MB"
+        )
         mine = ", ".join(f"{name} {address}" for name, address in list_interfaces())
         console.print(f"interfaces of rank 0's host: {mine}", markup=False)
         for sentence in advise(network, list_interfaces()) or ["every pair works"]:
             console.print(sentence, markup=False)
+
+
+def _save_machine(transport: Transport, network: Network, path: Path) -> None:
+    """Measure how fast ranks compute too, and keep all that predictions need; rank 0 writes it."""
+    from shoal.distributed.runtime import share_cores
+    from shoal.distributed.speed import probe_rates
+    from shoal.simulate import Machine
+
+    share_cores(transport)
+    machine = Machine(
+        network.typical_latency, network.worst_bandwidth, tuple(network.crowd), *probe_rates(transport)
+    )
+    if transport.rank == 0:
+        machine.save(path)
 
 
 def _describe_host() -> None:

@@ -52,7 +52,7 @@ def _write(folder: Path, out: Path, column: str) -> None:
     from shoal.training.run import Run
 
     check_output(out)
-    if is_partitioned(folder):
+    if (folder / "config.yaml").is_file() and is_partitioned(folder):
         _write_ranks(folder, out, column)
         return
     run = Run.open(folder)
@@ -82,8 +82,8 @@ def _write_ranks(folder: Path, out: Path, column: str) -> None:
 
     from shoal.commands.screen import open_console
     from shoal.config import read_config
+    from shoal.distributed.detect import detect_launch
     from shoal.distributed.launch import joined_ranks, start_workers
-    from shoal.distributed.runtime import detect_launch
     from shoal.errors import ShoalError
     from shoal.training.output import check_output, write_part_rows
     from shoal.training.partitioned_run import PartitionedRun

@@ -21,6 +21,7 @@ ROWS = (
     ("messages", "messages"),
     ("mean_messages", "… of a part, mean"),
     ("max_messages_sent", "… of the busiest part"),
+    ("weight_balance", "weight of the heaviest part / mean"),
     ("edge_balance", "entries of the heaviest part / mean"),
     ("node_balance", "nodes of the largest part / mean"),
     ("boundary_nodes", "boundary rows"),
@@ -69,7 +70,7 @@ def partition(
       shoal partition my-graph/ --parts 8 --method stochastic --set sampler=random-walk --set roots=1000
     """
     from shoal.commands.sample import parse_options
-    from shoal.commands.screen import open_console
+    from shoal.commands.screen import follow_steps, open_console
     from shoal.datasets import load
     from shoal.errors import unknown_name
     from shoal.partitioning.partition import BALANCES, METHODS, partition_graph
@@ -103,36 +104,36 @@ def partition(
     for notice in found.notices:
         console.print(f"notice: {notice}", markup=False)
     quality = found.quality()
-    show_quality(console, quality)
+    show_quality(console, quality, found.balance)
     console.print(f"{found.method}, {found.seconds['total']:.1f} s")
     if out is not None:
-        from rich.progress import Progress
-
-        with Progress(console=screen, transient=True, disable=not screen.is_terminal) as bar:
-            task = bar.add_task("writing parts", total=2 * num_parts)
-            store_parts(
-                graph,
-                found,
-                out,
-                quality=quality,
-                overwrite=overwrite,
-                progress=lambda done, total: bar.update(task, completed=done),
-            )
+        with follow_steps(screen, "writing parts") as follow:
+            store_parts(graph, found, out, quality=quality, overwrite=overwrite, progress=follow)
         console.print(f"parts: {out}", markup=False)
 
 
-def show_quality(console: Console, quality: Quality) -> None:
+def show_quality(console: Console, quality: Quality, balance: str) -> None:
+    """The figures, those of a random partition with equally many nodes in every part, and the ratio.
+
+    The balance of what was asked to be balanced is marked.
+    """
     from shoal.commands.screen import plain_table
 
-    table = plain_table(
-        f"{quality.num_parts:,} parts", "", "relative to random", right=("", "relative to random")
-    )
-    ratios = quality.relative or {}
+    head = ("", "random", "ratio")
+    table = plain_table(f"{quality.num_parts:,} parts", *head, right=head)
+    balanced = "weight_balance" if balance == "edges" else "node_balance"
+    chance, ratios = quality.random or {}, quality.relative or {}
     for name, words in ROWS:
-        value = getattr(quality, name)
+        value, ratio = getattr(quality, name), ratios.get(name)
         if value is None:
             continue
-        ratio = ratios.get(name)
-        shown = f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
-        table.add_row(words, shown, "" if ratio is None else f"{ratio:.3f}")
+        words += " (balanced)" if name == balanced else ""
+        shown = "" if ratio is None else f"{ratio:.3f}"
+        table.add_row(words, _show_figure(value), _show_figure(chance.get(name)), shown)
     console.print(table)
+
+
+def _show_figure(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console
@@ -16,6 +19,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+_SECONDS_BETWEEN_LINES = 10.0  # of progress in a pipe
 WIDTH_IN_A_PIPE = 200  # a file or another program gets whole lines, whatever the terminal's width
 
 
@@ -41,6 +45,25 @@ def format_bytes(size: float) -> str:
             return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
+
+
+@contextmanager
+def follow_steps(console: Console, what: str) -> Iterator[Callable[[int, int], None]]:
+    """Yields `follow(done, total)`: a bar on a terminal, and in a pipe a line every ten seconds."""
+    began = said = time.monotonic()
+
+    def follow(done: int, total: int) -> None:
+        nonlocal said
+        bar.update(task, completed=done, total=total)
+        if not console.is_terminal and time.monotonic() - said >= _SECONDS_BETWEEN_LINES:
+            said = time.monotonic()
+            console.print(f"{what}: {done:,} of {total:,} steps, {said - began:.0f} s", markup=False)
+
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        if not console.is_terminal:
+            console.print(f"{what} …", style="dim", markup=False)
+        yield follow
 
 
 class ScreenWatcher:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--sampler",
-    help="How batches are drawn: frontier, random-walk, edge, node, neighbor, … (docs/samplers.md)  [default: random-walk]",
+    help="How batches are drawn: frontier, random-walk, edge, node, neighbor, … (docs/samplers.md)  [default: random-walk; method partitioned: none, the whole graph every step]",
 )
 @click.option("--model", help="sage, gcn, mixhop, gat, or mlp (no edges: the baseline)  [default: sage]")
 @click.option("--epochs", type=click.IntRange(min=1), help="Most epochs to train  [default: 50]")
@@ -36,6 +36,11 @@ if TYPE_CHECKING:
     "--parts",
     type=click.Path(path_type=Path),
     help="Folder of stored parts (`shoal partition`), one for each rank (method partitioned).",
+)
+@click.option(
+    "--boundary-rate",
+    type=click.FloatRange(0, 1),
+    help="Share of the rows of other ranks that each epoch keeps, BNS-GCN's p (method partitioned)  [default: 1]",
 )
 @click.option("--resume", type=click.Path(path_type=Path), help="Run folder to continue.")
 @click.option(
@@ -61,6 +66,7 @@ def train(
     out: Path | None,
     workers: int | None,
     parts: Path | None,
+    boundary_rate: float | None,
     resume: Path | None,
     recipe: str | None,
     repeat: int | None,
@@ -75,7 +81,8 @@ def train(
       shoal train my-graph/ --set sampler.roots=2000 --set model.hidden=128 --set training.lr=0.003
       shoal train --resume runs/first --epochs 200
       shoal train --recipe cora --repeat 5
-      shoal train my-graph/ --method partitioned --workers 2
+      shoal train my-graph/ --method partitioned --workers 2 --boundary-rate 0.1
+      shoal train my-graph/ --method partitioned --workers 2 --sampler node
       torchrun --nproc-per-node 4 -m shoal train --parts my-parts/       (also srun, mpiexec: docs/cluster.md)
 
     \b
@@ -92,6 +99,8 @@ def train(
       training.eval_every=1 training.setting=transductive|inductive training.threads=null
       training.sampling_threads=0 (threads that draw batches ahead of the step)
       partition.method=auto partition.exchange=p2p|broadcast partition.messages=float32|bfloat16
+      partition.boundary_rate=1 partition.last_boundary_rate=null (reached in equal steps over the epochs)
+      partition.boundary_sampling=nodes|edges|dropedge partition.sampled=false (true: batches of the sampler)
       data.KEY=VALUE for a generator's or importer's own options
     """
     from shoal.errors import ShoalError
@@ -104,6 +113,7 @@ def train(
             "--model": model,
             "--seed": seed,
             "--parts": parts,
+            "--boundary-rate": boundary_rate,
         }
         named |= {"--out": out, "--recipe": recipe, "--repeat": repeat, "--set": settings or None}
         given = [name for name, value in named.items() if value is not None]
@@ -118,23 +128,27 @@ def train(
         return
     if parts is not None:
         data, method = data or str(parts), method or "partitioned"
-    config = _configure(data, method, sampler, model, epochs, seed, recipe, settings)
+    config = configure(data, method, sampler, model, epochs, seed, recipe, settings)
     config.repeat = repeat or config.repeat
     config.partition.folder = str(parts.resolve()) if parts is not None else config.partition.folder
+    if boundary_rate is not None:
+        config.partition.boundary_rate = boundary_rate
     folder = out if out is not None else _next_folder(config)
     if config.method == "partitioned":
         config.validate()
         _train_ranks(config, folder, workers, None)
         return
     _refuse_launcher(config.method)
-    if workers is not None or parts is not None:
-        raise ShoalError(f"--workers and --parts belong to method partitioned, not to {config.method}")
+    if workers is not None or parts is not None or boundary_rate is not None:
+        raise ShoalError(
+            f"--workers, --parts and --boundary-rate belong to method partitioned, not to {config.method}"
+        )
     _start_run(config, folder)
 
 
 def _refuse_launcher(method: str) -> None:
     """Ranks of a launcher would each train the same run and write the same folder."""
-    from shoal.distributed.runtime import detect_launch
+    from shoal.distributed.detect import detect_launch
     from shoal.errors import ShoalError
 
     launch = detect_launch()
@@ -156,11 +170,18 @@ def check_data_here(data: str) -> None:
         )
 
 
+def find_config(folder: Path) -> Path:
+    """The file that holds a run's configuration, or that of repeated runs."""
+    single = folder / "config.yaml"
+    return single if single.is_file() else folder / "repeat.yaml"
+
+
 def is_partitioned(folder: Path) -> bool:
-    """Whether a run folder is one of method partitioned."""
+    """Whether a run folder, or one of repeated runs, is of method partitioned."""
     from shoal.config import read_config
 
-    return (folder / "config.yaml").is_file() and read_config(folder / "config.yaml").method == "partitioned"
+    path = find_config(folder)
+    return path.is_file() and read_config(path).method == "partitioned"
 
 
 def _train_ranks(config: RunConfig | None, folder: Path, workers: int | None, epochs: int | None) -> None:
@@ -168,10 +189,11 @@ def _train_ranks(config: RunConfig | None, folder: Path, workers: int | None, ep
     import sys
 
     from shoal.config import read_config
+    from shoal.distributed.detect import detect_launch
     from shoal.distributed.launch import joined_ranks, start_workers
-    from shoal.distributed.runtime import detect_launch
     from shoal.errors import ShoalError
     from shoal.training.partitioned_run import PartitionedRun
+    from shoal.training.repeat import Repeat
 
     launch = detect_launch()
     if launch.size > 1 and workers not in (None, launch.size):
@@ -179,7 +201,7 @@ def _train_ranks(config: RunConfig | None, folder: Path, workers: int | None, ep
             f"--workers {workers} in a group of {launch.size} ranks that {launch.launcher} started: leave it out"
         )
     if launch.size == 1:
-        known = config.partition if config is not None else read_config(folder / "config.yaml").partition
+        known = config.partition if config is not None else read_config(find_config(folder)).partition
         stored = _count_parts(known.folder) or (known.parts if config is None else None)
         if stored is not None and workers not in (None, stored):
             raise ShoalError(
@@ -192,11 +214,15 @@ def _train_ranks(config: RunConfig | None, folder: Path, workers: int | None, ep
             arguments = sys.argv[1:] if config is None else [*sys.argv[1:], "--out", str(folder)]
             sys.exit(start_workers(count, arguments))
     with joined_ranks() as transport:
-        if config is not None:
-            run = PartitionedRun.start(folder, config, transport)
+        quiet = transport.rank != 0
+        if config is not None and config.repeat > 1:
+            _train_all(Repeat.create(folder, config, transport), quiet=quiet)
+        elif config is not None:
+            train_run(PartitionedRun.start(folder, config, transport), quiet=quiet)
+        elif Repeat.is_one(folder):
+            _train_all(Repeat.open(folder, transport, epochs=epochs), quiet=quiet)
         else:
-            run = PartitionedRun.go_on(folder, transport, epochs=epochs)
-        train_run(run, quiet=transport.rank != 0)
+            train_run(PartitionedRun.go_on(folder, transport, epochs=epochs), quiet=quiet)
 
 
 def _count_parts(folder: str | None) -> int | None:
@@ -207,7 +233,7 @@ def _count_parts(folder: str | None) -> int | None:
     return int(read_manifest(Path(folder))["num_parts"])
 
 
-def _configure(
+def configure(
     data: str | None,
     method: str | None,
     sampler: str | None,
@@ -236,7 +262,9 @@ def _configure(
     config.training.seed = config.training.seed if seed is None else seed
     for setting in settings:
         apply_setting(config, setting)
-    if config.method != "sampled" and sampler is not None:
+    if config.method == "partitioned" and sampler is not None:
+        config.partition.sampled = True
+    if config.method == "full" and sampler is not None:
         raise ShoalError(f"method {config.method} trains on the whole graph every step: leave out --sampler")
     if not config.data:
         raise ShoalError("no data given: name a data set (`shoal data list`), a stored graph or a graph file")
@@ -275,16 +303,19 @@ def _continue_run(folder: Path, epochs: int | None) -> None:
         train_run(Run.open(folder, epochs=epochs))
 
 
-def _train_all(repeat: Repeat) -> None:
-    """Train every seed's run and tell mean and deviation of the scores."""
+def _train_all(repeat: Repeat, *, quiet: bool = False) -> None:
+    """Train every seed's run and tell mean and deviation of the scores, unless `quiet`."""
     from shoal.commands.screen import open_console
 
     console = open_console()
+    console.quiet = quiet
     for number, run in enumerate(repeat.runs(), 1):
         console.print(
             f"run {number} of {repeat.config.repeat}, seed {run.config.training.seed}", markup=False
         )
-        train_run(run)
+        train_run(run, quiet=quiet)
+    if quiet:
+        return
     summary = repeat.summarize()
     for name, scores in summary.items():
         if name.startswith("test_"):
@@ -325,6 +356,8 @@ def train_run(run: Run, *, quiet: bool = False) -> dict[str, float]:
             console.print(f"{name.replace('_', ' ', 1)} {value:.4f}")
     if not quiet:
         _compare_target(config, scores)
+    if (memory := run.summarize_memory()) is not None:
+        console.print(memory, markup=False, highlight=False)
     console.print(f"run folder: {run.folder}", markup=False)
     return scores
 

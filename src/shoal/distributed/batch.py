@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 
 import numpy as np
@@ -55,7 +56,7 @@ class PartBatch(Batch):
         part = plan.part
         graph = local_graph(part)
         self.plan = plan
-        self._input_block = PartBlock(plan, INPUT)
+        self._input_block = self._pattern = PartBlock(plan, INPUT)
         first = model.layers[0]
         assert isinstance(first, Layer)
         sparse = not isinstance(part.x, np.ndarray)
@@ -70,17 +71,25 @@ class PartBatch(Batch):
         super().__init__(graph, nodes, (self._input_block,), node_norm=norm, fixed=True)
 
     def prepare(self) -> None:
-        """Exchange now what is exchanged only once."""
-        _ = self.x
+        """Exchange now what is exchanged only once, and gather what thinned batches share."""
+        _ = self.x, self.n_id, self.y, self.train_mask
         if self._kind is not None:
             self.aggregate_input(self._kind)
+
+    def thinned(self, plan: HaloPlan) -> PartBatch:
+        """The same rows with what a thinned plan exchanges. What is exchanged only once stays as it is: whole."""
+        batch = copy(self)
+        batch.plan = plan
+        batch._pattern = PartBlock(plan, INPUT, like=self._pattern)
+        batch._layers = {}
+        return batch
 
     def block(self, layer: int) -> Block:
         if layer not in self._layers:
             if layer == 0 and self._wide:
                 self._layers[layer] = _WideBlock(self._input_block)
             else:
-                self._layers[layer] = PartBlock(self.plan, layer + 1, like=self._input_block)
+                self._layers[layer] = PartBlock(self.plan, layer + 1, like=self._pattern)
         return self._layers[layer]
 
     @cached_property
@@ -134,7 +143,7 @@ class _WideBlock(Block):
     def adjacency(self, kind: str) -> Adjacency:
         adj = self._block.adjacency(kind)
         assert isinstance(adj, PartAdjacency)
-        return adj.wide
+        return adj.pattern.wide
 
 
 class PartBatchSampler(Sampler):

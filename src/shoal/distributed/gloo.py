@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from shoal.distributed.transport import Exchange, RankGone, Transport, as_bytes
+from shoal.distributed.transport import LAST_WORD, Exchange, RankGone, Transport, as_bytes
 
-_ROLL_CALL = 3.0  # seconds the others get to say that they have stopped too
+_HEARD = 0.3  # seconds to read what is in the store
 
 
 class GlooTransport(Transport):
@@ -79,7 +79,7 @@ class GlooTransport(Transport):
         one that said nothing is the one that is gone.
         """
         self._report({"peer": peer, "phase": self.phase})
-        reports = self._read_reports(peer)
+        reports = self._read_reports()
         seen = {self.rank}
         while peer is not None and peer not in seen and (said := reports.get(peer)) and "peer" in said:
             seen.add(peer)
@@ -102,6 +102,13 @@ class GlooTransport(Transport):
     def leave(self, reason: str) -> None:
         self._report({"reason": reason})
 
+    def hears_same(self, reason: str) -> bool:
+        return self._read_reports(only=0).get(0, {}).get("reason") == reason
+
+    def linger(self) -> None:
+        self._read_reports(all_reasons=True)
+        time.sleep(_HEARD)
+
     def close(self) -> None:
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -110,16 +117,21 @@ class GlooTransport(Transport):
         with suppress(RuntimeError, ValueError):  # the store's own rank may be the one that is gone
             self._store.set(f"stopped/{self.rank}", json.dumps(content))
 
-    def _read_reports(self, peer: int | None) -> dict[int, dict[str, Any]]:
-        """What the ranks that stopped said, after giving them a moment to do so."""
+    def _read_reports(self, only: int | None = None, all_reasons: bool = False) -> dict[int, dict[str, Any]]:
+        """What the ranks that stopped said, after giving them a moment to do so.
+
+        A first reason is enough, unless `all_reasons` are asked for; `only` one rank may be.
+        """
         found: dict[int, dict[str, Any]] = {}
-        deadline = time.monotonic() + _ROLL_CALL
+        asked = range(self.size) if only is None else [only]
+        deadline = time.monotonic() + LAST_WORD
         with suppress(RuntimeError, ValueError):
             while time.monotonic() < deadline:
-                for q in range(self.size):
+                for q in asked:
                     if q not in found and self._store.check([f"stopped/{q}"]):
                         found[q] = json.loads(self._store.get(f"stopped/{q}"))
-                if len(found) == self.size or any("reason" in said for said in found.values()):
+                enough = not all_reasons and any("reason" in said for said in found.values())
+                if len(found) == len(asked) or enough:
                     break
                 time.sleep(0.05)
         return found

@@ -22,9 +22,20 @@ class HaloPlan:
     Two buffers serve every layer and both directions, because an exchange ends before the next begins: `halo`
     holds one row for each halo row, `boundary` one for each row sent. They grow to the widest layer and stay.
 
+    A plan of fewer rows, made for one epoch, is `thinned`: it uses the same buffers.
+
     Args:
         message_dtype: what rows travel as, None for as they are; bfloat16 halves the bytes of float32.
+
+    Attributes:
+        halo_scale: what every halo row counts for; above 1 where rows or entries were left out of a thinned plan.
+        edge_norms: factors on every local and, unless None, on every halo entry; None for no factors.
+        is_fixed: whether it serves many epochs, so that patterns made for each peer are worth their time.
     """
+
+    halo_scale = 1.0
+    edge_norms: tuple[Tensor, Tensor | None] | None = None
+    is_fixed = True
 
     def __init__(
         self, part: Part, transport: Transport, ledger: Ledger, message_dtype: torch.dtype | None = None
@@ -38,12 +49,26 @@ class HaloPlan:
         self.transport = transport
         self.ledger = ledger
         self.message_dtype = message_dtype
-        self.halo_spans = list_spans(part.halo_offsets)
-        self.send_spans = list_spans(part.send_offsets)
+        self.halo_spans = list_spans(part.halo_offsets, part.rank)
+        self.send_spans = list_spans(part.send_offsets, part.rank)
         self.send_rows = torch.from_numpy(np.ascontiguousarray(part.send_rows, np.int64))
         # Column k of this pattern adds row k of what comes back to the local row it belongs to.
         self.returning = collect_columns(part.send_rows, part.num_local)
         self._memory: dict[str, Tensor] = {}
+
+    def thinned(
+        self,
+        part: Part,
+        *,
+        halo_scale: float = 1.0,
+        edge_norms: tuple[Tensor, Tensor | None] | None = None,
+    ) -> HaloPlan:
+        """The plan of a part with fewer rows or entries; every rank makes one at the same time."""
+        plan = HaloPlan(part, self.transport, self.ledger, self.message_dtype)
+        plan._memory = self._memory
+        plan.halo_scale, plan.edge_norms = halo_scale, edge_norms
+        plan.is_fixed = False
+        return plan
 
     @property
     def num_messages(self) -> int:
@@ -136,9 +161,13 @@ class HaloExchange:
         self.exchange.progress()
 
 
-def list_spans(offsets: np.ndarray) -> list[tuple[int, int, int]]:
-    """(rank, first, last) for every rank whose span is not empty."""
-    return [(q, int(a), int(b)) for q, (a, b) in enumerate(pairwise(offsets)) if b > a]
+def list_spans(offsets: np.ndarray, rank: int) -> list[tuple[int, int, int]]:
+    """(peer, first, last) for every peer whose span is not empty.
+
+    The rank after this one comes first, so that not all ranks begin by sending to the same one.
+    """
+    spans = [(q, int(a), int(b)) for q, (a, b) in enumerate(pairwise(offsets)) if b > a]
+    return sorted(spans, key=lambda span: (span[0] - rank) % (len(offsets) - 1))
 
 
 def collect_columns(rows: np.ndarray, num_rows: int) -> Adjacency:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from shoal.distributed.runtime import detect_launch, open_transport
-from shoal.distributed.transport import RankGone, Transport
+from shoal.distributed.detect import Launch, detect_launch
+from shoal.distributed.runtime import open_transport
+from shoal.distributed.transport import RankGone, Transport, read_limit
 from shoal.errors import ShoalError
 
-_LAST_WORD = 1.0  # seconds for the others to hear why a rank ends
+_MEETING = 30.0  # seconds in which ranks that found an error before they met still meet
 
 
 def start_workers(num_workers: int, arguments: Sequence[str]) -> int:
@@ -67,7 +67,8 @@ def _quiet_launcher() -> None:
 def joined_ranks() -> Iterator[Transport]:
     """The transport to the other ranks; an error inside ends this process with one sentence on the right rank.
 
-    A rank that ends early tells the others why, so that they name the reason and not their own broken wait.
+    A rank that ends early tells the others why, so that they name the reason and not their own broken wait. An error
+    that rank 0 has too is said by rank 0 alone.
     It ends without waiting for threads of the transport, which may never come back from a dead peer.
     """
     launch = detect_launch()
@@ -81,6 +82,15 @@ def joined_ranks() -> Iterator[Transport]:
         _end_rank(error, launch.rank, transport)
     else:
         transport.close()
+
+
+def end_early(sentence: str, launch: Launch) -> None:
+    """End a rank that found an error before it met the others, who learn of it, or have found the same."""
+    transport: Transport | None = None
+    with suppress(ShoalError):
+        os.environ["SHOAL_TIMEOUT"] = str(min(read_limit(), _MEETING))
+        transport = open_transport(launch)
+    _end_rank(ShoalError(sentence), launch.rank, transport)
 
 
 def _end_rank(error: BaseException, rank: int, transport: Transport | None) -> None:
@@ -97,13 +107,17 @@ def _end_rank(error: BaseException, rank: int, transport: Transport | None) -> N
         import traceback
 
         sentence, quiet = "".join(traceback.format_exception(error)), False
+    tells = transport is not None and not isinstance(error, RankGone)
+    reason = sentence.strip().splitlines()[-1] if sentence else "it ended"
+    if transport is not None and tells:
+        transport.leave(reason)
+        quiet = quiet or (rank != 0 and transport.hears_same(reason))
     if not quiet:
         print(
             f"shoal: {f'rank {rank}: ' if rank or code == 1 else ''}{sentence}", file=sys.stderr, flush=True
         )
-    if transport is not None and not isinstance(error, RankGone):
-        transport.leave(sentence.strip().splitlines()[-1] if sentence else "it ended")
-        time.sleep(_LAST_WORD if rank == 0 else 0.0)
+    if transport is not None and tells and rank == 0:
+        transport.linger()
     sys.stdout.flush()
     if transport is not None and (abort := getattr(transport, "abort", None)) is not None:
         abort(code)

@@ -8,26 +8,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-FORWARD, BACKWARD = "forward", "backward"
+FORWARD, BACKWARD, IDS = "forward", "backward", "ids"
 INPUT = 0  # the "layer" of what is exchanged once, before training
-EXPOSED, REDUCE, IDLE = "exposed", "reduce", "idle"
-WAITS = (EXPOSED, REDUCE, IDLE)
+EXPOSED, REDUCE, IDLE, SAMPLING = "exposed", "reduce", "idle", "sampling"
+KINDS = (EXPOSED, REDUCE, IDLE, SAMPLING)
 
 
 @dataclass
 class Ledger:
-    """Counts every message that leaves this rank and every second it waits.
+    """Counts every message that leaves this rank and every second it does not compute.
 
     Seconds: `exposed` is waiting for rows that the product with local columns did not hide, `reduce` summing
-    gradients and norms, `idle` waiting for slower ranks before that. The rest of an epoch is computing.
+    gradients and norms, `idle` waiting for slower ranks before that, `sampling` choosing what an epoch
+    exchanges and telling the owners. The rest of an epoch is computing.
 
     Attributes:
-        sent: (layer, direction, peer) → [bytes, messages]; layers count aggregations from 1.
-        seconds: kind of waiting → seconds.
+        sent: (layer, direction, peer) → [bytes, messages]; layers count aggregations from 1. What tells owners
+            which rows to send has the direction `ids` and layer 0.
+        seconds: kind → seconds.
     """
 
     sent: dict[tuple[int, str, int], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(WAITS, 0.0))
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 0.0))
 
     def count(self, layer: int, direction: str, peer: int, num_bytes: int, messages: int = 1) -> None:
         entry = self.sent[layer, direction, peer]
@@ -54,5 +56,5 @@ class Ledger:
         """What was counted since the last call; counting starts again at zero."""
         taken = Ledger(dict(self.sent), dict(self.seconds))
         self.sent.clear()
-        self.seconds.update(dict.fromkeys(WAITS, 0.0))
+        self.seconds.update(dict.fromkeys(KINDS, 0.0))
         return taken

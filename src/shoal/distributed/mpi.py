@@ -9,10 +9,11 @@ from typing import Any
 
 from torch import Tensor
 
-from shoal.distributed.transport import Exchange, RankGone, Transport, as_bytes
+from shoal.distributed.transport import LAST_WORD, Exchange, RankGone, Transport, as_bytes
 from shoal.errors import ShoalError, missing_extra
 
-_ROWS, _ALIVE = 1, 2  # tags
+_ROWS, _ALIVE, _ENDED = 1, 2, 3  # tags
+_LONGEST = 4000  # bytes of a reason
 _ROLL_CALL = 2.0
 _SPIN = 200  # polls before a waiting rank lets others run
 _NAP = 2e-4
@@ -97,6 +98,32 @@ class MPITransport(Transport):
             f"{who} did not answer in {self.phase} within {self.limit:.0f} s: see the output of that rank, "
             "or give slow ranks more time with SHOAL_TIMEOUT=SECONDS"
         )
+
+    def leave(self, reason: str) -> None:
+        self._said = reason.encode()[:_LONGEST]  # kept until it has left
+        for q in range(self.size):
+            if q != self.rank:
+                self.comm.Isend([self._said, self.mpi.BYTE], q, _ENDED)
+
+    def hears_same(self, reason: str) -> bool:
+        deadline = time.monotonic() + LAST_WORD
+        while time.monotonic() < deadline:
+            state = self.mpi.Status()
+            if self.comm.Iprobe(0, _ENDED, state):
+                heard = bytearray(state.Get_count(self.mpi.BYTE))
+                self.comm.Recv([heard, self.mpi.BYTE], 0, _ENDED)
+                return bytes(heard) == reason.encode()[:_LONGEST]
+            time.sleep(0.02)
+        return False
+
+    def linger(self) -> None:
+        """Until all others have said why they end, so that none is cut short by MPI's end; it ends them all."""
+        deadline = time.monotonic() + LAST_WORD
+        silent = {q for q in range(self.size) if q != self.rank}
+        while silent and time.monotonic() < deadline:
+            silent -= {q for q in silent if self.comm.Iprobe(q, _ENDED)}
+            time.sleep(0.02)
+        time.sleep(0.1)  # for those whose reason is their own to say it
 
     def abort(self, code: int) -> None:
         """End every rank: MPI has no other way to end some."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import statistics
 import time
 from dataclasses import dataclass
 
@@ -15,6 +16,10 @@ from shoal.distributed.transport import Transport
 _SMALL, _LARGE = 8, 1 << 22  # bytes; the large ones far above what a link lets through at once
 _ROUNDS = 10
 _MAX_SECONDS = 1.0  # of large messages between a pair
+_CROWD_SIZES = (8, 1 << 14, 1 << 16, 1 << 18, 1 << 20)  # bytes of a message while all send to all
+_CROWD_BYTES = 1 << 22  # most that a rank then sends to all others, but for the shortest two sizes
+_CROWD_ROUNDS, _CROWD_SECONDS = 9, 2.0
+_IN_A_ROW = 4  # exchanges timed together, as a step has several
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,7 @@ class Network:
         interface: of every rank, what gloo was told to use, empty for its own choice.
         latency: (P, P) seconds one way; 0 on the diagonal.
         bandwidth: (P, P) bytes a second one way; infinite on the diagonal.
+        crowd: (bytes, seconds) of each message of a rank while all ranks send to all, for growing messages.
     """
 
     hosts: list[str]
@@ -34,10 +40,13 @@ class Network:
     interfaces: list[str]
     latency: np.ndarray
     bandwidth: np.ndarray
+    crowd: list[tuple[float, float]]
 
     @property
-    def worst_latency(self) -> float:
-        return float(self.latency.max())
+    def typical_latency(self) -> float:
+        """The median pair's: a busy host makes single pairs look slow."""
+        pairs = self.latency[~np.eye(len(self.latency), dtype=bool)]
+        return float(np.median(pairs)) if len(pairs) else 0.0
 
     @property
     def worst_bandwidth(self) -> float:
@@ -45,7 +54,7 @@ class Network:
 
 
 def probe_network(transport: Transport) -> Network:
-    """Measure every pair in turn, so that no two measurements share a wire."""
+    """Measure every pair in turn, so that no two measurements share a wire, and then all ranks at once."""
     size = transport.size
     transport.phase = "the exchange of addresses"
     hosts = transport.gather_texts(socket.gethostname())
@@ -64,13 +73,13 @@ def probe_network(transport: Transport) -> Network:
     both = transport.sum(torch.from_numpy(np.stack([latency, bandwidth])))
     latency, bandwidth = both.numpy()
     np.fill_diagonal(bandwidth, np.inf)
-    return Network(hosts, addresses, interfaces, latency, bandwidth)
+    return Network(hosts, addresses, interfaces, latency, bandwidth, _probe_crowd(transport))
 
 
 def _probe_pair(transport: Transport, peer: int, leads: bool) -> tuple[float, float]:
     """(latency, bandwidth) by messages to and fro; both ranks agree beforehand how many."""
     _bounce(transport, peer, leads, _SMALL, 3)  # opens the connection
-    latency = _bounce(transport, peer, leads, _SMALL, _ROUNDS)
+    latency = _bounce(transport, peer, leads, _SMALL, 3 * _ROUNDS)
     _bounce(transport, peer, leads, _LARGE, 1)  # fills what a rate limiter lets through at once
     trial = _bounce(transport, peer, leads, _LARGE, 1)
     said = torch.tensor([trial], dtype=torch.float64)
@@ -79,6 +88,48 @@ def _probe_pair(transport: Transport, peer: int, leads: bool) -> tuple[float, fl
     rounds = int(max(1, min(_ROUNDS, _MAX_SECONDS / max(float(torch.maximum(said, heard)), 1e-9))))
     seconds = _bounce(transport, peer, leads, _LARGE, rounds)
     return latency, _LARGE / max(seconds - latency, seconds / 2)
+
+
+def _probe_crowd(transport: Transport) -> list[tuple[float, float]]:
+    """What a message of a rank takes while every rank sends to every other, as in an exchange of rows.
+
+    It does not follow from a pair's latency and bandwidth: a rank's messages leave together, and long ones from all sides
+    queue up before the links they share, which short ones hardly do. Hence several sizes, and medians: what is to be expected.
+    """
+    others = transport.size - 1
+    if others == 0:
+        return []
+    transport.phase = "the test of all ranks at once"
+    found = []
+    for number, size in enumerate(_CROWD_SIZES):
+        if number > 1 and size * others > _CROWD_BYTES:
+            break
+        trial = _time_crowd(transport, size, 1)
+        rounds = int(max(1, min(_CROWD_ROUNDS, _CROWD_SECONDS / trial / _IN_A_ROW)))
+        found.append((float(size), _time_crowd(transport, size, rounds) / others))
+    return found
+
+
+def _time_crowd(transport: Transport, num_bytes: int, rounds: int) -> float:
+    """Seconds until the slowest rank has sent so many bytes to each other and has theirs; the same on every rank."""
+    size, rank = transport.size, transport.rank
+    peers = [(rank + step) % size for step in range(1, size)]
+    out = torch.zeros(num_bytes, dtype=torch.uint8)
+    back = torch.zeros(size, num_bytes, dtype=torch.uint8)
+    seconds = []
+    for _ in range(rounds):
+        transport.barrier()
+        started = time.perf_counter()
+        for _ in range(_IN_A_ROW):
+            exchange = transport.start({q: back[q] for q in peers})
+            for q in peers:
+                exchange.send(q, out)
+            for _ in exchange.arrivals():
+                pass
+            exchange.finish()
+        spent = transport.gather(np.array([time.perf_counter() - started]))
+        seconds.append(float(spent.max()) / _IN_A_ROW)
+    return statistics.median(seconds)
 
 
 def _bounce(transport: Transport, peer: int, leads: bool, num_bytes: int, rounds: int) -> float:

@@ -1,4 +1,4 @@
-"""Which rank this process is, who started it, and the cores it may use."""
+"""Meeting the other ranks, and the cores this one may use."""
 
 from __future__ import annotations
 
@@ -7,52 +7,15 @@ import re
 import socket
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
+from shoal.distributed.detect import Launch, detect_launch
 from shoal.distributed.transport import LocalTransport, Transport, read_limit
-from shoal.errors import ShoalError, unknown_name
+from shoal.errors import ShoalError
 from shoal.threads import available_cores, set_threads
 
-TRANSPORTS = ("gloo", "mpi")
-_MPI_SIZES = {
-    "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK",
-    "PMI_SIZE": "PMI_RANK",
-    "MV2_COMM_WORLD_SIZE": "MV2_COMM_WORLD_RANK",
-}
 _FIRST_PORT, _NUM_PORTS = 15000, 20000
-
-
-@dataclass(frozen=True)
-class Launch:
-    """How this process was started: `launcher` is torchrun, slurm, mpi or none."""
-
-    launcher: str
-    transport: str
-    rank: int
-    size: int
-
-
-def detect_launch(environment: Mapping[str, str] = os.environ) -> Launch:
-    """Read from the environment who started this process. SHOAL_TRANSPORT=gloo|mpi overrides the transport.
-
-    torchrun goes before MPI and MPI before Slurm: the inner launcher's variables are the ones that hold.
-    """
-    asked = environment.get("SHOAL_TRANSPORT")
-    if asked is not None and asked not in TRANSPORTS:
-        raise unknown_name("transport", asked, TRANSPORTS, "SHOAL_TRANSPORT")
-    if "RANK" in environment and "WORLD_SIZE" in environment and "MASTER_ADDR" in environment:
-        rank, size = _read_numbers(environment, "RANK", "WORLD_SIZE")
-        return Launch("torchrun", asked or "gloo", rank, size)
-    for size_name, rank_name in _MPI_SIZES.items():
-        if size_name in environment and "SLURM_STEP_NUM_TASKS" not in environment:
-            rank, size = _read_numbers(environment, rank_name, size_name)
-            return Launch("mpi", asked or "mpi", rank, size)
-    if "SLURM_STEP_NUM_TASKS" in environment and "SLURM_PROCID" in environment:  # inside srun, not beside it
-        rank, size = _read_numbers(environment, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
-        return Launch("slurm", asked or "gloo", rank, size)
-    return Launch("none", "local", 0, 1)
 
 
 def open_transport(launch: Launch | None = None) -> Transport:
@@ -134,13 +97,3 @@ def agree(transport: Transport, what: str, value: int) -> None:
         raise ShoalError(
             f"rank {other} has {what} {values[other]} where rank 0 has {values[0]}: start all ranks with the same command and data"
         )
-
-
-def _read_numbers(environment: Mapping[str, str], rank: str, size: str) -> tuple[int, int]:
-    try:
-        numbers = int(environment[rank]), int(environment[size])
-    except (KeyError, ValueError):
-        raise ShoalError(
-            f"{rank} is {environment.get(rank)!r} and {size} is {environment.get(size)!r}: expected numbers from the launcher"
-        ) from None
-    return numbers

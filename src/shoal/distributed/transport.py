@@ -13,6 +13,7 @@ from torch import Tensor
 from shoal.errors import ShoalError
 
 DEFAULT_LIMIT = 300.0
+LAST_WORD = 3.0  # seconds for the others to say why they end, and to hear it
 
 
 def read_limit() -> float:
@@ -115,6 +116,13 @@ class Transport(ABC):
 
     def leave(self, reason: str) -> None:  # noqa: B027 (not every transport can still tell)
         """Tell the others, as far as possible, why this rank ends before its time."""
+
+    def hears_same(self, reason: str) -> bool:
+        """Whether rank 0 ends for the same reason; it gets a moment to say so."""
+        return False
+
+    def linger(self) -> None:  # noqa: B027
+        """Stay, as rank 0, until the others have heard why it ends, but not for long."""
 
     def close(self) -> None:  # noqa: B027
         """Take leave after all is done."""

@@ -24,7 +24,8 @@ def gat_attention(
 ) -> Tensor:
     """`out[i, k] = Σ_j α_ijk z[j, k]`, `α_i·k = softmax_j( LeakyReLU( score_dst[i, k] + score_src[j, k] ) )`.
 
-    j runs over the entries of row i; scales and values of `adj` play no part, and a row without entries gives
+    j runs over the entries of row i. Where `adj` has a column scale c, an entry counts c_j times, in the sum and in what
+    it is divided by: `softmax_j( … + ln c_j )`. Its row scale and values play no part, and a row without entries gives
     zeros. Self loops are the caller's: put them in `adj`. Differentiable in z and both scores.
 
     Shapes: adj (n, m); z (m, heads, f); score_dst (n, heads); score_src (m, heads); result (n, heads, f).
@@ -52,6 +53,8 @@ def gat_attention_reference(
     spread = rows[:, None].expand_as(scores)
     top = torch.full_like(score_dst, -torch.inf).scatter_reduce(0, spread, scores, "amax")
     powers = torch.exp(scores - top[rows].detach())
+    if adj.column_scale is not None:
+        powers = powers * adj.column_scale.to(powers.dtype)[columns, None]
     sums = torch.zeros_like(score_dst).index_add(0, rows, powers)
     messages = (powers / sums[rows])[:, :, None] * z[columns]
     return torch.zeros(adj.num_rows, *z.shape[1:], dtype=z.dtype, device=z.device).index_add(
@@ -73,6 +76,7 @@ class _Attention(torch.autograd.Function):
             attend(
                 adj.indptr.numpy(),
                 adj.indices.numpy(),
+                _read_scale(adj, z),
                 *arrays,
                 _scalar(z, slope),
                 heads,
@@ -119,6 +123,12 @@ class _Attention(torch.autograd.Function):
                 _CHUNKS_PER_THREAD * threads,
             )
         return grad_z, grad_dst, grad_src, None, None
+
+
+def _read_scale(adj: Adjacency, like: Tensor) -> np.ndarray:
+    """The column scale in the type of `like`; empty where there is none."""
+    scale = torch.empty(0) if adj.column_scale is None else adj.column_scale
+    return scale.to(like.dtype).numpy()
 
 
 def _flat(tensor: Tensor) -> np.ndarray:

@@ -48,8 +48,11 @@ def _exp_in_place_for(row):
 
 
 @njit(cache=True, nogil=True)
-def _softmax_row(row, columns, dst, score_src, slope, top, total, heads):
-    """Scores of one row's entries, (entries · heads), and their softmax over the entries, in place."""
+def _softmax_row(row, columns, dst, score_src, column_scale, slope, top, total, heads):
+    """Scores of one row's entries, (entries · heads), and their softmax over the entries, in place.
+
+    An entry counts as often as its column's scale says; without scales each counts once.
+    """
     for q in range(heads):
         top[q] = -np.inf
         total[q] = 0
@@ -66,6 +69,11 @@ def _softmax_row(row, columns, dst, score_src, slope, top, total, heads):
         for q in range(heads):
             here[q] -= top[q]
     _exp_in_place(row)
+    if len(column_scale):
+        for i in range(len(columns)):
+            here = row[i * heads : (i + 1) * heads]
+            for q in range(heads):
+                here[q] *= column_scale[columns[i]]
     for i in range(len(columns)):
         here = row[i * heads : (i + 1) * heads]
         for q in range(heads):
@@ -88,7 +96,10 @@ def _chunk_rows(indptr, chunk, num_chunks):
 
 # fmt: off
 @parallel_kernel
-def attend(indptr, indices, score_dst, score_src, z, weights, out, slope, heads, f, prefetch, num_threads, num_chunks):
+def attend(
+    indptr, indices, column_scale, score_dst, score_src, z, weights, out, slope, heads, f, prefetch,
+    num_threads, num_chunks,
+):
     counter = new_counter()
     wide = heads * f
     one = z.dtype.type(1)
@@ -102,7 +113,8 @@ def attend(indptr, indices, score_dst, score_src, z, weights, out, slope, heads,
                 if e > b:
                     dst = score_dst[r * heads : (r + 1) * heads]
                     _softmax_row(
-                        weights[b * heads : e * heads], indices[b:e], dst, score_src, slope, top, total, heads
+                        weights[b * heads : e * heads], indices[b:e], dst, score_src, column_scale, slope,
+                        top, total, heads,
                     )
                 for q in range(heads):
                     add_row(

@@ -103,6 +103,8 @@ def drop_entries(x: Adjacency, rate: float, key: int, n_id: Tensor) -> Adjacency
 
     No gradient goes to x. Shapes: x (n, f), n_id (n,) int64.
     """
+    if len(n_id) != x.num_rows:
+        raise ShoalError(f"n_id has shape {tuple(n_id.shape)}: expected ({x.num_rows},)")
     mask = make_mask(torch.empty(0), rate, key, n_id)
     values = torch.empty(x.num_entries)
     _drop_sparse(x.indptr.numpy(), x.indices.numpy(), x.entry_weights().numpy(), *mask, values.numpy())

@@ -17,6 +17,7 @@ import numpy as np
 from shoal.graph import Graph
 from shoal.kernels.csr import add_diagonal, index_dtype
 from shoal.kernels.jit import kernel
+from shoal.partitioning.split import list_members
 
 _ROOM = 4  # counts per pin that a net may take for one count per part
 
@@ -27,6 +28,7 @@ class Nets(NamedTuple):
     indptr: np.ndarray
     nets: np.ndarray
     owner: np.ndarray  # the vertex whose row each net stands for
+    weight: np.ndarray  # how many equal nets it stands for
 
     @property
     def num_nets(self) -> int:
@@ -56,7 +58,21 @@ class Loads(NamedTuple):
 def make_nets(graph: Graph) -> Nets:
     """The column nets of a graph: row v reads the nets of its columns, and its own."""
     indptr, nets, _ = add_diagonal(graph.indptr, graph.indices)
-    return Nets(indptr, nets, np.arange(graph.num_nodes, dtype=index_dtype(graph.num_nodes)))
+    n = graph.num_nodes
+    return Nets(indptr, nets, np.arange(n, dtype=index_dtype(n)), np.ones(n, np.int32))
+
+
+def count_rows(nets: Nets, assignment: np.ndarray, num_parts: int) -> int:
+    """`Σ_j (λ_j − 1)`, every net as often as it weighs."""
+    return int((nets.weight * (count_spread(nets, assignment, num_parts) - 1)).sum())
+
+
+def count_spread(nets: Nets, assignment: np.ndarray, num_parts: int) -> np.ndarray:
+    """λ_j of every net, int64, in one pass over the pins and with two integers per net."""
+    vertices, _ = list_members(assignment, num_parts)
+    spread = np.zeros(nets.num_nets, np.int64)
+    _count_spread(nets, assignment, vertices, spread)
+    return spread
 
 
 def count_pins(
@@ -87,14 +103,26 @@ def count_pins(
 
 
 @kernel
+def _count_spread(nets, assignment, vertices, spread):
+    """Vertices come part by part, so it is enough to know which part was last seen in a net."""
+    last = np.full(len(spread), -1, np.int32)
+    for v in vertices:
+        p = assignment[v]
+        for k in range(nets.indptr[v], nets.indptr[v + 1]):
+            j = nets.nets[k]
+            spread[j] += last[j] != p
+            last[j] = p
+
+
+@kernel
 def _count_all(nets, assignment, num_parts, counts, loads):
     for v in range(len(nets.indptr) - 1):
         for k in range(nets.indptr[v], nets.indptr[v + 1]):
             add_pin(counts, nets.nets[k], assignment[v])
     for j in range(len(nets.owner)):
         owner = assignment[nets.owner[j]]
-        loads.send[owner] += counts.spread[j] - 1
-        add_receivers(counts, loads, num_parts, j, owner, 1)
+        loads.send[owner] += nets.weight[j] * (counts.spread[j] - 1)
+        add_receivers(counts, loads, num_parts, j, owner, nets.weight[j])
 
 
 @kernel
@@ -155,15 +183,15 @@ def drop_pin(counts, j, p):
 
 
 @kernel
-def add_receivers(counts, loads, num_parts, j, owner, sign):
-    """Add net j to (or with sign -1 take it from) what every part but its owner's receives."""
+def add_receivers(counts, loads, num_parts, j, owner, weight):
+    """Add net j's weight to (or, where negative, take it from) what every part but its owner's receives."""
     first = counts.start[j]
     for t in range(first, first + (num_parts if counts.is_table[j] else counts.size[j])):
         p = t - first if counts.is_table[j] else counts.parts[t]
         if p != owner and counts.counts[t] > 0:
-            loads.receive[p] += sign
+            loads.receive[p] += weight
             if len(loads.rows):
-                loads.rows[owner, p] += sign
+                loads.rows[owner, p] += weight
 
 
 @kernel
@@ -172,25 +200,26 @@ def move_vertex(nets, counts, loads, num_parts, assignment, weights, v, b):
     a = assignment[v]
     for k in range(nets.indptr[v], nets.indptr[v + 1]):
         j = nets.nets[k]
+        w = nets.weight[j]
         if nets.owner[j] == v:  # all of it now counts for another sender
-            loads.send[a] -= counts.spread[j] - 1
-            add_receivers(counts, loads, num_parts, j, a, -1)
+            loads.send[a] -= w * (counts.spread[j] - 1)
+            add_receivers(counts, loads, num_parts, j, a, -w)
             drop_pin(counts, j, a)
             add_pin(counts, j, b)
-            loads.send[b] += counts.spread[j] - 1
-            add_receivers(counts, loads, num_parts, j, b, 1)
+            loads.send[b] += w * (counts.spread[j] - 1)
+            add_receivers(counts, loads, num_parts, j, b, w)
             continue
         o = assignment[nets.owner[j]]
         if drop_pin(counts, j, a):
-            loads.send[o] -= 1
-            loads.receive[a] -= 1
+            loads.send[o] -= w
+            loads.receive[a] -= w
             if len(loads.rows):
-                loads.rows[o, a] -= 1
+                loads.rows[o, a] -= w
         if add_pin(counts, j, b):
-            loads.send[o] += 1
-            loads.receive[b] += 1
+            loads.send[o] += w
+            loads.receive[b] += w
             if len(loads.rows):
-                loads.rows[o, b] += 1
+                loads.rows[o, b] += w
     assignment[v] = b
     loads.weight[a] -= weights[v]
     loads.weight[b] += weights[v]

@@ -14,22 +14,22 @@ from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
 from shoal.partitioning.estimate import check_memory, choose_method
 from shoal.partitioning.hosts import group_parts
-from shoal.partitioning.hypergraph import partition_nets
+from shoal.partitioning.hypergraph import MAX_PINS, TOOLS, find_tool, improve_partition
 from shoal.partitioning.metis import partition_by_metis
-from shoal.partitioning.nets import Nets, make_nets
+from shoal.partitioning.nets import Nets, count_rows, count_spread, make_nets
 from shoal.partitioning.part import MAX_PARTS, Part, check_assignment, split_graph
-from shoal.partitioning.quality import Quality, compare_quality, measure_quality
-from shoal.partitioning.refine import refine_assignment
+from shoal.partitioning.quality import Quality, compare_quality, list_figures, measure_quality
+from shoal.partitioning.refine import price_partition, refine_assignment
 from shoal.partitioning.simple import partition_at_random, partition_in_blocks, partition_stream
 from shoal.partitioning.stochastic import count_nets, sample_nets, sampled_graph
+from shoal.sampling.layered import LayeredSampler
 from shoal.sampling.registry import make_sampler
 from shoal.threads import available_cores
 
 METHODS = ("auto", "random", "block", "metis", "metis-volume", "hypergraph", "stochastic", "streaming")
 BALANCES = ("edges", "nodes")
-_CYCLE_PINS = (
-    600_000  # pins · log2(parts) / 4 up to which a multilevel cycle of Mt-KaHyPar takes about a minute
-)
+_VOLUME_WORK = 500_000_000  # what METIS's volume objective does in one or two minutes
+_NEAR = 1.1  # a start that sends at most so many times the rows of the better one is searched too
 _SLACK = 0.03  # more rows than before that the local search may send for a lower peak, never more than METIS
 
 
@@ -62,7 +62,7 @@ class Partition:
             return found
         chance = partition_at_random(self.graph.num_nodes, self.num_parts, self.seed)
         other = measure_quality(self.graph, chance, self.num_parts, self.parts_per_host)
-        return replace(found, relative=compare_quality(found, other))
+        return replace(found, relative=compare_quality(found, other), random=list_figures(other))
 
     def split(self) -> list[Part]:
         """The parts, in memory."""
@@ -95,8 +95,8 @@ def partition_graph(
     """Split the nodes of `graph` into `num_parts` parts; deterministic in the seed.
 
     Methods: `random` (equally many nodes each), `block` (consecutive nodes), `streaming` (linear deterministic greedy, for graphs that
-    nothing else can hold), `metis` (edge cut), `metis-volume`, `hypergraph` (fewest rows sent: METIS, a multilevel
-    cycle of Mt-KaHyPar where it takes minutes at most, and local search), `stochastic` (fewest rows sent by
+    nothing else can hold), `metis` (edge cut), `metis-volume`, `hypergraph` (fewest rows sent: METIS by
+    both objectives, a multilevel cycle of Mt-KaHyPar, each where it takes minutes at most, and local search), `stochastic` (fewest rows sent by
     sampled mini-batches), `auto` (hypergraph where the tools are there and memory suffices).
 
     Args:
@@ -170,7 +170,6 @@ class _Work:
         self.weights = weigh_nodes(graph, balance)
         self.max_weight = (1 + imbalance) * -(-int(self.weights.sum()) // num_parts)
         self.seconds: dict[str, float] = {}
-        self.slack = 0.0
 
     def run(self, method: str, refine: bool | None, options: dict[str, Any]) -> np.ndarray:
         n, num_parts = self.graph.num_nodes, self.num_parts
@@ -193,18 +192,15 @@ class _Work:
         if method == "stochastic":
             return self.run_stochastic(refine is not False, **options)
         if method == "hypergraph":
-            assignment, nets = self.run_hypergraph()
-        else:
-            assignment, nets = self.time(method, simple[method]), None
-        if refine or (refine is None and method == "hypergraph"):
-            assignment = self.run_refine(nets or make_nets(self.graph), assignment)
-        return assignment
+            return self.run_hypergraph(refine is not False)
+        assignment = self.time(method, simple[method])
+        return self.run_refine(make_nets(self.graph), assignment) if refine else assignment
 
     def time(self, step: str, run: Callable[[], Any]) -> Any:
         self.progress(step)
         began = time.perf_counter()
         result = run()
-        self.seconds[step] = time.perf_counter() - began
+        self.seconds[step] = self.seconds.get(step, 0.0) + time.perf_counter() - began
         return result
 
     def run_metis(self, volume: bool = False) -> np.ndarray:
@@ -214,30 +210,69 @@ class _Work:
 
     def run_refine(self, nets: Nets, assignment: np.ndarray, **settings: Any) -> np.ndarray:
         arguments = (nets, assignment, self.weights, self.num_parts, self.max_weight)
-        settings = {"slack": self.slack, "seed": self.seed, **settings}
+        settings = {"seed": self.seed, **settings}
         refined: np.ndarray = self.time("local search", lambda: refine_assignment(*arguments, **settings))
         return refined
 
-    def run_hypergraph(self) -> tuple[np.ndarray, Nets]:
-        """METIS's partition, or what a multilevel cycle on the nets makes of it where that sends less."""
-        nets = make_nets(self.graph)
-        best = self.time("metis", self.run_metis)
-        cycled = self.cycle(nets, best)
-        self.slack = min(_SLACK, count_rows(nets, best) / max(count_rows(nets, cycled), 1) - 1)
-        return cycled, nets
+    def run_hypergraph(self, refine: bool) -> np.ndarray:
+        """METIS by cut and by volume, a multilevel cycle on the better one, local search; the best of what that gives.
 
-    def cycle(self, nets: Nets, best: np.ndarray) -> np.ndarray:
-        """`best` after a multilevel cycle of Mt-KaHyPar, if that has fewer rows to send and there is time for it."""
-        if len(nets.nets) * np.log2(self.num_parts) / 4 > _CYCLE_PINS:
+        No result sends more rows than either of METIS's partitions: those of the better one are the limit.
+        """
+        nets = make_nets(self.graph)
+        starts = [self.time("metis", self.run_metis)]
+        if self.is_volume_cheap(nets, starts[0]):
+            starts.append(self.time("metis-volume", lambda: self.run_metis(volume=True)))
+        else:
             self.notices.append(
-                f"left out Mt-KaHyPar's multilevel cycle: {len(nets.nets):,} pins in {self.num_parts:,} parts would take it many minutes"
+                f"left out METIS's volume objective, which would take many minutes at {self.graph.num_entries:,} entries in {self.num_parts:,} parts"
+            )
+        rows = [count_rows(nets, start, self.num_parts) for start in starts]
+        limit = min(rows)
+        best = self.cycle(nets, starts[rows.index(limit)], limit)
+        if not refine:
+            return best
+        near = [s for s, r in zip(starts, rows) if limit < r <= _NEAR * limit]
+        found = [self.run_refine(nets, one, slack=_SLACK, max_rows=limit) for one in (best, *near)]
+        kept = [one for one in found if count_rows(nets, one, self.num_parts) <= limit]
+        judge = (self.weights, self.num_parts, self.max_weight, limit)
+        chosen = min(kept, key=lambda one: price_partition(nets, one, *judge))
+        heaviest = np.bincount(chosen, self.weights).max()
+        if heaviest > max(self.max_weight, self.weights.max()):
+            self.notices.append(
+                f"a part weighs {heaviest:,.0f} where {self.max_weight:,.0f} are allowed: METIS left it so, and mending it would send more rows"
+            )
+        return chosen
+
+    def is_volume_cheap(self, nets: Nets, cut: np.ndarray) -> bool:
+        """Whether METIS's volume objective takes a minute or two at most, from its partition `cut` by edges.
+
+        It keeps the parts that every node touches: the time measured grows with Σ_j pins_j · λ_j, and faster where
+        parts are many for the degree.
+        """
+        pins = np.bincount(nets.nets, minlength=nets.num_nets)
+        touched = float((pins * count_spread(nets, cut, self.num_parts)).sum())
+        touched *= 2 if self.graph.directed else 1  # METIS reads arcs both ways
+        return touched * max(1.0, self.num_parts / pins.mean()) ** 0.5 <= _VOLUME_WORK
+
+    def cycle(self, nets: Nets, best: np.ndarray, rows: int) -> np.ndarray:
+        """`best`, which sends `rows`, or what a hypergraph partitioner makes of it where that sends less."""
+        tool = find_tool()
+        if tool is None:
+            self.notices.append(
+                "no hypergraph partitioner is installed, only METIS and the local search were used: pip install 'shoal[partition]' brings Mt-KaHyPar"
             )
             return best
-        settings = (nets, self.weights, self.num_parts, self.imbalance, self.seed, self.threads)
-        cycled = self.time("multilevel cycle", lambda: partition_nets(*settings, start=best))
+        if len(nets.nets) * np.log2(self.num_parts) / 4 > MAX_PINS[tool]:
+            self.notices.append(
+                f"left out {TOOLS[tool]}: {len(nets.nets):,} pins in {self.num_parts:,} parts would take it many minutes"
+            )
+            return best
+        settings = (tool, nets, self.weights, self.num_parts, self.imbalance, self.seed, self.threads)
+        cycled = self.time(TOOLS[tool], lambda: improve_partition(*settings, start=best))
         heaviest = max(self.max_weight, np.bincount(best, self.weights).max())
         fits = np.bincount(cycled, self.weights).max() <= heaviest
-        return cycled if fits and count_rows(nets, cycled) < count_rows(nets, best) else best
+        return cycled if fits and count_rows(nets, cycled, self.num_parts) < rows else best
 
     def run_stochastic(
         self,
@@ -253,6 +288,10 @@ class _Work:
             sampler = make_sampler(sampler, self.graph, seed=self.seed, **settings)
         elif settings:
             raise ShoalError(f"the sampler is made already: it takes no {next(iter(settings))!r}")
+        if isinstance(sampler, LayeredSampler):
+            raise ShoalError(
+                f"the {sampler.name} sampler draws a pattern for every layer and not a subgraph: stochastic nets take a subgraph sampler, such as 'node' or 'random-walk'"
+            )
         if sampler.graph is not self.graph:
             raise ShoalError(
                 "the sampler draws from another graph: give one of the whole graph (transductive)"
@@ -268,14 +307,7 @@ class _Work:
                 whole, self.weights, self.num_parts, self.imbalance, self.seed, entry_weights=entry_weights
             ),
         )
-        best = self.cycle(nets, best)
+        best = self.cycle(nets, best, count_rows(nets, best, self.num_parts))
         if not refine:
             return best
-        return self.run_refine(nets, best, message_price=0.0, peak_price=0.0, heat=1.0, sweeps=16)
-
-
-def count_rows(nets: Nets, assignment: np.ndarray) -> int:
-    """`Σ_j (λ_j − 1)`: distinct (net, part) pairs less the nets."""
-    rows = np.repeat(assignment, np.diff(nets.indptr)).astype(np.int64)
-    pairs = rows * nets.num_nets + nets.nets
-    return len(np.unique(pairs)) - nets.num_nets
+        return self.run_refine(nets, best, message_price=0.0, peak_price=0.0, heat=1.0, sweeps=6)

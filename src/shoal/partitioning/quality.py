@@ -22,12 +22,14 @@ class Quality:
         total_volume: Σ_j (λ_j − 1) = the halo rows of all parts.
         messages: ordered pairs of parts that exchange anything; `max_messages_sent` and `…_received` of one part.
         edge_balance, node_balance: the heaviest part over the average, by entries of its rows and by rows.
+        weight_balance: the same by entries + 1 for each row, what `balance="edges"` keeps within the imbalance.
         boundary_nodes: rows that some other part needs; `max_boundary` in one part.
         mean_halo_ratio, max_halo_ratio: halo rows per local row (BNS calls it boundary-to-inner).
         mean_memory_rows, max_memory_rows: `3·n_local + n_halo`, BNS's memory of a SAGE layer in rows; times the
             width and 4 bytes it is bytes (`memory_bytes`).
         remote_volume, remote_messages: what crosses hosts, where parts are mapped to hosts; None otherwise.
         relative: figures as multiples of random partitioning's; None where random has 0.
+        random: random partitioning's figures themselves.
         parts: arrays with one number per part.
     """
 
@@ -42,6 +44,7 @@ class Quality:
     max_messages_received: int
     edge_balance: float
     node_balance: float
+    weight_balance: float
     boundary_nodes: int
     max_boundary: int
     mean_halo_ratio: float
@@ -52,6 +55,7 @@ class Quality:
     remote_volume: int | None = None
     remote_messages: int | None = None
     relative: dict[str, float | None] | None = None
+    random: dict[str, float] | None = None
     parts: dict[str, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
 
     def memory_bytes(self, width: int) -> int:
@@ -105,6 +109,7 @@ def measure_quality(
         max_messages_received=int(counted["messages_received"].max()),
         edge_balance=_balance(counted["entries"]),
         node_balance=_balance(size),
+        weight_balance=_balance(counted["entries"] + size),
         boundary_nodes=int(counted["boundary"].sum()),
         max_boundary=int(counted["boundary"].max()),
         mean_halo_ratio=float(halo_ratio.mean()),
@@ -121,12 +126,16 @@ def measure_quality(
 def compare_quality(found: Quality, other: Quality) -> dict[str, float | None]:
     """Every figure of `found` as a multiple of `other`'s; None where that is 0 and this is not."""
     ratios: dict[str, float | None] = {}
-    for name, value in vars(found).items():
-        base = getattr(other, name)
-        if name in ("num_parts", "relative", "parts") or value is None or base is None:
-            continue
+    for name, base in list_figures(other).items():
+        value = getattr(found, name)
         ratios[name] = value / base if base else (1.0 if value == 0 else None)
     return ratios
+
+
+def list_figures(quality: Quality) -> dict[str, float]:
+    """The figures that can be compared, by name."""
+    others = ("num_parts", "relative", "random", "parts")
+    return {name: value for name, value in vars(quality).items() if name not in others and value is not None}
 
 
 def _balance(loads: np.ndarray) -> float:

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.kernels.jit import kernel
-from shoal.partitioning.nets import Nets, count_pins, get_count, move_vertex
+from shoal.partitioning.nets import Loads, Nets, count_pins, get_count, move_vertex
 from shoal.sampling.rng import key, permute, random_u64, uniform
 
+_PRICES = (0.4, 3.0, 0.2)  # of a message, of a row above the peaks; how far above the average these are
 _CHOICES = 4  # best parts by volume that are looked at exactly
 _COOL_SWEEPS = 3  # sweeps at the end that only take moves that pay
 _ORDERS = 1 << 40  # streams of the orders, apart from those of the acceptances
@@ -52,9 +53,10 @@ def refine_assignment(
     sweeps: int = 12,
     heat: float = 0.5,
     slack: float = 0.0,
-    message_price: float = 0.4,
-    peak_price: float = 3.0,
-    peak: float = 0.2,
+    max_rows: int | None = None,
+    message_price: float = _PRICES[0],
+    peak_price: float = _PRICES[1],
+    peak: float = _PRICES[2],
 ) -> np.ndarray:
     """A better partition near `assignment`, or the same one; deterministic in the seed.
 
@@ -64,9 +66,10 @@ def refine_assignment(
 
     and is made if Δ is below a random threshold, Exp(temperature): annealing, whose temperature falls linearly from
     `heat` to 0. Peaks are `1 + peak` times the average volume of a rank. A part never grows above `max_weight`;
-    one that is above from the start only shrinks. The rows sent never exceed `(1 + slack)` times those of the start.
+    one that is above from the start only shrinks. The rows sent never exceed `(1 + slack)` times those of the start,
+    nor `max_rows`; a start that sends more than that only takes moves which do not add any.
 
-    Messages are counted where every vertex owns one net and there are at most `MAX_MESSAGE_TABLE` parts.
+    Messages are counted where every vertex owns one net of weight 1 and there are at most `MAX_MESSAGE_TABLE` parts.
     Cost of a sweep: for every pin the spread of its net. Memory: 8 bytes for each count of `Counts`, at most
     `4 · 8` bytes a pin, and 4·P² bytes for the messages.
     """
@@ -76,6 +79,7 @@ def refine_assignment(
     counts, loads = count_pins(nets, current, weights, num_parts, with_messages)
     start = int(loads.send.sum())
     limit = int(start * (1 + slack))
+    limit = limit if max_rows is None else min(limit, max_rows)
     scratch = Scratch(
         np.zeros(num_parts, np.int32),
         np.zeros(num_parts, np.int32),
@@ -85,11 +89,10 @@ def refine_assignment(
         np.zeros(num_parts + 2, np.int64),
         np.zeros(num_parts, np.bool_),
     )
-    begin = _price(loads, _aim(start, num_parts, message_price, peak_price, peak))
+    aim = _aim(start, num_parts, message_price if with_messages else 0.0, peak_price, peak)
+    begin = _excess(loads, max_weight), _price(loads, aim)
     for sweep in range(sweeps + _COOL_SWEEPS):
-        objective = _aim(int(loads.send.sum()), num_parts, message_price, peak_price, peak)
-        if not with_messages:
-            objective = objective._replace(message_price=0.0)
+        objective = _aim(int(loads.send.sum()), num_parts, aim.message_price, peak_price, peak)
         temperature = heat * max(0.0, 1 - sweep / sweeps) if sweeps else 0.0
         order = permute(len(current), seed, _ORDERS + sweep)
         moved = _sweep(
@@ -110,10 +113,21 @@ def refine_assignment(
         )
         if temperature == 0 and moved == 0:
             break
-    end = _price(loads, _aim(start, num_parts, message_price, peak_price, peak))
-    before = np.bincount(assignment, weights, minlength=num_parts).max()
-    heavier = loads.weight.max() > max(before, max_weight)
-    return np.array(assignment, np.int32) if end > begin or heavier else current
+    end = _excess(loads, max_weight), _price(loads, aim)
+    return np.array(assignment, np.int32) if end > begin else current
+
+
+def price_partition(
+    nets: Nets, assignment: np.ndarray, weights: np.ndarray, num_parts: int, max_weight: float, total: int
+) -> tuple[float, float]:
+    """(weight above the limit, the search's objective) with peaks from `total` rows, to choose between partitions."""
+    with_messages = nets.num_nets == len(assignment) and num_parts <= MAX_MESSAGE_TABLE
+    _, loads = count_pins(nets, assignment, weights, num_parts, with_messages)
+    return _excess(loads, max_weight), _price(loads, _aim(total, num_parts, *_PRICES))
+
+
+def _excess(loads: Loads, max_weight: float) -> float:
+    return float(np.maximum(loads.weight - max_weight, 0).sum())
 
 
 def _aim(total: int, num_parts: int, message_price: float, peak_price: float, peak: float) -> Objective:
@@ -121,7 +135,7 @@ def _aim(total: int, num_parts: int, message_price: float, peak_price: float, pe
     return Objective(message_price, peak_price, top, top)
 
 
-def _price(loads, objective) -> float:
+def _price(loads: Loads, objective: Objective) -> float:
     """The whole objective, to compare two partitions by."""
     above = np.maximum(loads.send - objective.send_peak, 0).sum()
     above += np.maximum(loads.receive - objective.receive_peak, 0).sum()
@@ -154,6 +168,7 @@ def _sweep(
     best_changes = np.empty(_CHOICES, np.float64)
     lighter = 0.4 / max(loads.weight.max(), 1)  # of parts that save the same, the lighter one
     reach = scratch.reach
+    has_prices = objective.message_price > 0 or objective.peak_price > 0
     any_above = loads.send.max() > objective.send_peak or loads.receive.max() > objective.receive_peak
     for i in range(len(order)):
         v = order[i]
@@ -194,11 +209,13 @@ def _sweep(
             rows = math.floor(best_changes[c])
             if rows - saving >= threshold:
                 break
-            if total + rows > limit and not (too_heavy or rows <= 0):
+            if total + rows > limit and rows > 0:
                 continue
-            change = rows + _price_move(
-                nets, counts, loads, num_parts, assignment, v, best_parts[c], objective, scratch
-            )
+            change = float(rows)
+            if has_prices:
+                change += _price_move(
+                    nets, counts, loads, num_parts, assignment, v, best_parts[c], objective, scratch
+                )
             if change < least:
                 chosen, least, sent = best_parts[c], change, rows
         if chosen >= 0 and least < threshold:
@@ -219,27 +236,28 @@ def _find_parts(nets, counts, num_parts, v, a, scratch):
     num_found, entering, leaving, own = 0, 0, 0, 0
     for k in range(nets.indptr[v], nets.indptr[v + 1]):
         j = nets.nets[k]
+        w = nets.weight[j]
         if nets.owner[j] == v:
-            own += counts.spread[j] - 1
+            own += w * (counts.spread[j] - 1)
         if counts.spread[j] == num_parts:
-            leaving += get_count(counts, j, a) == 1
+            leaving += w * (get_count(counts, j, a) == 1)
             continue
-        entering += 1
+        entering += w
         first = counts.start[j]
         if counts.is_table[j]:
             num_found = -1
             row = counts.counts[first : first + num_parts]
             for p in range(num_parts):
-                reach[p] += row[p] > 0
-            leaving += row[a] == 1
+                reach[p] += w * (row[p] > 0)
+            leaving += w * (row[a] == 1)
         else:
             for t in range(first, first + counts.size[j]):
                 p = counts.parts[t]
                 if reach[p] == 0 and num_found >= 0:
                     found[num_found] = p
                     num_found += 1
-                reach[p] += 1
-                leaving += p == a and counts.counts[t] == 1
+                reach[p] += w
+                leaving += w * (p == a and counts.counts[t] == 1)
     return num_found, entering, leaving, own
 
 
@@ -261,17 +279,18 @@ def _price_move(nets, counts, loads, num_parts, assignment, v, b, objective, scr
     received_a, received_b, messages = 0, 0, 0
     for k in range(nets.indptr[v], nets.indptr[v + 1]):
         j = nets.nets[k]
+        w = nets.weight[j]
         in_a, in_b = get_count(counts, j, a), get_count(counts, j, b)
         if nets.owner[j] == v:
             spread = counts.spread[j]
-            sent[a] -= spread - 1
-            sent[b] += spread - 1 - (in_a == 1) + (in_b == 0)
+            sent[a] -= w * (spread - 1)
+            sent[b] += w * (spread - 1 - (in_a == 1) + (in_b == 0))
             if in_a > 1:
-                received_a += 1
-                from_old[b] += 1
+                received_a += w
+                from_old[b] += w
             if in_b > 0:
-                received_b -= 1
-                from_new[a] -= 1
+                received_b -= w
+                from_new[a] -= w
             if with_messages:
                 messages += _change_receivers(counts, loads, num_parts, j, a, b)
         elif in_a == 1 or in_b == 0:
@@ -281,13 +300,13 @@ def _price_move(nets, counts, loads, num_parts, assignment, v, b, objective, scr
                 touched[num_touched] = o
                 num_touched += 1
             if in_a == 1:
-                sent[o] -= 1
-                received_a -= 1
-                from_old[o] -= 1
+                sent[o] -= w
+                received_a -= w
+                from_old[o] -= w
             if in_b == 0:
-                sent[o] += 1
-                received_b += 1
-                from_new[o] += 1
+                sent[o] += w
+                received_b += w
+                from_new[o] += w
     above = _above(loads.receive[a] + received_a, objective.receive_peak)
     above -= _above(loads.receive[a], objective.receive_peak)
     above += _above(loads.receive[b] + received_b, objective.receive_peak)

@@ -12,6 +12,7 @@ from shoal.kernels.csr import index_dtype, transpose_csr
 from shoal.kernels.jit import kernel
 from shoal.partitioning.nets import Nets
 from shoal.sampling.base import Sampler
+from shoal.sampling.rng import key, random_u64
 
 MAX_PINS = 50_000_000
 _SIGHTINGS = 8  # how often an average entry of the graph should be seen
@@ -60,11 +61,25 @@ def sample_nets(sampler: Sampler, num_nets: int) -> tuple[Nets, np.ndarray, np.n
     net = np.concatenate([piece[0] for piece in pieces])
     pin = np.concatenate([piece[1] for piece in pieces])
     pieces.clear()
-    indptr = np.zeros(n + 1, np.int64)
-    np.cumsum(np.bincount(pin, minlength=n), out=indptr[1:])
-    incidence = np.empty(len(net), index_dtype(kept))
-    _fill_incidence(net, pin, indptr[:-1].copy(), incidence)
-    return Nets(indptr, incidence, np.concatenate(owners)), seen, drawn
+    return _merge_nets(net, pin, np.concatenate(owners), n), seen, drawn
+
+
+def _merge_nets(net: np.ndarray, pin: np.ndarray, owner: np.ndarray, num_nodes: int) -> Nets:
+    """Nets from pairs (net, pin) ordered by net; those with the same pins become one of their number's weight.
+
+    They are told apart by a sum of 64 random bits for each pin. Whose row a merged net stands for is lost: the rows
+    that all send together stay the same, and that is what batches are partitioned by.
+    """
+    begins = np.searchsorted(net, np.arange(len(owner) + 1))
+    _, first, weight = np.unique(_hash_nets(begins, pin), return_index=True, return_counts=True)
+    order = np.argsort(first)
+    first, weight = first[order], weight[order].astype(np.int32)
+    indptr = np.zeros(num_nodes + 1, np.int64)
+    _count_incidence(begins, pin, first, indptr)
+    np.cumsum(indptr, out=indptr)
+    incidence = np.empty(indptr[-1], index_dtype(len(first)))
+    _fill_incidence(begins, pin, first, indptr[:-1].copy(), incidence)
+    return Nets(indptr, incidence, owner[first], weight)
 
 
 def mean_batch_volume(sampler: Sampler, assignment: np.ndarray, first: int, count: int) -> float:
@@ -126,10 +141,28 @@ def _list_nets(indptr, pins):
 
 
 @kernel
-def _fill_incidence(net, pin, cursor, incidence):
-    for k in range(len(net)):
-        incidence[cursor[pin[k]]] = net[k]
-        cursor[pin[k]] += 1
+def _hash_nets(begins, pin):
+    hashes = np.zeros(len(begins) - 1, np.uint64)
+    stream = key(0, 0)
+    for j in range(len(hashes)):
+        for k in range(begins[j], begins[j + 1]):
+            hashes[j] += random_u64(stream, pin[k])
+    return hashes
+
+
+@kernel
+def _count_incidence(begins, pin, chosen, indptr):
+    for j in chosen:
+        for k in range(begins[j], begins[j + 1]):
+            indptr[pin[k] + 1] += 1
+
+
+@kernel
+def _fill_incidence(begins, pin, chosen, cursor, incidence):
+    for i in range(len(chosen)):
+        for k in range(begins[chosen[i]], begins[chosen[i] + 1]):
+            incidence[cursor[pin[k]]] = i
+            cursor[pin[k]] += 1
 
 
 @kernel

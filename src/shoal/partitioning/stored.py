@@ -7,14 +7,14 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from shoal.checks import check_whole
 from shoal.errors import ShoalError, explain_full_disk
-from shoal.files import flush
+from shoal.files import flush_tree
 from shoal.graph import MASKS, Graph
 from shoal.kernels.csr import index_dtype
 from shoal.partitioning.part import Part, cut_part
@@ -60,6 +60,7 @@ def store_parts(
             fresh.mkdir()
             _write_parts(graph, partition, fresh, scratch / "halos", progress)
             _write_manifest(graph, partition, quality or partition.quality(), fresh)
+            flush_tree(fresh)
             put_in_place(fresh, folder, old=scratch.with_suffix(".old"))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -76,35 +77,78 @@ def check_target(folder: Path, overwrite: bool = False) -> None:
         raise ShoalError(f"{folder} holds no stored parts: refusing to overwrite it")
 
 
+class _Messages(NamedTuple):
+    """Who reads whose rows, one entry for each pair that exchanges any: `size` rows from `start` in the file of halos.
+
+    `by_owner` orders the entries, which stand by reader, by owner and then by reader.
+    """
+
+    reader: np.ndarray
+    owner: np.ndarray
+    start: np.ndarray
+    size: np.ndarray
+    by_owner: np.ndarray
+
+
 def _write_parts(
     graph: Graph, partition: Partition, fresh: Path, halos: Path, progress: Callable[[int, int], None]
 ) -> None:
     assignment, num_parts = partition.assignment, partition.num_parts
     nodes, offsets = list_members(assignment, num_parts)
     members = [nodes[offsets[q] : offsets[q + 1]] for q in range(num_parts)]
-    # where the halo rows of rank r that rank q owns stand in the file: from starts[r, q] to starts[r, q + 1]
-    starts = np.zeros((num_parts, num_parts + 1), np.int64)
-    size = 0
+    messages = _write_halos(graph, assignment, members, halos, progress)
+    size = int(messages.size.sum())
+    rows = np.asarray(np.memmap(halos, np.int64, "r", shape=(size,))) if size else np.empty(0, np.int64)
+    place = np.empty(graph.num_nodes, index_dtype(graph.num_nodes))
+    ranks = np.arange(num_parts + 1)
+    received = np.searchsorted(messages.reader, ranks)
+    sent = np.searchsorted(messages.owner[messages.by_owner], ranks)
+    for q in range(num_parts):
+        incoming = np.arange(received[q], received[q + 1])
+        outgoing = messages.by_owner[sent[q] : sent[q + 1]]
+        halo = _read_rows(rows, messages, incoming, messages.owner, num_parts)
+        receivers = _read_rows(rows, messages, outgoing, messages.reader, num_parts)
+        _write_part(cut_part(graph, assignment, num_parts, q, members[q], place, receivers, halo), fresh)
+        progress(num_parts + q + 1, 2 * num_parts)
+    write_array(fresh, "assignment", assignment, flushed=False)
+
+
+def _write_halos(
+    graph: Graph,
+    assignment: np.ndarray,
+    members: list[np.ndarray],
+    halos: Path,
+    progress: Callable[[int, int], None],
+) -> _Messages:
+    """Write every rank's halo to a file, one after the other; returns where each owner's rows stand."""
+    num_parts = len(members)
+    owners, starts, sizes = [], [], []
+    done = 0
     with open(halos, "wb") as file:
         for r in range(num_parts):
-            halo_id, halo_offsets = find_halo(
-                graph.indptr, graph.indices, assignment, members[r], r, num_parts
-            )
+            halo_id, offsets = find_halo(graph.indptr, graph.indices, assignment, members[r], r, num_parts)
             halo_id.tofile(file)
-            starts[r] = size + halo_offsets
-            size += len(halo_id)
+            counts = np.diff(offsets)
+            owners.append(np.flatnonzero(counts))
+            starts.append(offsets[owners[-1]] + done)
+            sizes.append(counts[owners[-1]])
+            done += len(halo_id)
             progress(r + 1, 2 * num_parts)
-    everything = np.memmap(halos, np.int64, "r", shape=(size,)) if size else np.empty(0, np.int64)
-    place = np.empty(graph.num_nodes, index_dtype(graph.num_nodes))
-    for q in range(num_parts):
-        send_offsets = np.zeros(num_parts + 1, np.int64)
-        np.cumsum(starts[:, q + 1] - starts[:, q], out=send_offsets[1:])
-        sent = np.concatenate([everything[starts[r, q] : starts[r, q + 1]] for r in range(num_parts)])
-        halo = np.array(everything[starts[q, 0] : starts[q, -1]]), starts[q] - starts[q, 0]
-        part = cut_part(graph, assignment, num_parts, q, members[q], place, (sent, send_offsets), halo)
-        _write_part(part, fresh)
-        progress(num_parts + q + 1, 2 * num_parts)
-    write_array(fresh, "assignment", assignment)
+    owner = np.concatenate(owners)
+    reader = np.repeat(np.arange(num_parts), [len(one) for one in owners])
+    by_owner = np.argsort(owner, kind="stable")
+    return _Messages(reader, owner, np.concatenate(starts), np.concatenate(sizes), by_owner)
+
+
+def _read_rows(
+    rows: np.ndarray, messages: _Messages, chosen: np.ndarray, peers: np.ndarray, num_parts: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of the chosen messages, and where those of each peer begin."""
+    offsets = np.zeros(num_parts + 1, np.int64)
+    offsets[peers[chosen] + 1] = messages.size[chosen]
+    np.cumsum(offsets, out=offsets)
+    pieces = [rows[messages.start[m] : messages.start[m] + messages.size[m]] for m in chosen]
+    return np.concatenate(pieces) if pieces else np.empty(0, np.int64), offsets
 
 
 def _write_part(part: Part, fresh: Path) -> None:
@@ -115,11 +159,11 @@ def _write_part(part: Part, fresh: Path) -> None:
         arrays |= {"x_data": part.x.data, "x_indices": part.x.indices, "x_indptr": part.x.indptr}
     else:
         arrays["x"] = part.x
-    entries = {name: write_array(folder, name, a) for name, a in arrays.items() if a is not None}
+    entries = {
+        name: write_array(folder, name, a, flushed=False) for name, a in arrays.items() if a is not None
+    }
     about = {"rank": part.rank, "num_local": part.num_local, "num_halo": part.num_halo, "arrays": entries}
     (folder / PART).write_text(json.dumps(about, indent=1) + "\n")
-    flush(folder / PART)
-    flush(folder)
 
 
 def _write_manifest(graph: Graph, partition: Partition, quality: Quality, fresh: Path) -> None:
@@ -150,8 +194,6 @@ def _write_manifest(graph: Graph, partition: Partition, quality: Quality, fresh:
         ],
     }
     (fresh / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
-    flush(fresh / MANIFEST)
-    flush(fresh)
 
 
 def name_folder(rank: int) -> str:

@@ -111,7 +111,8 @@ class Block:
         )
         values = None
         if self.edge_norm is not None:
-            values = torch.where(origin >= 0, self.edge_norm[origin.clamp(min=0)], torch.ones(()))
+            values = torch.ones(len(origin), dtype=self.edge_norm.dtype)
+            values[origin >= 0] = self.edge_norm[origin[origin >= 0]]
         if self.degree is not None:
             degree = self.degree + (1 if self.has_loop is None else ~self.has_loop)
         elif self.num_rows == self.num_columns:

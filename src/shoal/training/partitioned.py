@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.distributed.batch import PartBatch, PartBatchSampler
+from shoal.distributed.batch import PartBatch
+from shoal.distributed.boundary import BoundarySampler
 from shoal.distributed.broadcast import BroadcastPlan
 from shoal.distributed.halo import HaloPlan
-from shoal.distributed.ledger import BACKWARD, FORWARD, IDLE, REDUCE, WAITS, Ledger
+from shoal.distributed.ledger import BACKWARD, FORWARD, IDLE, IDS, INPUT, KINDS, REDUCE, Ledger
+from shoal.distributed.minibatch import SharedBatch, SharedBatchSampler
 from shoal.distributed.norm import share_batch_norms
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError, unknown_name
+from shoal.memory import forget_peak, read_memory
 from shoal.models.gnn import GNN
+from shoal.models.layers import Layer
 from shoal.partitioning.part import Part
-from shoal.sampling.batch import as_tensor
+from shoal.sampling.base import Sampler
+from shoal.sampling.batch import Batch, as_tensor
 from shoal.training.inference import classify_nodes, evaluating
 from shoal.training.loss import balance_classes, count_classes
 from shoal.training.metrics import compute_roc_auc, count_outcomes, known_metrics, score_outcomes
@@ -50,8 +55,14 @@ class PartitionedTrainer(Trainer):
     Args:
         part: this rank's.
         transport: the door to the others.
+        sampler: draws batches of the whole graph, of which every rank takes its rows; None for the whole graph
+            every step.
         exchange: `"p2p"`, only the rows needed between the ranks concerned, or `"broadcast"`, the baseline.
         message_dtype: what rows travel as between layers; `torch.bfloat16` halves the bytes.
+        boundary_rate: how much of the halo every epoch keeps, from 0 to 1 (BNS-GCN); evaluation keeps all of it.
+        last_boundary_rate: that of the last epoch, reached in equal steps; as the first if None.
+        boundary_sampling: what is kept or left out: `"nodes"`, `"edges"` of the boundary, or any edge, `"dropedge"`.
+        seed: of what is kept.
         settings: the Trainer's.
     """
 
@@ -60,9 +71,14 @@ class PartitionedTrainer(Trainer):
         model: GNN,
         part: Part,
         transport: Transport,
+        sampler: Sampler | None = None,
         *,
         exchange: str = "p2p",
         message_dtype: torch.dtype | None = None,
+        boundary_rate: float = 1.0,
+        last_boundary_rate: float | None = None,
+        boundary_sampling: str = "nodes",
+        seed: int = 0,
         **settings: Any,
     ) -> None:
         self.part = part
@@ -74,15 +90,51 @@ class PartitionedTrainer(Trainer):
         self.batch = PartBatch(self.plan, model, self._counts["train"])
         if settings.get("class_weights") == "balanced":
             settings["class_weights"] = self._balance_classes()
-        super().__init__(model, self.batch.graph, PartBatchSampler(self.batch), **settings)
+        self.boundary = BoundarySampler(
+            self.batch, rate=boundary_rate, last_rate=last_boundary_rate, way=boundary_sampling, seed=seed
+        )
+        if not self.boundary.keeps_all or sampler is not None:
+            self._check_thinned(exchange, sampler)
+        batches: Sampler = self.boundary
+        if sampler is not None:
+            scales = "gcn" in {layer.kind for layer in model.layers if isinstance(layer, Layer)}
+            batches = SharedBatchSampler(sampler, self.batch.graph, self.plan, scales_columns=scales)
+        super().__init__(model, self.batch.graph, batches, **settings)
         self.rank, self.num_ranks = transport.rank, transport.size
         transport.phase = "the start of training"
         for tensor in model.state_dict().values():
             transport.broadcast(tensor, 0)
         self.batch.prepare()
         self.input_costs = self.ledger.take()  # exchanged once
-        self.evaluation = Ledger()  # what evaluation costs, apart from training
         self._bucket: Tensor | None = None
+        self._start_memory = read_memory()[0]
+        self._peak_memory = 0
+        self._kept_rows = 0  # halo rows of the largest training step
+
+    def fit(self, epochs: int, on_epoch: Callable[[Record], None] | None = None) -> list[Record]:
+        self.boundary.epochs = epochs
+        return super().fit(epochs, on_epoch)
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether this process has trained an epoch."""
+        return self._peak_memory > 0
+
+    def describe_ranks(self) -> list[dict[str, int]]:
+        """What every rank holds and took: rows, and bytes of training beside BNS-GCN's model of them.
+
+        `peak` is the most memory the process held in the first epoch it trained, before any evaluation, `growth` how much
+        of that came with the epoch; `model` is `(3·n_local + n_halo)·d` values summed over the layers' input widths d,
+        with the halo rows that the largest step kept.
+        """
+        part = self.part
+        widths = sum(layer.linear.weight.shape[0] for layer in self.model.layers if isinstance(layer, Layer))
+        model = 4 * widths * (3 * part.num_local + self._kept_rows)
+        growth = max(self._peak_memory - self._start_memory, 0)
+        own = [part.num_local, part.num_halo, self._kept_rows, self._peak_memory, growth, model]
+        names = ("local_rows", "halo_rows", "kept_halo_rows", "peak", "growth", "model")
+        self.transport.phase = "the memory of ranks"
+        return [dict(zip(names, row)) for row in self.transport.gather(np.array(own, np.int64)).tolist()]
 
     def has_nodes(self, split: str) -> bool:
         return self._counts[split] > 0
@@ -91,13 +143,34 @@ class PartitionedTrainer(Trainer):
         self, progress: Callable[[int, int], None] | None = None, *, out: Tensor | None = None
     ) -> Tensor:
         """The embeddings of this rank's rows, (num_local, embedding_width), in the order of `part.n_id`."""
-        self.plan.ledger = self.evaluation
+        self.plan.ledger = Ledger()  # what evaluation sends is no part of an epoch's costs
         try:
             with evaluating(self.model):
                 embedding = self.model.embed(self.batch)
             return embedding if out is None else out.copy_(embedding)
         finally:
             self.plan.ledger = self.ledger
+            if self.sampler is not self.boundary or not self.boundary.keeps_all:
+                self.plan.release()  # training needs smaller ones
+
+    def _check_thinned(self, exchange: str, sampler: Sampler | None) -> None:
+        """Refuse what does not go with exchanging less than everything."""
+        if exchange == "broadcast":
+            raise ShoalError("sampled rows need the p2p exchange: broadcast sends every row")
+        if sampler is not None and not self.boundary.keeps_all:
+            raise ShoalError(
+                "a boundary rate below 1 is for training on the whole graph: leave out the sampler, or the rate"
+            )
+
+    def _batches(self) -> Iterator[Batch]:
+        """The epoch's batches, made by this thread: making one may take messages, whose order all ranks must share."""
+        forget_peak()
+        for batch in self.sampler.epoch(self.epoch):
+            assert isinstance(batch, PartBatch | SharedBatch)
+            self._kept_rows = max(self._kept_rows, batch.plan.part.num_halo)
+            yield batch
+        if self._peak_memory == 0:  # evaluation, which comes after an epoch, leaves memory behind
+            self._peak_memory = read_memory()[1]
 
     def _count_nodes(self) -> dict[str, int]:
         """Nodes of each split on all ranks."""
@@ -167,24 +240,34 @@ class PartitionedTrainer(Trainer):
     def _join_buffers(self) -> None:
         pass  # they were measured over all ranks
 
+    def _count_trained(self) -> float:
+        """Nodes that all ranks together work on in an epoch."""
+        if self.sampler is self.boundary:
+            return self.part.num_global_nodes
+        return self.sampler.batch_size * self.sampler.num_batches
+
     def _take_costs(self, seconds: float) -> Record:
         """Bytes and messages of all ranks by layer and direction, and how the mean and the slowest rank spent time."""
         spent = self.ledger.take()
         depth = range(1, self.model.num_aggregations + 1)
-        exchanges = [(layer, way) for layer in depth for way in (FORWARD, BACKWARD)]
+        exchanges = [
+            (INPUT, IDS),
+            *((layer, way) for layer in depth for way in (FORWARD, BACKWARD)),
+        ]
         table = np.zeros((len(exchanges), 2))
         for (layer, way, _), entry in spent.sent.items():
             table[exchanges.index((layer, way))] += entry
-        waits = np.array([spent.seconds[kind] for kind in WAITS])
-        own = np.concatenate([table.ravel(), waits, [seconds]])
+        spans = np.array([spent.seconds[kind] for kind in KINDS])
+        own = np.concatenate([table.ravel(), spans, [seconds]])
         self.transport.phase = f"the costs of epoch {self.epoch}"
         everyone = self.transport.gather(own)
         counts = everyone[:, : table.size].sum(0).reshape(table.shape).astype(int).tolist()
-        waits, total = everyone[:, table.size : -1], everyone[:, -1]
-        computing = total - waits.sum(1)
-        times = {"compute": computing} | dict(zip(WAITS, waits.T))
+        spans, total = everyone[:, table.size : -1], everyone[:, -1]
+        computing = total - spans.sum(1)
+        times = {"compute": computing} | dict(zip(KINDS, spans.T))
         return {
-            "nodes_per_second": self.part.num_global_nodes / float(total.max()),
+            "nodes_per_second": self._count_trained() / float(total.max()),
+            "boundary_rate": self.boundary.rate_of(self.epoch - 1),
             "bytes": sum(entry[0] for entry in counts),
             "messages": sum(entry[1] for entry in counts),
             "exchanges": [

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from shoal.errors import ShoalError
 from shoal.files import replace_file
 from shoal.graph import Graph
 from shoal.partitioning.part import Part, make_part
+from shoal.sampling.base import Sampler
+from shoal.sampling.registry import make_sampler
 from shoal.training.partitioned import PartitionedTrainer
 from shoal.training.run import (
     CHECKPOINTS,
@@ -33,8 +36,10 @@ from shoal.training.run import (
     trainer_settings,
     with_split,
 )
+from shoal.training.trainer import Record
 
 ASSIGNMENT = "assignment.npy"
+RANKS = "ranks.json"
 
 
 class PartitionedRun(Run):
@@ -56,6 +61,8 @@ class PartitionedRun(Run):
         self._made_folder = False
         self._identity: dict[str, Any] = {}
         self._assignment: np.ndarray | None = None
+        self._whole: Graph | None = None
+        self.ranks: list[dict[str, int]] = []
         self.threads = share_cores(transport, config.training.threads)
         part = self._open_part() if config.partition.folder else self._cut_part()
         config.partition.parts = transport.size
@@ -67,8 +74,13 @@ class PartitionedRun(Run):
             make_model(config, part.num_features, part.num_classes),
             part,
             transport,
+            self._make_sampler(),
             exchange=config.partition.exchange,
             message_dtype=torch.bfloat16 if config.partition.messages == "bfloat16" else None,
+            boundary_rate=config.partition.boundary_rate,
+            last_boundary_rate=config.partition.last_boundary_rate,
+            boundary_sampling=config.partition.boundary_sampling,
+            seed=config.training.seed,
             checkpoints=folder / CHECKPOINTS,
             **trainer_settings(config),
         )
@@ -118,6 +130,24 @@ class PartitionedRun(Run):
     def identify(self) -> dict[str, Any]:
         return self._identity
 
+    def _train(self, on_epoch: Callable[[Record], None] | None) -> dict[str, float]:
+        final = super()._train(on_epoch)
+        if self.trainer.has_trained:
+            self.ranks = self.trainer.describe_ranks()
+            self._replace(RANKS, json.dumps(self.ranks, indent=1) + "\n")
+        return final
+
+    def summarize_memory(self) -> str | None:
+        """The ranks' memory in a line: how it is spread, beside the model. None if nothing was left to train."""
+        if not self.ranks:
+            return None
+        growth = [rank["growth"] for rank in self.ranks]
+        shares = [rank["growth"] / rank["model"] for rank in self.ranks if rank["model"]]
+        peak = max(rank["peak"] for rank in self.ranks)
+        spread = f"{min(growth) / 1e6:,.0f} to {max(growth) / 1e6:,.0f} MB a rank (mean {np.mean(growth) / 1e6:,.0f})"
+        beside = f", {min(shares):.2f} to {max(shares):.2f} × BNS-GCN's model" if shares else ""
+        return f"memory of training: {spread}{beside}; largest process {peak / 1e6:,.0f} MB"
+
     def describe(self) -> str:
         part, plan = self.part, self.trainer.plan
         rows = self._identity.get("rows_sent")
@@ -126,6 +156,21 @@ class PartitionedRun(Run):
             f"{part.name}: {part.num_global_nodes:,} nodes in {part.num_parts} parts{sent}, {part.num_features:,} features, "
             f"{part.num_classes} classes; {plan.transport.name}, {self.threads} threads a rank"
         )
+
+    def _make_sampler(self) -> Sampler | None:
+        """What draws the batches of all ranks, from the whole graph; None where every step takes all of it."""
+        config = self.config
+        if not config.partition.sampled:
+            return None
+        if self._whole is None:
+            if config.partition.folder and Path(config.data).resolve() == Path(config.partition.folder):
+                raise ShoalError(
+                    "stored parts do not hold the whole graph that batches are drawn from: name the data too, "
+                    "shoal train DATA --parts DIR --sampler NAME"
+                )
+            self._whole = with_split(load(config.data, **config.data_options))
+        options = {"setting": config.training.setting, "seed": config.training.seed}
+        return make_sampler(config.sampler.name, self._whole, **options, **config.sampler.options)
 
     def _open_part(self) -> Part:
         from shoal.partitioning.stored import open_part, read_manifest
@@ -145,6 +190,7 @@ class PartitionedRun(Run):
         """This rank's part of the graph, which every rank can read and none keeps."""
         graph = with_split(load(self.config.data, **self.config.data_options))
         self.notices = graph.notices
+        self._whole = graph if self.config.partition.sampled else None
         size, rank = self.transport.size, self.transport.rank
         assignment = torch.zeros(graph.num_nodes, dtype=torch.int32)
         if rank == 0:

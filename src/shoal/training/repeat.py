@@ -7,7 +7,9 @@ import json
 import statistics
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from shoal.config import RunConfig, read_config
 from shoal.datasets.places import check_place
@@ -15,37 +17,51 @@ from shoal.errors import ShoalError
 from shoal.files import replace_file
 from shoal.training.run import METRICS, Run, read_metrics
 
+if TYPE_CHECKING:
+    from shoal.distributed.transport import Transport
+
 CONFIG = "repeat.yaml"
 SUMMARY = "summary.json"
 
 
 class Repeat:
-    """A folder `RUN` with `repeat.yaml`, one run folder `seed-S` for every seed, and at the end `summary.json`."""
+    """A folder `RUN` with `repeat.yaml`, one run folder `seed-S` for every seed, and at the end `summary.json`.
 
-    def __init__(self, folder: Path, config: RunConfig) -> None:
+    With a `transport`, every run is one of all ranks together; rank 0 writes.
+    """
+
+    def __init__(self, folder: Path, config: RunConfig, transport: Transport | None = None) -> None:
         config.validate()
         self.folder = folder
         self.config = config
+        self.transport = transport
+        self.writes = transport is None or transport.rank == 0
+        if transport is not None:
+            config.partition.parts = transport.size
 
     @classmethod
-    def create(cls, folder: Path, config: RunConfig) -> Repeat:
+    def create(cls, folder: Path, config: RunConfig, transport: Transport | None = None) -> Repeat:
         """Start anew; the folder is made when the first run begins."""
-        if folder.exists():
-            raise ShoalError(f"{folder} exists already: choose another --out, or continue it with --resume")
-        check_place(folder)
-        return cls(folder, config)
+        repeat = cls(folder, config, transport)
+        if repeat.writes:
+            if folder.exists():
+                raise ShoalError(
+                    f"{folder} exists already: choose another --out, or continue it with --resume"
+                )
+            check_place(folder)
+        return repeat
 
     @classmethod
     def is_one(cls, folder: Path) -> bool:
         return (folder / CONFIG).is_file()
 
     @classmethod
-    def open(cls, folder: Path, *, epochs: int | None = None) -> Repeat:
+    def open(cls, folder: Path, transport: Transport | None = None, *, epochs: int | None = None) -> Repeat:
         """Go on with what was started: finished runs stay, unless more epochs are asked for."""
         config = read_config(folder / CONFIG)
         if epochs is not None:
             config.training.epochs = epochs
-        return cls(folder, config)
+        return cls(folder, config, transport)
 
     @property
     def seeds(self) -> range:
@@ -55,18 +71,42 @@ class Repeat:
         """The runs one after the other, each opened when it is its turn and to be trained before the next."""
         for seed in self.seeds:
             folder = self.folder / f"seed-{seed}"
-            if (folder / "config.yaml").is_file():
-                yield Run.open(folder, epochs=self.config.training.epochs)
+            if self._has_begun(folder):
+                yield self._open_run(folder)
                 continue
             config = copy.deepcopy(self.config)
             config.repeat, config.training.seed = 1, seed
-            run = Run.create(folder, config)
-            with replace_file(self.folder / CONFIG) as scratch:
-                scratch.write_text(self.config.to_yaml())
+            run = self._start_run(folder, config)
+            if self.writes:
+                with replace_file(self.folder / CONFIG) as scratch:
+                    scratch.write_text(self.config.to_yaml())
             yield run
 
+    def _has_begun(self, folder: Path) -> bool:
+        """Whether the run is there already, as rank 0 sees it."""
+        there = (folder / "config.yaml").is_file()
+        if self.transport is None:
+            return there
+        self.transport.phase = f"the search for {folder.name}"
+        return bool(self.transport.gather(np.array([int(there)]))[0, 0])
+
+    def _open_run(self, folder: Path) -> Run:
+        epochs = self.config.training.epochs
+        if self.transport is None:
+            return Run.open(folder, epochs=epochs)
+        from shoal.training.partitioned_run import PartitionedRun
+
+        return PartitionedRun.go_on(folder, self.transport, epochs=epochs)
+
+    def _start_run(self, folder: Path, config: RunConfig) -> Run:
+        if self.transport is None:
+            return Run.create(folder, config)
+        from shoal.training.partitioned_run import PartitionedRun
+
+        return PartitionedRun.start(folder, config, self.transport)
+
     def summarize(self) -> dict[str, Any]:
-        """Mean and deviation of every test score over the seeds, written to `summary.json` too."""
+        """Mean and deviation of every test score over the seeds, written to `summary.json` too; rank 0 has the scores."""
         folders = [self.folder / f"seed-{seed}" for seed in self.seeds]
         summary: dict[str, Any] = {"seeds": list(self.seeds)} | summarize_scores(folders)
         with replace_file(self.folder / SUMMARY) as scratch:

@@ -129,6 +129,10 @@ class Run:
         self._append(final)
         return final
 
+    def summarize_memory(self) -> str | None:
+        """What training took of the ranks' memory; None where one process trained."""
+        return None
+
     def explain_end(self) -> str | None:
         """Why there is nothing left to train and what to change; None if there is."""
         trainer, asked = self.trainer, self.config.training.epochs
@@ -220,7 +224,7 @@ def identify(graph: Graph) -> dict[str, Any]:
 
 def fill_defaults(config: RunConfig) -> None:
     """Put in what was left to the defaults of the sampler and the model, so that the file shows every setting."""
-    if config.method == "sampled":
+    if config.method == "sampled" or config.partition.sampled:
         config.sampler.options = default_options(config.sampler.name) | config.sampler.options
     if config.model.orders is None:
         config.model.num_layers = len(parse_orders(None, config.model.num_layers))

@@ -1,0 +1,68 @@
+"""One rank of bench_boundary.py's scores: trains one job after the other on its part, rank 0 tells each as a JSON line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import shoal
+from shoal.distributed.launch import joined_ranks
+from shoal.distributed.runtime import share_cores
+from shoal.distributed.transport import Transport
+from shoal.partitioning.part import Part
+from shoal.partitioning.stored import open_part
+from shoal.training.partitioned import PartitionedTrainer
+
+
+def train(transport: Transport, part: Part, job: dict[str, Any]) -> dict[str, Any]:
+    model = shoal.GNN(
+        "sage",
+        part.num_features,
+        job["hidden"],
+        part.num_classes,
+        num_layers=job["layers"],
+        dropout=job["dropout"],
+        seed=job["seed"],
+    )
+    trainer = PartitionedTrainer(
+        model,
+        part,
+        transport,
+        boundary_rate=job["rate"],
+        boundary_sampling=job["way"],
+        seed=job["seed"],
+        lr=job["lr"],
+        eval_every=job["eval_every"],
+        metric=job["metric"],
+    )
+    records = trainer.fit(job["epochs"])
+    result: dict[str, Any] = {
+        **{name: job[name] for name in ("rate", "way", "seed")},
+        "val": trainer.best_score,
+        "test": trainer.evaluate("test")[trainer.metric],
+        "bytes": sum(record["bytes"] for record in records) / len(records),
+        "seconds": sum(record["seconds"] for record in records[2:]) / len(records[2:]),
+        "sampling": sum(record["slowest"]["sampling"] for record in records[2:]) / len(records[2:]),
+    }
+    if job["is_alone"]:  # what earlier jobs of the process left behind would count as this one's
+        result["ranks"] = trainer.describe_ranks()
+    return result
+
+
+def main() -> None:
+    folder, jobs, out = Path(sys.argv[1]), json.loads(sys.argv[2]), Path(sys.argv[3])
+    with joined_ranks() as transport:
+        share_cores(transport, 1)
+        part = open_part(folder, transport.rank)
+        for job in jobs:
+            result = train(transport, part, job)
+            if transport.rank == 0:
+                with open(out, "a") as file:
+                    file.write(json.dumps(result) + "\n")
+        transport.barrier()
+
+
+if __name__ == "__main__":
+    main()

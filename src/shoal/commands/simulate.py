@@ -1,0 +1,170 @@
+"""`shoal simulate PARTS|DATA`: predicts an epoch of training across ranks, before there are any."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shoal.config import RunConfig
+    from shoal.partitioning.part import Part
+    from shoal.simulate import Machine, Prediction
+
+
+@click.command()
+@click.argument("target", metavar="PARTS|DATA")
+@click.option("--machine", type=click.Path(path_type=Path), help="File that `shoal doctor --save` wrote.")
+@click.option("--latency", type=float, help="Microseconds of a short message, instead of the file's.")
+@click.option("--bandwidth", type=float, help="MB a second between two ranks, instead of the file's.")
+@click.option(
+    "--parts", metavar="P,P,…", help="Numbers of ranks to cut DATA for  [default: 2,4,8; 1 has no messages]"
+)
+@click.option("--method", help="How DATA is cut (`shoal partition --help`)  [default: auto]")
+@click.option("--model", help="sage, gcn, mixhop, gat or mlp  [default: sage]")
+@click.option("--recipe", metavar="NAME|FILE", help="Take model and exchange from a recipe.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of model or partition."
+)
+def simulate(
+    target: str,
+    machine: Path | None,
+    latency: float | None,
+    bandwidth: float | None,
+    parts: str | None,
+    method: str | None,
+    model: str | None,
+    recipe: str | None,
+    settings: tuple[str, ...],
+) -> None:
+    """Predict an epoch of `shoal train --method partitioned` for stored parts, or for DATA cut into several numbers of parts.
+
+    Bytes and messages are exact; times are the slowest rank's by the α-β model. `exposed` is what of the communication
+    computing does not hide. Without a machine file computing is left out and nothing is hidden.
+
+    \b
+    Examples:
+      shoal simulate my-parts/ --machine machine.json
+      shoal simulate my-graph/ --parts 2,4,8,16 --latency 50 --bandwidth 1200 --model gcn --set model.hidden=128
+      shoal simulate my-parts/ --machine machine.json --set partition.exchange=broadcast
+    """
+    from shoal.commands.screen import open_console
+    from shoal.commands.train import configure
+    from shoal.errors import ShoalError
+    from shoal.simulate import predict_epoch
+    from shoal.training.run import make_model
+
+    config = configure(target, "partitioned", None, model, None, None, recipe, settings)
+    config.partition.method = method or config.partition.method
+    config.validate()
+    if config.partition.sampled or not config.partition.keeps_boundary:
+        raise ShoalError(
+            "an epoch is predicted for the whole boundary: leave out boundary rates and partition.sampled"
+        )
+    described = _describe_machine(machine, latency, bandwidth)
+    console = open_console()
+    said: dict[int, Prediction] = {}
+    for cut, num_features, num_classes, sparse in _open_or_cut(target, parts, method, config):
+        said[len(cut)] = predict_epoch(
+            cut,
+            make_model(config, num_features, num_classes),
+            described,
+            exchange=config.partition.exchange,
+            item_bytes=2 if config.partition.messages == "bfloat16" else 4,
+            sparse_features=sparse,
+        )
+    console.print(_make_table(said))
+
+
+def _describe_machine(path: Path | None, latency: float | None, bandwidth: float | None) -> Machine:
+    """The file's machine, its wire replaced by what was given by hand."""
+    from dataclasses import replace
+
+    from shoal.errors import ShoalError
+    from shoal.simulate import Machine, read_machine
+
+    for name, value in (("--latency", latency), ("--bandwidth", bandwidth)):
+        if value is not None and not 0 < value < float("inf"):
+            raise ShoalError(f"{name} is {value}: expected a number above 0")
+    if path is not None:
+        known = read_machine(path)
+        if latency is None and bandwidth is None:
+            return known
+        alpha = known.latency if latency is None else latency * 1e-6
+        rate = known.bandwidth if bandwidth is None else bandwidth * 1e6
+        return replace(known, latency=alpha, bandwidth=rate, crowd=())
+    if latency is None or bandwidth is None:
+        raise ShoalError(
+            "no machine given: name the file of `shoal doctor --workers 2 --save FILE` as --machine, or give --latency and --bandwidth"
+        )
+    return Machine(latency * 1e-6, bandwidth * 1e6)
+
+
+def _open_or_cut(
+    target: str, parts: str | None, method: str | None, config: RunConfig
+) -> Iterator[tuple[list[Part], int, int, bool]]:
+    """(parts, features, classes, whether features are sparse): those stored, or those of DATA for every number."""
+    import numpy as np
+
+    from shoal.errors import ShoalError
+    from shoal.simulate import open_parts
+
+    if (Path(target) / "manifest.json").is_file():
+        if parts is not None or method is not None:
+            raise ShoalError(
+                f"{target} holds parts already: leave out --parts and --method, or name the graph"
+            )
+        stored = open_parts(Path(target))
+        first = stored[0]
+        yield stored, first.num_features, first.num_classes, not isinstance(first.x, np.ndarray)
+        return
+    counts = _read_counts(parts)
+    from shoal.datasets import load
+    from shoal.graph import Graph
+    from shoal.partitioning.part import split_graph
+    from shoal.partitioning.partition import partition_graph
+    from shoal.training.run import with_split
+
+    graph = with_split(load(target, **config.data_options))
+    pattern = Graph(
+        graph.indptr, graph.indices, directed=graph.directed, name=graph.name
+    )  # rows stay where they are
+    sparse = not isinstance(graph.x, np.ndarray)
+    for count in counts:
+        found = partition_graph(graph, count, config.partition.method, seed=config.training.seed)
+        yield split_graph(pattern, found.assignment, count), graph.num_features, graph.num_classes, sparse
+
+
+def _read_counts(text: str | None) -> list[int]:
+    from shoal.errors import ShoalError
+
+    words = (text or "2,4,8").split(",")
+    if not all(word.strip().isdigit() and int(word) > 0 for word in words):
+        raise ShoalError(f"--parts is {text}: expected numbers of ranks, such as 2,4,8")
+    return sorted({int(word) for word in words})
+
+
+def _make_table(said: dict[int, Prediction]) -> object:
+    """One column for every number of ranks."""
+    from shoal.commands.screen import plain_table
+
+    heads = [f"{count:,} rank{'s' if count > 1 else ''}" for count in said]
+    table = plain_table("an epoch", *heads, right=tuple(heads))
+    table.add_row("MB sent", *(f"{one.num_bytes / 1e6:,.2f}" for one in said.values()))
+    table.add_row("messages", *(f"{one.num_messages:,}" for one in said.values()))
+    table.add_row("compute, ms", *(_say(one.compute) if one.compute else "unknown" for one in said.values()))
+    table.add_row("communication, ms", *(_say(one.communication) for one in said.values()))
+    for number, exchange in enumerate(next(iter(said.values())).exchanges):
+        name = f"  layer {exchange.layer} {exchange.direction}, {exchange.width} wide"
+        table.add_row(name, *(_say(one.seconds[number]) for one in said.values()))
+    table.add_row("exposed, ms", *(_say(sum(one.exposed)) for one in said.values()))
+    table.add_row("gradients, ms", *(_say(one.reduce) for one in said.values()))
+    table.add_row("epoch, ms", *(_say(one.epoch) for one in said.values()))
+    return table
+
+
+def _say(seconds: float) -> str:
+    return f"{seconds * 1e3:,.2f}"

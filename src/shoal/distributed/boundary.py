@@ -1,0 +1,228 @@
+"""Boundary sampling: every epoch exchanges only some of the halo rows (BNS-GCN), or those of some edges."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.config import BOUNDARY_SAMPLINGS
+from shoal.distributed.batch import PartBatch, PartBatchSampler
+from shoal.distributed.halo import HaloPlan
+from shoal.distributed.ledger import IDS, INPUT, SAMPLING
+from shoal.errors import ShoalError, unknown_name
+from shoal.kernels.jit import kernel
+from shoal.partitioning.part import Part
+from shoal.sampling.batch import Batch
+from shoal.sampling.rng import key, random_u64, uniform
+
+_PURPOSE = 0xB0DA  # keeps these draws apart from those of samplers with the same seed
+
+
+class BoundarySampler(PartBatchSampler):
+    """Full-batch training on a halo that is thinned anew in every epoch.
+
+    `nodes` keeps each halo row with probability p and counts what comes 1/p times, so that every aggregation
+    stays unbiased (BNS-GCN). `edges` keeps each entry in a halo column with probability p and exchanges the rows that some
+    entry still reads; `dropedge` does so with every entry of the graph but self loops: the alternatives of the paper's ablation. Owners
+    are told by one bit for each row they might send, which is counted as traffic.
+
+    What an epoch keeps is a pure function of (seed, epoch, rank and node, or edge). Whether an edge is kept depends
+    on neither ranks nor direction. What the first layer reads of others is exchanged once before training and not sampled,
+    but for MixHop's higher powers. Attention gives what is kept of the halo the weight 1/p in its softmax; with `dropedge`,
+    which leaves out local entries too, all that is kept has the weight 1.
+
+    Args:
+        rate: p of the first epoch; 1 exchanges everything by the plan as it is, 0 nothing.
+        last_rate: p of the last epoch, reached in equal steps; `rate` if None.
+
+    Attributes:
+        epochs: how many there will be, which a changing rate needs to know.
+    """
+
+    def __init__(
+        self,
+        batch: PartBatch,
+        *,
+        rate: float = 1.0,
+        last_rate: float | None = None,
+        way: str = "nodes",
+        seed: int = 0,
+    ) -> None:
+        if way not in BOUNDARY_SAMPLINGS:
+            raise unknown_name("boundary sampling", way, BOUNDARY_SAMPLINGS)
+        for name, value in (("rate", rate), ("last rate", rate if last_rate is None else last_rate)):
+            if not 0 <= value <= 1:
+                raise ShoalError(f"the boundary's {name} is {value}: expected 0 to 1")
+        super().__init__(batch)
+        self.rate, self.last_rate = rate, last_rate
+        self.way = way
+        self.seed = seed
+        self.epochs = 1
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether no epoch leaves anything out."""
+        return self.rate == 1 and self.last_rate in (None, 1)
+
+    def rate_of(self, epoch: int) -> float:
+        """p in an epoch, counted from 0."""
+        if self.last_rate is None or self.epochs < 2:
+            return self.rate
+        done = min(epoch / (self.epochs - 1), 1.0)
+        return self.rate + (self.last_rate - self.rate) * done
+
+    def sample(self, k: int) -> Batch:
+        rate = self.rate_of(k)
+        if rate == 1:
+            return self.batch
+        plan = self.batch.plan
+        with plan.ledger.timing(SAMPLING):
+            return self.batch.thinned(thin_plan(plan, rate, self.way, self.seed, k))
+
+
+def thin_plan(plan: HaloPlan, rate: float, way: str, seed: int, epoch: int) -> HaloPlan:
+    """The plan of one epoch. Every rank calls it; those that hold rows in common tell each other who keeps which."""
+    part, norms = plan.part, None
+    if way == "nodes":
+        kept = draw_nodes(part.halo_id, rate, seed, epoch, part.rank)
+    else:
+        part = drop_entries(part, rate, seed, epoch, local=way == "dropedge")
+        norms = (weigh_edges(part, rate), None) if way == "dropedge" else None
+        kept = np.zeros(part.num_halo, np.bool_)
+        kept[part.halo_indices] = True
+    sent = tell_owners(plan, kept) if rate else np.zeros(part.num_sent, np.bool_)
+    scale = 1 / rate if rate else 1.0
+    return plan.thinned(thin_halo(part, kept, sent), halo_scale=scale, edge_norms=norms)
+
+
+def weigh_edges(part: Part, rate: float) -> Tensor:
+    """What every local entry that was kept counts for; a self loop, which is never left out, counts once."""
+    norm = torch.full((len(part.local_indices),), 1 / rate if rate else 1.0)
+    if part.has_loop is not None:
+        rows = np.repeat(np.arange(part.num_local), np.diff(part.local_indptr))
+        norm[torch.from_numpy(rows == part.local_indices)] = 1
+    return norm
+
+
+def draw_nodes(ids: np.ndarray, rate: float, seed: int, epoch: int, rank: int) -> np.ndarray:
+    """Which of these nodes a rank keeps in an epoch, each with probability `rate`."""
+    kept = np.empty(len(ids), np.bool_)
+    _draw_nodes(ids, seed, epoch, rank, rate, kept)
+    return kept
+
+
+def drop_entries(part: Part, rate: float, seed: int, epoch: int, *, local: bool) -> Part:
+    """The part with each entry in a halo column kept with probability `rate`, and with `local` every other one."""
+    fields: dict[str, Any] = {}
+    for name, columns in (("local", part.n_id), ("halo", part.halo_id)):
+        if name == "halo" or local:
+            indptr, indices = getattr(part, f"{name}_indptr"), getattr(part, f"{name}_indices")
+            thin_indptr, thin_indices = np.zeros_like(indptr), np.empty(len(indices) + 1, indices.dtype)
+            count = _drop_entries(
+                indptr,
+                indices,
+                part.n_id,
+                columns,
+                part.directed,
+                seed,
+                epoch,
+                rate,
+                thin_indptr,
+                thin_indices,
+            )
+            fields |= {f"{name}_indptr": thin_indptr, f"{name}_indices": thin_indices[:count]}
+    return replace(part, **fields)
+
+
+def thin_halo(part: Part, kept: np.ndarray, sent: np.ndarray) -> Part:
+    """The part with the halo rows `kept` and those of its rows to send that are `sent`, one bool for each."""
+    number = np.cumsum(kept, dtype=part.halo_indices.dtype) - 1
+    number[~kept] = -1
+    indptr, indices = np.zeros_like(part.halo_indptr), np.empty(len(part.halo_indices) + 1, number.dtype)
+    count = _renumber(part.halo_indptr, part.halo_indices, number, indptr, indices)
+    columns = np.concatenate([np.ones(part.num_local, np.bool_), kept])
+    return replace(
+        part,
+        halo_id=part.halo_id[kept],
+        halo_offsets=_count_before(kept)[part.halo_offsets],
+        send_rows=part.send_rows[sent],
+        send_offsets=_count_before(sent)[part.send_offsets],
+        halo_indptr=indptr,
+        halo_indices=indices[:count],
+        degree=part.degree[columns],
+        has_loop=None if part.has_loop is None else part.has_loop[columns],
+    )
+
+
+def tell_owners(plan: HaloPlan, kept: np.ndarray) -> np.ndarray:
+    """Tell every owner which of its rows in our halo are `kept`; answers which of ours the others keep.
+
+    One bit a row, in the order both sides list them.
+    """
+    plan.transport.phase = "the choice of boundary rows"
+    said = {q: torch.empty((b - a + 7) // 8, dtype=torch.uint8) for q, a, b in plan.send_spans}
+    exchange = plan.transport.start(said)
+    told = {q: torch.from_numpy(np.packbits(kept[a:b])) for q, a, b in plan.halo_spans}
+    for q, bits in told.items():
+        exchange.send(q, bits)
+        plan.ledger.count(INPUT, IDS, q, len(bits))
+    for _ in exchange.arrivals():
+        pass
+    exchange.finish()
+    sent = np.zeros(plan.part.num_sent, np.bool_)
+    for q, a, b in plan.send_spans:
+        sent[a:b] = np.unpackbits(said[q].numpy(), count=b - a)
+    return sent
+
+
+def _count_before(marks: np.ndarray) -> np.ndarray:
+    """How many marks are set before each place, (n + 1,)."""
+    counts = np.zeros(len(marks) + 1, np.int64)
+    np.cumsum(marks, out=counts[1:])
+    return counts
+
+
+@kernel
+def _make_stream(seed, epoch, rank):
+    return key(key(key(seed, _PURPOSE), rank), epoch)
+
+
+@kernel
+def _draw_nodes(ids, seed, epoch, rank, rate, kept):
+    stream = _make_stream(seed, epoch, rank)
+    for i in range(len(ids)):
+        kept[i] = uniform(random_u64(stream, ids[i])) < rate
+
+
+@kernel
+def _drop_entries(
+    indptr, indices, row_ids, column_ids, directed, seed, epoch, rate, thin_indptr, thin_indices
+):
+    stream = _make_stream(seed, epoch, 0)
+    count = 0
+    for r in range(len(indptr) - 1):
+        u = row_ids[r]
+        for k in range(indptr[r], indptr[r + 1]):
+            v = column_ids[indices[k]]
+            low, high = (u, v) if directed or u < v else (v, u)
+            thin_indices[count] = indices[k]
+            count += u == v or uniform(random_u64(random_u64(stream, low), high)) < rate
+        thin_indptr[r + 1] = count
+    return count
+
+
+@kernel
+def _renumber(indptr, indices, number, thin_indptr, thin_indices):
+    """The entries whose column has a number, under that."""
+    count = 0
+    for r in range(len(indptr) - 1):
+        for k in range(indptr[r], indptr[r + 1]):
+            c = number[indices[k]]
+            thin_indices[count] = c
+            count += c >= 0
+        thin_indptr[r + 1] = count
+    return count

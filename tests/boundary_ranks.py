@@ -1,0 +1,226 @@
+"""What tests/distributed/test_boundary.py asks of real ranks: `python boundary_ranks.py FOLDER` is one rank."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rank_jobs import Job, make_graph, make_model
+from shoal.distributed.batch import PartBatch
+from shoal.distributed.boundary import draw_nodes, thin_plan
+from shoal.distributed.halo import HaloPlan
+from shoal.distributed.launch import joined_ranks
+from shoal.distributed.ledger import FORWARD, IDS, Ledger
+from shoal.distributed.operator import PartBlock
+from shoal.distributed.runtime import share_cores
+from shoal.distributed.transport import Transport
+from shoal.graph import Graph
+from shoal.kernels.spmm import spmm
+from shoal.models.attention import GATConv
+from shoal.partitioning.part import make_part
+from shoal.training.partitioned import PartitionedTrainer
+
+WIDTH = 6
+DRAWS = 100
+EPOCHS = 4
+CASES = (
+    ("mean", "nodes", 0.5),
+    ("gcn", "nodes", 0.5),
+    ("gcn", "nodes", 0.1),
+    ("gcn", "edges", 0.5),
+    ("gcn", "dropedge", 0.5),
+)
+
+
+def assign(num_nodes: int, num_parts: int) -> np.ndarray:
+    """Nodes to ranks at random: nearly every row is a boundary row."""
+    return np.random.default_rng(num_parts).integers(0, num_parts, num_nodes)
+
+
+def dense_operator(graph: Graph, kind: str) -> np.ndarray:
+    """D⁻¹A or D̃^-½(A + I)D̃^-½ of the whole graph."""
+    n = graph.num_nodes
+    a = np.zeros((n, n))
+    a[np.repeat(np.arange(n), graph.degree), graph.indices] = 1
+    if kind == "mean":
+        return a / np.maximum(a.sum(1), 1)[:, None]
+    a = np.maximum(a, np.eye(n))
+    scale = a.sum(1) ** -0.5
+    return a * scale[:, None] * scale
+
+
+def keep_nodes(graph: Graph, assignment: np.ndarray, rate: float, seed: int, epoch: int) -> np.ndarray:
+    """(n, n): what every entry counts for when all ranks have drawn their halo's nodes."""
+    factor = np.ones((graph.num_nodes,) * 2)
+    for rank in range(assignment.max() + 1):
+        rows, foreign = np.flatnonzero(assignment == rank), np.flatnonzero(assignment != rank)
+        kept = draw_nodes(foreign, rate, seed, epoch, rank)
+        factor[np.ix_(rows, foreign)] = kept / rate
+    return factor
+
+
+def check_product(transport: Transport, directed: bool, kind: str) -> None:
+    """Product and gradient over a thinned plan are those of the whole sampled operator, row by row."""
+    graph = make_graph(Job(directed=directed))
+    assignment = assign(graph.num_nodes, transport.size)
+    part = make_part(graph, assignment, transport.size, transport.rank)
+    plan = HaloPlan(part, transport, Ledger())
+    generator = torch.Generator().manual_seed(0)
+    h, g = (torch.randn(graph.num_nodes, WIDTH, generator=generator, dtype=torch.float64) for _ in "hg")
+    thin = thin_plan(plan, 0.4, "nodes", 5, 3)
+    sampled = torch.from_numpy(dense_operator(graph, kind) * keep_nodes(graph, assignment, 0.4, 5, 3))
+    own = torch.from_numpy(part.n_id)
+    local = h[own].requires_grad_()
+    out = spmm(PartBlock(thin, 1).adjacency(kind), local)
+    out.backward(g[own])
+    torch.testing.assert_close(out.detach(), (sampled @ h)[own], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(local.grad, (sampled.T @ g)[own], rtol=1e-6, atol=1e-6)
+
+
+def check_attention(transport: Transport) -> None:
+    """A halo node that is kept counts 1/p times in the softmax, one that is not counts nothing."""
+    graph = make_graph(Job())
+    n = graph.num_nodes
+    assignment = assign(n, transport.size)
+    part = make_part(graph, assignment, transport.size, transport.rank)
+    thin = thin_plan(HaloPlan(part, transport, Ledger()), 0.4, "nodes", 5, 3)
+    torch.manual_seed(0)
+    conv = GATConv(WIDTH, 8, heads=2).double()
+    h = torch.randn(n, WIDTH, dtype=torch.float64, requires_grad=True)
+    z, own, other = conv.score(h @ conv.weight)
+    pattern = torch.from_numpy(dense_operator(graph, "gcn") > 0)
+    weight = torch.from_numpy(keep_nodes(graph, assignment, 0.4, 5, 3)) * pattern
+    scores = torch.nn.functional.leaky_relu(own[:, None] + other[None], 0.2)
+    alpha = torch.softmax(scores + weight.log()[:, :, None], dim=1)
+    wanted = torch.einsum("uvk,vkf->ukf", alpha, z).flatten(1)
+    rows = torch.from_numpy(part.n_id)
+    local = h[rows].detach().requires_grad_()
+    found = conv(PartBlock(thin, 1).adjacency("attention"), local)
+    torch.testing.assert_close(found, wanted[rows], rtol=1e-6, atol=1e-6)
+    wanted.square().sum().backward()
+    weights = [weight.grad for weight in conv.parameters()]
+    conv.zero_grad()
+    found.square().sum().backward()
+    torch.testing.assert_close(local.grad, h.grad[rows], rtol=1e-5, atol=1e-6)
+    for weight, grad in zip(conv.parameters(), weights):
+        torch.testing.assert_close(transport.sum(weight.grad.contiguous()), grad, rtol=1e-5, atol=1e-6)
+
+
+def measure_draws(transport: Transport, kind: str, way: str, rate: float) -> dict[str, Any]:
+    """Over many draws: how far the mean product is from the whole one, the variance, and the bytes."""
+    graph = make_graph(Job())
+    part = make_part(graph, assign(graph.num_nodes, transport.size), transport.size, transport.rank)
+    plan = HaloPlan(part, transport, Ledger())
+    generator = torch.Generator().manual_seed(1)
+    h = torch.randn(graph.num_nodes, WIDTH, generator=generator, dtype=torch.float64)
+    own = torch.from_numpy(part.n_id)
+    whole = spmm(PartBlock(plan, 1).adjacency(kind), h[own])
+    plan.ledger.take()
+    total, squares, rows = torch.zeros_like(whole), torch.zeros_like(whole), []
+    for epoch in range(DRAWS):
+        thin = thin_plan(plan, rate, way, 11, epoch)
+        error = spmm(PartBlock(thin, 1).adjacency(kind), h[own]) - whole
+        total += error
+        squares += error**2
+        rows.append(thin.part.num_sent)
+    variance = squares / DRAWS
+    spread = (variance / DRAWS).sqrt()
+    scores = (total / DRAWS / spread)[spread > 1e-12]
+    own_sent = plan.ledger.take()
+    row_bytes = WIDTH * 8
+    return {
+        "scores": scores.tolist(),
+        "variance": float(variance.sum()),
+        "sent": sum(e[0] for (_, way_, _), e in own_sent.sent.items() if way_ == FORWARD) / row_bytes,
+        "counted": float(sum(rows)),
+        "ids": sum(e[0] for (_, way_, _), e in own_sent.sent.items() if way_ == IDS),
+        "told": DRAWS * sum((b - a + 7) // 8 for _, a, b in plan.halo_spans),
+        "full": part.num_sent,
+    }
+
+
+def train(transport: Transport, job: Job | str, **settings: Any) -> dict[str, Any]:
+    job = Job(job) if isinstance(job, str) else job
+    graph = make_graph(job)
+    used = max(transport.size - (job.partition == "empty"), 1)
+    part = make_part(graph, assign(graph.num_nodes, used), transport.size, transport.rank)
+    trainer = PartitionedTrainer(make_model(job), part, transport, eval_every=EPOCHS, **settings)
+    records = trainer.fit(EPOCHS)
+    return {
+        "losses": [record["loss"] for record in records],
+        "bytes": [record["bytes"] for record in records],
+        "rates": [record["boundary_rate"] for record in records],
+        "weights": [float(p.detach().double().sum()) for p in trainer.model.parameters()],
+        "sampling": records[-1]["time"]["sampling"],
+    }
+
+
+def train_all(transport: Transport) -> dict[str, dict[str, Any]]:
+    """Every model and way of sampling, by name."""
+    return {
+        "whole": train(transport, "gcn"),
+        "one": train(transport, "gcn", boundary_rate=1.0, seed=4),
+        "none": train(transport, "gcn", boundary_rate=0.0),
+        "rising": train(transport, "gcn", boundary_rate=0.25, last_boundary_rate=1.0),
+        "edges": train(transport, "gcn", boundary_rate=0.3, boundary_sampling="edges"),
+        "dropedge": train(transport, "gat", boundary_rate=0.3, boundary_sampling="dropedge"),
+        "no edges": train(transport, "gcn", boundary_rate=0.0, boundary_sampling="edges"),
+        "input dropout": train(transport, Job("sage", input_dropout=0.2), boundary_rate=0.3),
+        "sparse": train(transport, Job("gcn", sparse=True, input_dropout=0.2), boundary_rate=0.3),
+        "empty": train(transport, Job("gat", sparse=True, partition="empty"), boundary_rate=0.3),
+        "again": train(transport, "gcn", boundary_rate=0.3, seed=9),
+        **{m: train(transport, m, boundary_rate=0.3, seed=9) for m in ("sage", "gcn", "mixhop", "gat")},
+    }
+
+
+def check_without_common_boundary(transport: Transport) -> None:
+    """Parts that share no edge: nothing is told, nothing is sent."""
+    graph = make_graph(Job())
+    n = graph.num_nodes
+    alone = Graph.from_edge_index(np.array([[0], [1]]), n, directed=False, x=graph.x, y=graph.y)
+    assignment = np.arange(n) * transport.size // n
+    part = make_part(alone.with_split(seed=0), assignment, transport.size, transport.rank)
+    trainer = PartitionedTrainer(make_model(Job()), part, transport, boundary_rate=0.5)
+    assert trainer.fit(2)[-1]["messages"] == 0
+
+
+def check_first_layer_is_whole(transport: Transport) -> None:
+    """What was exchanged once is not sampled: A x of the thinned batch is the whole graph's."""
+    graph = make_graph(Job())
+    part = make_part(graph, assign(graph.num_nodes, transport.size), transport.size, transport.rank)
+    plan = HaloPlan(part, transport, Ledger())
+    batch = PartBatch(plan, make_model(Job()), 1)
+    batch.prepare()
+    thin = batch.thinned(thin_plan(plan, 0.0, "nodes", 0, 0))
+    assert thin.aggregate_input("mean") is batch.aggregate_input("mean")
+
+
+def run(folder: Path) -> None:
+    with joined_ranks() as transport:
+        share_cores(transport, 1)
+        for kind in ("mean", "gcn"):
+            for directed in (False, True):
+                check_product(transport, directed, kind)
+        check_attention(transport)
+        check_without_common_boundary(transport)
+        check_first_layer_is_whole(transport)
+        draws = {
+            f"{kind} {way} {rate}": measure_draws(transport, kind, way, rate)
+            for kind, way, rate in CASES
+            if transport.name == "gloo"  # what is drawn does not depend on what carries it
+        }
+        trained = train_all(transport)
+        everyone = transport.gather_texts(json.dumps(draws))
+        if transport.rank == 0:
+            answer = {"draws": [json.loads(text) for text in everyone], "trained": trained}
+            (folder / "answer.json").write_text(json.dumps(answer))
+        transport.barrier()
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]))

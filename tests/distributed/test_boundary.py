@@ -1,0 +1,110 @@
+"""Boundary sampling on real ranks: unbiased, counted, the same run for the same seed, whatever carries it."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import boundary_ranks
+from boundary_ranks import DRAWS, EPOCHS, WIDTH, assign, dense_operator, train_all
+from launched_ranks import run_ranks
+from rank_jobs import Job, make_graph
+from shoal.distributed.transport import LocalTransport
+
+RANKS = 3
+
+
+@cache
+def answer(transport: str) -> dict[str, Any]:
+    """What the ranks found; products and gradients they check themselves. Training alone first compiles the kernels once."""
+    train_all(LocalTransport())
+    with TemporaryDirectory() as folder:
+        run_ranks(RANKS, boundary_ranks.__file__, folder, transport=transport).check()
+        found: dict[str, Any] = json.loads((Path(folder) / "answer.json").read_text())
+    return found
+
+
+TRANSPORTS = pytest.mark.parametrize("transport", ["gloo", "mpi"])
+
+
+def test_mean_over_many_draws_is_the_whole_aggregation():
+    """Every entry's error over its standard error is about normal: none beyond 5.5, and their mean square near 1."""
+    for name in answer("gloo")["draws"][0]:
+        scores = np.concatenate([np.ravel(rank[name]["scores"]) for rank in answer("gloo")["draws"]])
+        assert len(scores) > 200, name
+        assert np.abs(scores).max() < 5.5, name
+        assert 0.7 < np.mean(scores**2) < 1.4, name
+
+
+def test_variance_is_what_independent_draws_give_and_within_the_bound():
+    """Var = (1 - p)/p Σ ‖P_vu h_u‖², and at most γ²‖P_V,B‖² / p (BNS-GCN, appendix A)."""
+    graph = make_graph(Job())
+    assignment = assign(graph.num_nodes, RANKS)
+    p = dense_operator(graph, "gcn") * (assignment[:, None] != assignment[None])
+    generator = torch.Generator().manual_seed(1)
+    h = torch.randn(graph.num_nodes, WIDTH, generator=generator, dtype=torch.float64).numpy()
+    lengths = (h**2).sum(1)
+    for rate in (0.5, 0.1):
+        found = sum(rank[f"gcn nodes {rate}"]["variance"] for rank in answer("gloo")["draws"])
+        exact = (1 - rate) / rate * float((p**2 @ lengths).sum())
+        assert found == pytest.approx(exact, rel=0.1)
+        assert found <= lengths.max() * (p**2).sum() / rate
+
+
+def test_counted_traffic_is_the_rate_times_the_full_volume_and_the_ids():
+    for rate in (0.5, 0.1):
+        rows = [rank[f"gcn nodes {rate}"] for rank in answer("gloo")["draws"]]
+        full = DRAWS * sum(rank["full"] for rank in rows)
+        found = sum(rank["sent"] for rank in rows)
+        assert abs(found - rate * full) <= 3 * np.sqrt(rate * (1 - rate) * full)
+        assert all(rank["sent"] == rank["counted"] and rank["ids"] == rank["told"] for rank in rows)
+
+
+def test_edges_left_out_save_fewer_rows_than_nodes_left_out():
+    nodes, edges = (
+        sum(rank[f"gcn {way} 0.5"]["sent"] for rank in answer("gloo")["draws"]) for way in ("nodes", "edges")
+    )
+    full = DRAWS * sum(rank["gcn nodes 0.5"]["full"] for rank in answer("gloo")["draws"])
+    assert nodes < edges < full
+
+
+@TRANSPORTS
+def test_rate_one_is_the_unsampled_run_and_rate_zero_sends_nothing(transport):
+    trained = answer(transport)["trained"]
+    assert trained["one"]["losses"] == trained["whole"]["losses"]
+    assert trained["one"]["weights"] == trained["whole"]["weights"]
+    assert trained["one"]["bytes"] == trained["whole"]["bytes"]
+    assert trained["none"]["bytes"] == trained["no edges"]["bytes"] == [0] * EPOCHS
+    assert trained["none"]["losses"] == trained["no edges"]["losses"]
+    assert trained["none"]["losses"] != trained["whole"]["losses"]
+
+
+@TRANSPORTS
+def test_same_seed_gives_the_same_run(transport):
+    trained = answer(transport)["trained"]
+    assert trained["again"]["losses"] == trained["gcn"]["losses"]
+    assert trained["again"]["weights"] == trained["gcn"]["weights"]
+    for model in ("sage", "gcn", "mixhop", "gat", "edges", "dropedge", "input dropout", "sparse", "empty"):
+        assert np.isfinite(trained[model]["losses"]).all()
+        assert max(trained[model]["bytes"]) > 0
+        assert trained[model]["sampling"] > 0
+
+
+def test_transport_does_not_matter():
+    one, other = answer("gloo")["trained"], answer("mpi")["trained"]
+    for name in one:
+        np.testing.assert_allclose(one[name]["losses"], other[name]["losses"], rtol=1e-5, err_msg=name)
+        assert one[name]["bytes"] == other[name]["bytes"]
+
+
+def test_rate_changes_in_equal_steps_over_the_epochs():
+    rising = answer("gloo")["trained"]["rising"]
+    np.testing.assert_allclose(rising["rates"], np.linspace(0.25, 1, EPOCHS))
+    assert rising["bytes"][0] < rising["bytes"][-1] == answer("gloo")["trained"]["whole"]["bytes"][-1]

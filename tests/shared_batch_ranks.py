@@ -1,0 +1,84 @@
+"""Mini-batch trainings that run alone and, the same ones, on ranks: `python shared_batch_ranks.py FOLDER` is one rank."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import shoal
+from rank_jobs import Job, make_graph, make_model
+from shoal.distributed.launch import joined_ranks
+from shoal.distributed.runtime import share_cores
+from shoal.distributed.transport import Transport
+from shoal.partitioning.part import make_part
+from shoal.sampling.registry import make_sampler
+from shoal.training.partitioned import PartitionedTrainer
+
+
+@dataclass(frozen=True)
+class Case:
+    job: Job
+    sampler: str
+    options: tuple[tuple[str, Any], ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.job.name} {self.sampler} {self.options}"
+
+
+WALK = (("roots", 20), ("depth", 2))
+CASES = [
+    *(Case(Job(model), "node", (("budget", 60),)) for model in ("sage", "gcn", "mixhop", "gat")),
+    *(Case(Job(model, directed=True), "random-walk", WALK) for model in ("sage", "gcn", "gat")),
+    Case(Job("gcn", double=True), "frontier", (("budget", 50), ("frontier", 10))),
+    Case(Job("gcn"), "node", (("budget", 60), ("coverage", 5))),
+    Case(Job("sage", sparse=True), "edge", (("num_edges", 40), ("coverage", 20))),
+    Case(Job("sage", norm="batch", input_dropout=0.2), "node", (("budget", 60), ("setting", "inductive"))),
+    Case(Job("gcn", directed=True), "node", (("budget", 60), ("coverage", 5))),
+    Case(Job("gcn", partition="empty"), "node", (("budget", 2),)),
+    Case(Job("sage", partition="empty", norm="batch", multi_label=True), "node", (("budget", 30),)),
+]
+
+
+def make_source(case: Case, graph: shoal.Graph) -> shoal.Sampler:
+    return make_sampler(case.sampler, graph, **dict(case.options))
+
+
+def summarize(trainer: shoal.Trainer) -> dict[str, Any]:
+    records = trainer.fit(3)
+    return {
+        "losses": [record["loss"] for record in records],
+        "test": trainer.evaluate("test"),
+        "last": records[-1],
+    }
+
+
+def train_alone(case: Case) -> dict[str, Any]:
+    graph = make_graph(case.job)
+    return summarize(shoal.Trainer(make_model(case.job), graph, make_source(case, graph)))
+
+
+def train_here(case: Case, transport: Transport) -> dict[str, Any]:
+    graph = make_graph(case.job)
+    used = max(transport.size - (case.job.partition == "empty"), 1)
+    assignment = np.random.default_rng(1).integers(0, used, graph.num_nodes)
+    part = make_part(graph, assignment, transport.size, transport.rank)
+    return summarize(PartitionedTrainer(make_model(case.job), part, transport, make_source(case, graph)))
+
+
+def run(folder: Path) -> None:
+    with joined_ranks() as transport:
+        share_cores(transport, 1)
+        answers = [train_here(case, transport) for case in CASES]
+        if transport.rank == 0:
+            (folder / "answers.json").write_text(json.dumps(answers))
+        transport.barrier()
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]))
