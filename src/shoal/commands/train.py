@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--sampler",
-    help="How batches are drawn: frontier, random-walk, edge, node, neighbor, … (docs/samplers.md)  [default: random-walk; method partitioned: none, the whole graph every step]",
+    help="How batches are drawn: frontier, random-walk, edge, node, neighbor, … (docs/samplers.md); method partitioned takes the whole graph every step unless one is given  [default: random-walk]",
 )
 @click.option("--model", help="sage, gcn, mixhop, gat, or mlp (no edges: the baseline)  [default: sage]")
 @click.option("--epochs", type=click.IntRange(min=1), help="Most epochs to train  [default: 50]")
