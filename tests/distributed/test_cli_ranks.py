@@ -82,6 +82,7 @@ def test_doctor_keeps_what_ranks_measured_and_simulate_predicts_with_it(shoal, t
     assert "--workers N" in shoal("doctor", "--save", "machine.json").refusal()
 
 
+@pytest.mark.slow
 def test_repeated_runs_across_ranks_score_as_those_of_one_process(shoal, tmp_path):
     common = ("train", "digits", "--epochs", "2", "--repeat", "2", *SETTINGS)
     whole = shoal(*common, "--method", "full", "--out", "alone")
