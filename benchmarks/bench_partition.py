@@ -142,7 +142,10 @@ def show(result: dict) -> None:
             print(f"  {method:<14} {found['failed']}")
             continue
         ratios = [found[figure] / max(result["random"][figure], 1e-9) for figure in FIGURES[:-1]]
-        line = "".join(f"{ratio:10.3f}" for ratio in ratios) + f"{found['weight_balance']:10.3f}"
+        line = (
+            "".join(f"{ratio:10.3f}" for ratio in ratios)
+            + f"{found.get('weight_balance', float('nan')):10.3f}"
+        )
         print(f"  {method:<14}{line}{found['seconds']:10.1f}{found['more_memory_mb']:8.0f}", flush=True)
     ours = result["methods"].get("hypergraph", {})
     for name in ("metis", "metis-volume"):

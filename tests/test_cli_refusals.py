@@ -162,3 +162,8 @@ def test_ctrl_c_says_how_to_go_on(environment: dict[str, str], tmp_path: Path) -
         run = finish(process)
     assert run.code == 130, run.stderr
     assert run.stderr.strip() == "shoal: interrupted; continue with: shoal train --resume run"
+
+
+def test_data_beside_stored_parts_is_refused(shoal, tmp_path):
+    said = shoal("train", "blocks", "--parts", tmp_path)
+    assert "leave out DATA" in said.refusal()

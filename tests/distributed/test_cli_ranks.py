@@ -174,7 +174,8 @@ def test_a_thinned_boundary_is_resumed_as_if_never_interrupted(tmp_path):
     )
     code, out, error = run(*common, "--out", tmp_path / "whole")
     assert code == 0, error
-    assert "memory of training" in out
+    assert "memory: the largest rank held" in out
+    assert "boundary rate 0.3 to 0.6 (nodes)" in out
     ranks = json.loads((tmp_path / "whole" / "ranks.json").read_text())
     assert len(ranks) == 2
     assert all(0 < rank["kept_halo_rows"] < rank["halo_rows"] for rank in ranks)

@@ -127,6 +127,10 @@ def train(
         _continue_run(resume, epochs)
         return
     if parts is not None:
+        if data is not None and sampler is None and "partition.sampled=true" not in settings:
+            raise ShoalError(
+                "--parts holds the graph to train on: leave out DATA, which only a --sampler reads"
+            )
         data, method = data or str(parts), method or "partitioned"
     config = configure(data, method, sampler, model, epochs, seed, recipe, settings)
     config.repeat = repeat or config.repeat

@@ -138,15 +138,13 @@ class PartitionedRun(Run):
         return final
 
     def summarize_memory(self) -> str | None:
-        """The ranks' memory in a line: how it is spread, beside the model. None if nothing was left to train."""
+        """The ranks' memory in a line. None if nothing was left to train."""
         if not self.ranks:
             return None
         growth = [rank["growth"] for rank in self.ranks]
-        shares = [rank["growth"] / rank["model"] for rank in self.ranks if rank["model"]]
         peak = max(rank["peak"] for rank in self.ranks)
-        spread = f"{min(growth) / 1e6:,.0f} to {max(growth) / 1e6:,.0f} MB a rank (mean {np.mean(growth) / 1e6:,.0f})"
-        beside = f", {min(shares):.2f} to {max(shares):.2f} × BNS-GCN's model" if shares else ""
-        return f"memory of training: {spread}{beside}; largest process {peak / 1e6:,.0f} MB"
+        added = f"{min(growth) / 1e6:,.0f} to {max(growth) / 1e6:,.0f} MB"
+        return f"memory: the largest rank held {peak / 1e6:,.0f} MB; its first epoch added {added} to a rank, compiled code included (ranks.json)"
 
     def describe(self) -> str:
         part, plan = self.part, self.trainer.plan
@@ -154,8 +152,19 @@ class PartitionedRun(Run):
         sent = "" if rows is None else f", {rows:,} rows sent in an exchange"
         return (
             f"{part.name}: {part.num_global_nodes:,} nodes in {part.num_parts} parts{sent}, {part.num_features:,} features, "
-            f"{part.num_classes} classes; {plan.transport.name}, {self.threads} threads a rank"
+            f"{part.num_classes} classes; {plan.transport.name}, {self.threads} threads a rank{self._describe_steps()}"
         )
+
+    def _describe_steps(self) -> str:
+        """What every step works on, where that is not the whole graph."""
+        partition = self.config.partition
+        if partition.sampled:
+            return f"; batches of sampler {self.config.sampler.name}, shared by all ranks"
+        if partition.keeps_boundary:
+            return ""
+        last = partition.last_boundary_rate
+        rates = f"{partition.boundary_rate}" if last is None else f"{partition.boundary_rate} to {last}"
+        return f"; boundary rate {rates} ({partition.boundary_sampling})"
 
     def _make_sampler(self) -> Sampler | None:
         """What draws the batches of all ranks, from the whole graph; None where every step takes all of it."""
