@@ -94,6 +94,8 @@ def _test_network(save: Path | None) -> None:
         console.print(f"interfaces of rank 0's host: {mine}", markup=False)
         for sentence in advise(network, list_interfaces()) or ["every pair works"]:
             console.print(sentence, markup=False)
+        if save is not None:
+            console.print(f"kept in {save} for `shoal simulate --machine`", markup=False)
 
 
 def _save_machine(transport: Transport, network: Network, path: Path) -> None:
