@@ -127,12 +127,11 @@ def train(
         _continue_run(resume, epochs)
         return
     if parts is not None:
-        if data is not None and sampler is None and "partition.sampled=true" not in settings:
-            raise ShoalError(
-                "--parts holds the graph to train on: leave out DATA, which only a --sampler reads"
-            )
-        data, method = data or str(parts), method or "partitioned"
-    config = configure(data, method, sampler, model, epochs, seed, recipe, settings)
+        method = method or "partitioned"
+    source = data or (None if parts is None else str(parts))
+    config = configure(source, method, sampler, model, epochs, seed, recipe, settings)
+    if parts is not None and data is not None and not config.partition.sampled:
+        raise ShoalError("--parts holds the graph to train on: leave out DATA, which only a --sampler reads")
     config.repeat = repeat or config.repeat
     config.partition.folder = str(parts.resolve()) if parts is not None else config.partition.folder
     if boundary_rate is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 
@@ -22,7 +21,7 @@ from shoal.sampling.base import Sampler
 from shoal.sampling.batch import Batch, Block, as_tensor
 from shoal.sampling.full import FullSampler
 from shoal.sampling.layered import LayeredSampler
-from shoal.sampling.normalize import Norms
+from shoal.sampling.shard import RankSampler
 
 
 class SharedBatch(Batch):
@@ -44,7 +43,7 @@ class SharedBatch(Batch):
         return as_tensor(self.plan.part.n_id)
 
 
-class SharedBatchSampler(Sampler):
+class SharedBatchSampler(RankSampler):
     """Restricts the batches of `source` to this rank's rows.
 
     A batch is a pure function of its number, so every rank draws it without a message. Each then reads the
@@ -60,7 +59,6 @@ class SharedBatchSampler(Sampler):
     """
 
     name = "shared"
-    is_for_one_rank = True
 
     def __init__(self, source: Sampler, graph: Graph, plan: HaloPlan, *, scales_columns: bool) -> None:
         if isinstance(source, LayeredSampler | FullSampler) or source.is_for_one_rank:
@@ -72,14 +70,11 @@ class SharedBatchSampler(Sampler):
             whole = whole.parent
         if whole.checksum != part.checksum:
             raise ShoalError(
-                "the sampler was made for another graph than the parts: give it the graph that was partitioned, with the same split"
+                f"batches are drawn from {whole.name!r}, and the parts are of {part.name!r} or of another split of it: name the graph that was partitioned"
             )
-        super().__init__(graph, seed=source.seed)
-        self.source = source
+        super().__init__(source, graph)
         self.plan = plan
         self.scales_columns = scales_columns
-        self.coverage = source.coverage
-        self.notices = source.notices
         self.owner = find_owners(plan)
         self._rows = np.zeros(part.num_global_nodes, index_dtype(part.num_local))
         self._rows[part.n_id] = np.arange(part.num_local)
@@ -89,21 +84,6 @@ class SharedBatchSampler(Sampler):
         """This rank's rows of batch k, in its own numbering."""
         ids = self.source.graph.global_ids(self.source.draw_nodes(k))
         return np.asarray(self._rows[ids[self.owner[ids] == self.plan.part.rank]], np.int64)
-
-    def normalize(
-        self,
-        coverage: int = 50,
-        *,
-        num_threads: int | None = None,
-        progress: Callable[[int, int, float], None] | None = None,
-    ) -> Norms:
-        norms = self.source.normalize(coverage, num_threads=num_threads, progress=progress)
-        self.coverage, self.notices = coverage, self.source.notices
-        return norms
-
-    @property
-    def norms(self) -> Norms | None:
-        return self.source.norms
 
     @cached_property
     def batch_size(self) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 
 from shoal.checks import check_positive
 from shoal.errors import ShoalError
+from shoal.graph import Graph
 from shoal.sampling.base import Sampler
 from shoal.sampling.batch import Batch
 
@@ -16,7 +17,34 @@ if TYPE_CHECKING:
     from shoal.sampling.normalize import Norms
 
 
-class ShardedSampler(Sampler):
+class RankSampler(Sampler):
+    """One rank's share of the batches that `source` draws; normalisation is that of `source`, alike on every rank."""
+
+    is_for_one_rank = True
+
+    def __init__(self, source: Sampler, graph: Graph) -> None:
+        super().__init__(graph, seed=source.seed)
+        self.source = source
+        self.coverage = source.coverage
+        self.notices = source.notices
+
+    @property
+    def norms(self) -> Norms | None:
+        return self.source.norms
+
+    def normalize(
+        self,
+        coverage: int = 50,
+        *,
+        num_threads: int | None = None,
+        progress: Callable[[int, int, float], None] | None = None,
+    ) -> Norms:
+        norms = self.source.normalize(coverage, num_threads=num_threads, progress=progress)
+        self.coverage, self.notices = self.source.coverage, self.source.notices
+        return norms
+
+
+class ShardedSampler(RankSampler):
     """Rank r of R draws the batches r, R + r, 2R + r, … of `sampler` (JPDC'21 §8).
 
     The ranks' numbers are disjoint and together they are all numbers, so with gradients averaged over ranks
@@ -26,18 +54,13 @@ class ShardedSampler(Sampler):
     An epoch has `⌈num_batches / R⌉` steps on every rank.
     """
 
-    is_for_one_rank = True
-
     def __init__(self, sampler: Sampler, rank: int, num_ranks: int) -> None:
         check_positive(num_ranks=num_ranks)
         if not 0 <= rank < num_ranks:
             raise ShoalError(f"rank is {rank}: expected 0 to {num_ranks - 1}")
-        super().__init__(sampler.graph, seed=sampler.seed)
-        self.sampler = sampler
+        super().__init__(sampler, sampler.graph)
         self.rank = rank
         self.num_ranks = num_ranks
-        self.coverage = sampler.coverage
-        self.notices = sampler.notices
         self.name = sampler.name  # type: ignore[misc]
 
     def batch_number(self, step: int) -> int:
@@ -45,30 +68,15 @@ class ShardedSampler(Sampler):
         return step * self.num_ranks + self.rank
 
     def draw_nodes(self, k: int) -> np.ndarray:
-        return self.sampler.draw_nodes(self.batch_number(k))
+        return self.source.draw_nodes(self.batch_number(k))
 
     def sample(self, k: int) -> Batch:
-        return self.sampler.sample(self.batch_number(k))
-
-    @property
-    def norms(self) -> Norms | None:
-        return self.sampler.norms
-
-    def normalize(
-        self,
-        coverage: int = 50,
-        *,
-        num_threads: int | None = None,
-        progress: Callable[[int, int, float], None] | None = None,
-    ) -> Norms:
-        norms = self.sampler.normalize(coverage, num_threads=num_threads, progress=progress)
-        self.coverage, self.notices = self.sampler.coverage, self.sampler.notices
-        return norms
+        return self.source.sample(self.batch_number(k))
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {**self.sampler.settings, "rank": self.rank, "num_ranks": self.num_ranks}
+        return {**self.source.settings, "rank": self.rank, "num_ranks": self.num_ranks}
 
     @property
     def num_batches(self) -> int:
-        return -(-self.sampler.num_batches // self.num_ranks)
+        return -(-self.source.num_batches // self.num_ranks)
