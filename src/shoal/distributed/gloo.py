@@ -17,7 +17,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from shoal.distributed.transport import LAST_WORD, Exchange, RankGone, Transport, as_bytes
 
-_HEARD = 0.3  # seconds to read what is in the store
+_KEPT = 10.0  # seconds that rank 0 keeps the store for ranks that are still busy
 
 
 class GlooTransport(Transport):
@@ -106,8 +106,15 @@ class GlooTransport(Transport):
         return self._read_reports(only=0).get(0, {}).get("reason") == reason
 
     def linger(self) -> None:
-        self._read_reports(all_reasons=True)
-        time.sleep(_HEARD)
+        """The store ends with rank 0, who keeps it until the others have read it and said that they go."""
+        with suppress(RuntimeError, ValueError):
+            if self.rank != 0:
+                self._store.set(f"left/{self.rank}", "")
+                return
+            leaving = [f"left/{q}" for q in range(1, self.size)]
+            deadline = time.monotonic() + _KEPT
+            while not self._store.check(leaving) and time.monotonic() < deadline:
+                time.sleep(0.05)
 
     def close(self) -> None:
         if dist.is_initialized():
@@ -117,10 +124,10 @@ class GlooTransport(Transport):
         with suppress(RuntimeError, ValueError):  # the store's own rank may be the one that is gone
             self._store.set(f"stopped/{self.rank}", json.dumps(content))
 
-    def _read_reports(self, only: int | None = None, all_reasons: bool = False) -> dict[int, dict[str, Any]]:
-        """What the ranks that stopped said, after giving them a moment to do so.
+    def _read_reports(self, only: int | None = None) -> dict[int, dict[str, Any]]:
+        """What the ranks that stopped, or `only` one of them, said, after giving them a moment to do so.
 
-        A first reason is enough, unless `all_reasons` are asked for; `only` one rank may be.
+        A first reason is enough.
         """
         found: dict[int, dict[str, Any]] = {}
         asked = range(self.size) if only is None else [only]
@@ -130,8 +137,7 @@ class GlooTransport(Transport):
                 for q in asked:
                     if q not in found and self._store.check([f"stopped/{q}"]):
                         found[q] = json.loads(self._store.get(f"stopped/{q}"))
-                enough = not all_reasons and any("reason" in said for said in found.values())
-                if len(found) == len(asked) or enough:
+                if len(found) == len(asked) or any("reason" in said for said in found.values()):
                     break
                 time.sleep(0.05)
         return found

@@ -116,7 +116,7 @@ def _end_rank(error: BaseException, rank: int, transport: Transport | None) -> N
         print(
             f"shoal: {f'rank {rank}: ' if rank or code == 1 else ''}{sentence}", file=sys.stderr, flush=True
         )
-    if transport is not None and tells and rank == 0:
+    if transport is not None:
         transport.linger()
     sys.stdout.flush()
     if transport is not None and (abort := getattr(transport, "abort", None)) is not None:

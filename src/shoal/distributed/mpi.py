@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TextIO
 
 from torch import Tensor
 
@@ -117,7 +120,9 @@ class MPITransport(Transport):
         return False
 
     def linger(self) -> None:
-        """Until all others have said why they end, so that none is cut short by MPI's end; it ends them all."""
+        """Rank 0 waits until all others have said why they end, so that its end does not cut them short."""
+        if self.rank != 0:
+            return
         deadline = time.monotonic() + LAST_WORD
         silent = {q for q in range(self.size) if q != self.rank}
         while silent and time.monotonic() < deadline:
@@ -126,8 +131,20 @@ class MPITransport(Transport):
         time.sleep(0.1)  # for those whose reason is their own to say it
 
     def abort(self, code: int) -> None:
-        """End every rank: MPI has no other way to end some."""
+        """End every rank, MPI has no other way to end some, once mpiexec has read what this one printed."""
+        deadline = time.monotonic() + LAST_WORD
+        while any(map(_count_unread, (sys.stdout, sys.stderr))) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(0.1)  # for mpiexec to pass it on
         self.comm.Abort(code)
+
+
+def _count_unread(stream: TextIO) -> int:
+    """Bytes in a pipe that its reader has not taken yet; 0 for a file."""
+    try:
+        return int.from_bytes(fcntl.ioctl(stream.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
+    except OSError:
+        return 0
 
 
 class _MPIExchange(Exchange):

@@ -122,7 +122,7 @@ class Transport(ABC):
         return False
 
     def linger(self) -> None:  # noqa: B027
-        """Stay, as rank 0, until the others have heard why it ends, but not for long."""
+        """Before a rank ends early: stay, where it must, until the others have heard why, but not for long."""
 
     def close(self) -> None:  # noqa: B027
         """Take leave after all is done."""
