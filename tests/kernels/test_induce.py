@@ -13,22 +13,30 @@ import shoal
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.bits import make_bitmap, mark, take_marked
 from shoal.kernels.csr import build_csr, induce_csr
-from shoal.kernels.induce import SMALL_GRAPH, SubgraphExtractor
+from shoal.kernels.induce import FILTER_BITS, SMALL_GRAPH, SubgraphExtractor
 from shoal.kernels.orient import OrientedExtractor, OrientedGraph
 
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), num_edges=st.integers(0, 4000))
-@pytest.mark.parametrize("num_nodes", [300, SMALL_GRAPH + 200])
-def test_extraction_equals_the_plain_version(num_nodes, seed, num_edges):
+@pytest.mark.parametrize(
+    "ids",
+    [
+        np.arange(300),
+        SMALL_GRAPH + np.arange(300),
+        np.concatenate([np.arange(150), FILTER_BITS + np.arange(150)]),  # pairs that the filter takes for one
+    ],
+    ids=["small", "large", "colliding"],
+)
+def test_extraction_equals_the_plain_version(ids, seed, num_edges):
     """Random graphs with hubs, empty rows, self loops; nodes crowd into 300 ids so that edges survive."""
     generator = np.random.default_rng(seed)
-    low = num_nodes - 300
-    ends = low + np.minimum(generator.geometric(0.02, (2, num_edges)), 300) - 1
+    num_nodes = int(ids[-1]) + 1
+    ends = ids[np.minimum(generator.geometric(0.02, (2, num_edges)), 300) - 1]
     indptr, indices, _ = build_csr([(ends[0], ends[1])], num_nodes, num_nodes)
     extractor = SubgraphExtractor(indptr, indices)
     for _ in range(3):
-        nodes = low + np.flatnonzero(generator.random(300) < generator.random())
+        nodes = ids[generator.random(300) < generator.random()]
         plain = induce_csr(indptr, indices, nodes, np.full(num_nodes, -1, np.int32))
         for ours, theirs in zip(extractor.extract(nodes, with_entries=True), plain):
             assert np.array_equal(ours, theirs)

@@ -12,6 +12,8 @@ SMALL_GRAPH = 1 << 16
 ROWS_AHEAD = 8
 INDICES_IN_LINE = 16
 _LINES_AHEAD = 8  # of a row; the processor's own prefetching finds the rest
+FILTER_BITS = 1 << 17
+_FILTER = np.uint64(FILTER_BITS - 1)
 _ONE = np.uint64(1)
 _WORD = np.uint64(63)
 _SHIFT = np.uint64(6)
@@ -21,10 +23,11 @@ class SubgraphExtractor:
     """Takes induced subgraphs of one graph; owns the buffers, so every thread needs its own.
 
     Every entry of the chosen rows is looked up once. On a graph of up to `SMALL_GRAPH` nodes the lookup is
-    an int32 array of new numbers. Above that it is a bitmap (n/8 bytes, in L2 where the array would not be)
-    that filters, and then, for what is left, the rank of the bit: with increasing nodes the new number of v
-    is (first number of its word) + (ones below its bit). Both loops store first and advance if the entry
-    belongs, so there is no branch to mispredict, and write to a kept buffer of which the result is a copy.
+    an int32 array of new numbers. Above that a filter of 16 KiB, in which nodes share bits by their number's
+    lowest, drops nearly all entries that do not belong without leaving the L1 cache, whatever the graph's size.
+    For what is left there is a bitmap of all nodes and the rank of a bit in it: with increasing nodes the new
+    number of v is (first number of its word) + (ones below its bit). All loops store first and advance if the
+    entry belongs, so there is no branch to mispredict, and write to a kept buffer of which the result is a copy.
 
     Cost: the total degree of the nodes; memory: 3n/16 bytes (4n when small) and the largest total degree.
     `shoal.kernels.csr.induce_csr` is the plain version, for nodes in any order; `shoal.kernels.orient` one for
@@ -40,6 +43,7 @@ class SubgraphExtractor:
             self._numbers = np.full(num_nodes, -1, np.int32)
         else:
             self._bitmap = make_bitmap(num_nodes)
+            self._filter = make_bitmap(FILTER_BITS)
             self._ranks = np.zeros(len(self._bitmap), np.int32)
         self._found = np.empty(0, indices.dtype)
         self._taken = np.empty(0, index_dtype(len(indices)))
@@ -67,7 +71,7 @@ class SubgraphExtractor:
         if self._small:
             _fill_by_number(self.indptr, self.indices, nodes, self._numbers, *last)
         else:
-            _fill_by_rank(self.indptr, self.indices, nodes, self._bitmap, self._ranks, *last)
+            _fill_by_rank(self.indptr, self.indices, nodes, self._filter, self._bitmap, self._ranks, *last)
         size = int(indptr[-1])
         found = self._found[:size].astype(np.int32)
         return indptr, found, None if taken is None else taken[:size].copy()
@@ -104,9 +108,10 @@ def _fill_by_number(indptr, indices, nodes, numbers, sub_indptr, found, values, 
 
 
 @kernel
-def _fill_by_rank(indptr, indices, nodes, bitmap, ranks, sub_indptr, found, values, taken):
+def _fill_by_rank(indptr, indices, nodes, likely, bitmap, ranks, sub_indptr, found, values, taken):
     for i in range(len(nodes)):
         v = np.uint64(nodes[i])
+        likely[(v & _FILTER) >> _SHIFT] |= _ONE << (v & _WORD)
         if bitmap[v >> _SHIFT] == 0:
             ranks[v >> _SHIFT] = i
         bitmap[v >> _SHIFT] |= _ONE << (v & _WORD)
@@ -125,11 +130,17 @@ def _fill_by_rank(indptr, indices, nodes, bitmap, ranks, sub_indptr, found, valu
             found[size] = v
             if taken is not None:
                 taken[size] = k if values is None else values[k]
-            size += (bitmap[v >> _SHIFT] >> (v & _WORD)) & _ONE
-        for k in range(first, size):
+            size += (likely[(v & _FILTER) >> _SHIFT] >> (v & _WORD)) & _ONE
+        passed, size = size, first
+        for k in range(first, passed):
             v = np.uint64(found[k])
-            below = bitmap[v >> _SHIFT] & ((_ONE << (v & _WORD)) - _ONE)
-            found[k] = ranks[v >> _SHIFT] + np.int64(popcount(below))
+            word = bitmap[v >> _SHIFT]
+            below = word & ((_ONE << (v & _WORD)) - _ONE)
+            found[size] = ranks[v >> _SHIFT] + np.int64(popcount(below))
+            if taken is not None:
+                taken[size] = taken[k]
+            size += (word >> (v & _WORD)) & _ONE
         sub_indptr[i + 1] = size
     for i in range(len(nodes)):
         bitmap[np.uint64(nodes[i]) >> _SHIFT] = 0
+        likely[(np.uint64(nodes[i]) & _FILTER) >> _SHIFT] = 0

@@ -4,10 +4,18 @@ import math
 
 import numpy as np
 
-from shoal.kernels.bits import mark
+from shoal.kernels.bits import mark, prefetch
 from shoal.kernels.jit import kernel
 from shoal.sampling.frontier_methods.start import draw_frontier, weigh
 from shoal.sampling.rng import below, random_u64, uniform
+
+_AHEAD = 16  # walkers
+
+
+@kernel
+def _choose(start, degree, bits):
+    """Where a uniformly drawn neighbour stands, -1 for a node without any."""
+    return start + below(bits, degree) if degree > 0 else -1
 
 
 @kernel
@@ -18,8 +26,8 @@ def draw_by_clocks(indptr, indices, pin_cap, frontier, budget, max_pops, stream,
     is i's with probability w(v_i) / Σ w, whatever came before (they have no memory): so the steps of all
     walkers in the order of time are the pops of the frontier law.
 
-    Walkers advance together through windows of time, one step of every active walker after the other: their
-    cache misses overlap. Inside a window the order matters only if the window could exceed the budget, so
+    Walkers advance together through windows of time, one step of every active walker after the other, and what
+    a step reads is asked for ahead: their cache misses overlap. Inside a window the order matters only if the window could exceed the budget, so
     only the last window or two are sorted. Cost: O(pops + windows · m).
     """
     num_nodes = len(indptr) - 1
@@ -30,10 +38,12 @@ def draw_by_clocks(indptr, indices, pin_cap, frontier, budget, max_pops, stream,
     degree = np.empty(frontier, np.int64)
     when = np.empty(frontier)
     active = np.empty(frontier, np.int64)
+    place = np.empty(frontier, np.int64)  # of the next step's neighbour, -1 where there is none
     room = max(4 * frontier, 2 * budget)
     event_time = np.empty(room)
     event_node = np.empty(room, np.int64)
     for i in range(frontier):
+        prefetch(indptr, walkers[min(i + _AHEAD, frontier - 1)])
         v = walkers[i]
         start[i] = indptr[v]
         degree[i] = indptr[v + 1] - start[i]
@@ -49,19 +59,20 @@ def draw_by_clocks(indptr, indices, pin_cap, frontier, budget, max_pops, stream,
         num_active, events = 0, 0
         for i in range(frontier):
             active[num_active] = i
+            place[num_active] = _choose(start[i], degree[i], random_u64(stream, counter + num_active))
+            prefetch(indices, place[num_active])
             num_active += when[i] < window_end
         while num_active > 0:
             if events + num_active > len(event_time):
                 event_time = np.concatenate((event_time, np.empty(len(event_time))))
                 event_node = np.concatenate((event_node, np.empty(len(event_node), np.int64)))
             for a in range(num_active):
-                i = active[a]
-                bits = random_u64(stream, counter + a)
-                if degree[i] > 0:
-                    v = np.int64(indices[start[i] + below(bits, degree[i])])
+                if place[a] >= 0:
+                    v = np.int64(indices[place[a]])
                 else:
-                    v = below(bits, num_nodes)
-                event_time[events + a] = when[i]
+                    v = below(random_u64(stream, counter + a), num_nodes)
+                prefetch(indptr, v)
+                event_time[events + a] = when[active[a]]
                 event_node[events + a] = v
             counter += num_active
             still = 0
@@ -73,6 +84,8 @@ def draw_by_clocks(indptr, indices, pin_cap, frontier, budget, max_pops, stream,
                 unit = 1.0 - uniform(random_u64(stream, counter + a))
                 when[i] -= math.log(unit) / weigh(degree[i], pin_cap)
                 active[still] = i
+                place[still] = _choose(start[i], degree[i], random_u64(stream, counter + num_active + still))
+                prefetch(indices, place[still])
                 still += when[i] < window_end
             counter += num_active
             events += num_active
