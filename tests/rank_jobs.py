@@ -94,6 +94,7 @@ def summarize(trainer: shoal.Trainer, job: Job) -> dict[str, Any]:
     return {
         "losses": [record["loss"] for record in records],
         "test": trainer.evaluate("test"),
+        "first": records[0],
         "last": records[-1],
     }
 

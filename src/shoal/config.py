@@ -64,11 +64,16 @@ class SamplerConfig:
     name: str = "random-walk"
     options: dict[str, Any] = field(default_factory=dict)
 
-    def validate(self, *, with_options: bool = True) -> None:
-        """Refuse a sampler that does not exist and, `with_options`, an option that it does not have."""
-        from shoal.sampling.registry import default_options
+    def validate(self, *, with_options: bool = True, shared: bool = False) -> None:
+        """Refuse a sampler that does not exist and, `with_options`, an option that it does not have.
+
+        With `shared`, one whose batches cannot be shared among ranks is refused too.
+        """
+        from shoal.sampling.registry import SAMPLERS, default_options
 
         known = default_options(self.name)
+        if shared:
+            SAMPLERS[self.name].require_shareable()
         for option in self.options if with_options else ():
             if option not in known:
                 raise unknown_name(f"option of sampler {self.name!r}", option, known)
@@ -251,7 +256,7 @@ class RunConfig:
         self.training.validate()
         self.model.validate()
         self.partition.validate()
-        self.sampler.validate(with_options=draws)
+        self.sampler.validate(with_options=draws, shared=draws and self.method == "partitioned")
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(asdict(self), sort_keys=False)

@@ -65,6 +65,23 @@ def check_volume(job: Job, answer: dict[str, Any], num_ranks: int) -> None:
     said = predict_epoch(rows, model, Machine(1, 1), item_bytes=item, sparse_features=job.sparse)
     assert (record["bytes"], record["messages"]) == (said.num_bytes, said.num_messages), job.name
     assert model.num_aggregations == 0 or said.num_bytes > 0 or num_ranks == 1
+    assert "peers" in answer["first"]
+    assert "peers" not in record or job.epochs == 1
+    if job.exchange == "p2p":
+        check_peers(answer["first"], rows)
+
+
+def check_peers(record: dict[str, Any], rows: np.ndarray) -> None:
+    """What is told of every pair of ranks is what one sends the other, and adds up to the totals."""
+    assert sum(entry[4] for entry in record["peers"]) == record["bytes"]
+    for exchange in record["exchanges"]:
+        layer, way = exchange["layer"], exchange["direction"]
+        told = np.zeros_like(rows)
+        for rank, peer, *of, num_bytes, _ in record["peers"]:
+            if of == [layer, way]:
+                told[rank, peer] = num_bytes
+        sent = rows if way == "forward" else rows.T
+        assert np.array_equal(told * sent.sum(), sent * exchange["bytes"])
 
 
 SAMPLE = [

@@ -59,6 +59,31 @@ def test_gradients_pass_gradcheck(adj):
     assert gradcheck(lambda *given_: gat_attention(adj, *given_), inputs(adj, 2, 3, torch.float64))
 
 
+@settings(max_examples=10, deadline=None)
+@given(adj=plain, seed=st.integers(0, 99))
+def test_rows_without_entries_keep_what_they_are_put_onto(adj, seed):
+    """Two operators that share out the rows give what one gives, and pass gradcheck, also over a result of others."""
+    given_ = inputs(adj, 2, 3, torch.float64)
+    chosen = np.random.default_rng(seed).random(adj.num_rows) < 0.5
+    halves = (drop_rows(adj, chosen), drop_rows(adj, ~chosen))
+
+    def by_halves(*given_):
+        return gat_attention(halves[1], *given_, onto=gat_attention(halves[0], *given_))
+
+    assert torch.equal(by_halves(*given_), gat_attention(adj, *given_))
+    assert gradcheck(by_halves, given_)
+    onto = torch.randn(adj.num_rows, 2, 3, dtype=torch.float64, requires_grad=True)
+    for attend in (gat_attention, gat_attention_reference):
+        assert gradcheck(lambda z, a, b, c, f=attend: f(halves[0], z, a, b, onto=c.clone()), (*given_, onto))
+
+
+def drop_rows(adj, dropped):
+    rows = np.repeat(~dropped, adj.indptr.diff().numpy())
+    counts = np.where(dropped, 0, adj.indptr.diff().numpy())
+    indptr = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]))
+    return Adjacency(indptr, adj.indices[torch.from_numpy(rows)], adj.num_columns)
+
+
 def test_large_scores_do_not_overflow():
     adj = Adjacency.from_scipy(sp.csr_array(np.ones((2, 3))))
     source = torch.tensor([[1e4], [-1e4], [1e4]])

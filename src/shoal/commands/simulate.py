@@ -76,6 +76,13 @@ def simulate(
             item_bytes=2 if config.partition.messages == "bfloat16" else 4,
             sparse_features=sparse,
         )
+    stored = (Path(target) / "manifest.json").is_file()
+    cut_by = "stored parts" if stored else f"parts by {config.partition.method}"
+    console.print(
+        f"{config.model.name}, hidden {config.model.hidden}, {cut_by}, {config.partition.exchange} exchange",
+        markup=False,
+        highlight=False,
+    )
     console.print(_make_table(said))
 
 
@@ -150,8 +157,9 @@ def _read_counts(text: str | None) -> list[int]:
 def _make_table(said: dict[int, Prediction]) -> object:
     """One column for every number of ranks."""
     from shoal.commands.screen import plain_table
+    from shoal.wording import count
 
-    heads = [f"{count:,} rank{'s' if count > 1 else ''}" for count in said]
+    heads = [count(ranks, "rank") for ranks in said]
     table = plain_table("an epoch", *heads, right=tuple(heads))
     table.add_row("MB sent", *(f"{one.num_bytes / 1e6:,.2f}" for one in said.values()))
     table.add_row("messages", *(f"{one.num_messages:,}" for one in said.values()))

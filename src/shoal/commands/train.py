@@ -126,7 +126,7 @@ def train(
             raise ShoalError(f"--workers belongs to method partitioned: {resume} was not trained with it")
         _continue_run(resume, epochs)
         return
-    if parts is not None:
+    if parts is not None or (recipe is None and not (workers is None and boundary_rate is None)):
         method = method or "partitioned"
     source = data or (None if parts is None else str(parts))
     config = configure(source, method, sampler, model, epochs, seed, recipe, settings)

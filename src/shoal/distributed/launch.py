@@ -13,6 +13,7 @@ from shoal.distributed.detect import Launch, detect_launch
 from shoal.distributed.runtime import open_transport
 from shoal.distributed.transport import RankGone, Transport, read_limit
 from shoal.errors import ShoalError
+from shoal.kernels.jit import silence_notice
 
 _MEETING = 30.0  # seconds in which ranks that found an error before they met still meet
 
@@ -73,6 +74,8 @@ def joined_ranks() -> Iterator[Transport]:
     """
     launch = detect_launch()
     transport: Transport | None = None
+    if launch.rank != 0:
+        silence_notice()
     try:
         transport = open_transport(launch)
         yield transport

@@ -19,8 +19,6 @@ from shoal.kernels.jit import kernel
 from shoal.partitioning.part import Part
 from shoal.sampling.base import Sampler
 from shoal.sampling.batch import Batch, Block, as_tensor
-from shoal.sampling.full import FullSampler
-from shoal.sampling.layered import LayeredSampler
 from shoal.sampling.shard import RankSampler
 
 
@@ -61,10 +59,7 @@ class SharedBatchSampler(RankSampler):
     name = "shared"
 
     def __init__(self, source: Sampler, graph: Graph, plan: HaloPlan, *, scales_columns: bool) -> None:
-        if isinstance(source, LayeredSampler | FullSampler) or source.is_for_one_rank:
-            raise ShoalError(
-                f"sampler {source.name!r} draws no whole subgraphs that ranks could share: use node, edge, random-walk or frontier"
-            )
+        source.require_shareable()
         part, whole = plan.part, source.graph
         while whole.parent is not None:
             whole = whole.parent

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -79,8 +81,16 @@ class PartAdjacency(Adjacency):
         transposed.product = self._multiply_transposed
         return transposed
 
-    def complete(self, z: Tensor) -> tuple[Adjacency, Tensor]:
-        return self.pattern.wide, exchange_rows(z, self.plan, self.layer)
+    def pieces(self, z: Tensor) -> Iterator[tuple[Adjacency, Tensor]]:
+        """Rows that read no halo row first, while halo rows are on their way; backward, while gradients are."""
+        under_way = _UnderWay(self.plan, self.layer)
+        z = _SendRows.apply(z, under_way)
+        inner = self.pattern.inner
+        if inner is None:
+            yield self.pattern.wide, _ReceiveRows.apply(z, under_way)
+        else:
+            yield inner, z
+            yield self.pattern.outer, _ReceiveRows.apply(z, under_way)
 
 
 class _Transposed(Adjacency):
@@ -136,28 +146,67 @@ class PartBlock(Block):
 
 def exchange_rows(z: Tensor, plan: HaloPlan, layer: int) -> Tensor:
     """`[z ‖ halo rows of z]`, (num_local + num_halo, f), differentiable: gradients go home and are added."""
-    widened: Tensor = _ExchangeRows.apply(z, plan, layer)
+    under_way = _UnderWay(plan, layer)
+    widened: Tensor = _ReceiveRows.apply(_SendRows.apply(z, under_way), under_way)
     return widened
 
 
-class _ExchangeRows(torch.autograd.Function):
+@dataclass
+class _UnderWay:
+    """An exchange of rows, or backward of their gradients, between its start and its end.
+
+    Autograd runs what was made last first: what is made between `_SendRows` and `_ReceiveRows` runs between the
+    latter's backward, which sends gradients, and the former's, which waits for those that come back.
+    """
+
+    plan: HaloPlan
+    layer: int
+    exchange: HaloExchange | None = None
+
+    def take(self) -> Tensor:
+        """The rows, once they are here."""
+        assert self.exchange is not None
+        rows = self.exchange.wait()
+        self.exchange = None
+        return rows
+
+
+class _SendRows(torch.autograd.Function):
+    """z itself, with its boundary rows sent; backward, what `_ReceiveRows` has sent back is added."""
+
     @staticmethod
-    def forward(ctx: Any, z: Tensor, plan: HaloPlan, layer: int) -> Tensor:
-        ctx.plan, ctx.layer = plan, layer
-        exchange = plan.start_forward(z, layer)
-        out = torch.empty(len(z) + plan.part.num_halo, z.shape[1], dtype=z.dtype)
-        out[: len(z)] = z  # while the rows are on their way
-        out[len(z) :] = exchange.wait()
+    def forward(ctx: Any, z: Tensor, under_way: _UnderWay) -> Tensor:
+        ctx.under_way = under_way
+        under_way.exchange = under_way.plan.start_forward(z, under_way.layer)
+        return z.view_as(z)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        returned = ctx.under_way.take()
+        return multiply(ctx.under_way.plan.returning, returned, grad.clone(), accumulate=True), None
+
+
+class _ReceiveRows(torch.autograd.Function):
+    """`[z ‖ halo rows]`; backward, the halo rows' gradients set out for home."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, under_way: _UnderWay) -> Tensor:
+        ctx.under_way = under_way
+        out = torch.empty(len(z) + under_way.plan.part.num_halo, z.shape[1], dtype=z.dtype)
+        out[: len(z)] = z
+        out[len(z) :] = under_way.take()
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        plan, n = ctx.plan, ctx.plan.part.num_local
-        exchange = plan.start_backward(grad.shape[1], grad.dtype, ctx.layer)
-        gradients = plan.halo_buffer(grad.shape[1], grad.dtype, ctx.layer)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        plan, layer = ctx.under_way.plan, ctx.under_way.layer
+        n = plan.part.num_local
+        exchange = plan.start_backward(grad.shape[1], grad.dtype, layer)
+        gradients = plan.halo_buffer(grad.shape[1], grad.dtype, layer)
         for peer, first, last in plan.halo_spans:
             gradients[first:last] = grad[n + first : n + last]
-            plan.send_back(exchange, ctx.layer, peer, gradients[first:last])
-        home = grad[:n].clone()
-        return multiply(plan.returning, exchange.wait(), home, accumulate=True), None, None
+            plan.send_back(exchange, layer, peer, gradients[first:last])
+        ctx.under_way.exchange = exchange
+        return grad[:n], None

@@ -34,6 +34,18 @@ class PartPattern:
         return join_columns(self.local, self.halo)
 
     @cached_property
+    def inner(self) -> Adjacency | None:
+        """The rows that read no halo row, the others empty; None where it is not worth their time."""
+        if not self.plan.is_fixed or not (self._owner == -1).any():
+            return None
+        return _empty_rows(self.local, self._owner != -1)
+
+    @cached_property
+    def outer(self) -> Adjacency:
+        """The rows of `wide` that `inner` lacks."""
+        return _empty_rows(self.wide, self._owner == -1)
+
+    @cached_property
     def by_peer(self) -> dict[int, tuple[int, int, Adjacency]]:
         """For every peer: its halo span, and the rows that read no other peer. Only where order is free."""
         spans = self.plan.halo_spans
@@ -84,6 +96,20 @@ class PartPattern:
             row_scale=self.halo.row_scale,
             column_scale=None if scale is None else scale[first:last],
         )
+
+
+def _empty_rows(adj: Adjacency, dropped: np.ndarray) -> Adjacency:
+    """The same operator without the entries of some rows."""
+    counts = np.diff(adj.indptr.numpy())
+    kept = torch.from_numpy(np.repeat(~dropped, counts))
+    indptr = np.concatenate([[0], np.cumsum(np.where(dropped, 0, counts))])
+    return Adjacency(
+        torch.from_numpy(indptr),
+        adj.indices[kept],
+        adj.num_columns,
+        row_scale=adj.row_scale,
+        column_scale=adj.column_scale,
+    )
 
 
 def scale_halo(plan: HaloPlan, kind: str, local: Adjacency) -> Adjacency:

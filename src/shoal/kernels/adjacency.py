@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -153,12 +153,13 @@ class Adjacency:
             raise ShoalError("the adjacency is marked symmetric but its pattern is not")
         return torch.from_numpy(mirror).to(self.device)
 
-    def complete(self, z: Tensor) -> tuple[Adjacency, Tensor]:
-        """An operator whose columns are all in this process, and z with a row for each of them.
+    def pieces(self, z: Tensor) -> Iterator[tuple[Adjacency, Tensor]]:
+        """Operators whose columns are all in this process, each with z's rows for them.
 
-        They are this operator and z themselves, unless columns lie on other ranks: then z is extended by theirs.
+        It is this operator and z themselves, unless columns lie on other ranks: then the rows that need none of them
+        may come first, the others being empty, and the rest once z is extended by what has arrived meanwhile.
         """
-        return self, z
+        yield self, z
 
     def slice_rows(self, start: int, end: int) -> Adjacency:
         """Rows start…end-1 as an operator of their own, sharing this one's memory."""

@@ -20,13 +20,19 @@ _CHUNKS_PER_THREAD = 32
 
 
 def gat_attention(
-    adj: Adjacency, z: Tensor, score_dst: Tensor, score_src: Tensor, negative_slope: float = 0.2
+    adj: Adjacency,
+    z: Tensor,
+    score_dst: Tensor,
+    score_src: Tensor,
+    negative_slope: float = 0.2,
+    onto: Tensor | None = None,
 ) -> Tensor:
     """`out[i, k] = Σ_j α_ijk z[j, k]`, `α_i·k = softmax_j( LeakyReLU( score_dst[i, k] + score_src[j, k] ) )`.
 
     j runs over the entries of row i. Where `adj` has a column scale c, an entry counts c_j times, in the sum and in what
-    it is divided by: `softmax_j( … + ln c_j )`. Its row scale and values play no part, and a row without entries gives
-    zeros. Self loops are the caller's: put them in `adj`. Differentiable in z and both scores.
+    it is divided by: `softmax_j( … + ln c_j )`. Its row scale and values play no part. A row without entries gives
+    zeros, or what `onto` has there, which is overwritten and returned. Self loops are the caller's: put them in `adj`.
+    Differentiable in z, both scores and `onto`.
 
     Shapes: adj (n, m); z (m, heads, f); score_dst (n, heads); score_src (m, heads); result (n, heads, f).
     Work: nnz · heads · f forward, twice that backward. Memory: one (nnz, heads) array kept, one more backward.
@@ -39,12 +45,17 @@ def gat_attention(
     if found != expected:
         raise ShoalError(f"z, score_dst and score_src have shapes {found}: expected {expected}")
     if z.device.type != "cpu" or z.dtype not in (torch.float32, torch.float64):
-        return gat_attention_reference(adj, z, score_dst, score_src, negative_slope)
-    return _Attention.apply(z, score_dst, score_src, adj, negative_slope)
+        return gat_attention_reference(adj, z, score_dst, score_src, negative_slope, onto)
+    return _Attention.apply(z, score_dst, score_src, onto, adj, negative_slope)
 
 
 def gat_attention_reference(
-    adj: Adjacency, z: Tensor, score_dst: Tensor, score_src: Tensor, negative_slope: float = 0.2
+    adj: Adjacency,
+    z: Tensor,
+    score_dst: Tensor,
+    score_src: Tensor,
+    negative_slope: float = 0.2,
+    onto: Tensor | None = None,
 ) -> Tensor:
     """The same in plain torch with edge × feature messages, on any device."""
     rows = torch.repeat_interleave(torch.arange(adj.num_rows, device=adj.device), adj.indptr.diff())
@@ -57,20 +68,31 @@ def gat_attention_reference(
         powers = powers * adj.column_scale.to(powers.dtype)[columns, None]
     sums = torch.zeros_like(score_dst).index_add(0, rows, powers)
     messages = (powers / sums[rows])[:, :, None] * z[columns]
-    return torch.zeros(adj.num_rows, *z.shape[1:], dtype=z.dtype, device=z.device).index_add(
-        0, rows, messages
-    )
+    out = torch.zeros(adj.num_rows, *z.shape[1:], dtype=z.dtype, device=z.device)
+    if onto is not None:
+        out = torch.where((adj.indptr.diff() == 0)[:, None, None], onto, out)
+    return out.index_add(0, rows, messages)
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, z: Tensor, score_dst: Tensor, score_src: Tensor, adj: Adjacency, slope: float
+        ctx: Any,
+        z: Tensor,
+        score_dst: Tensor,
+        score_src: Tensor,
+        onto: Tensor | None,
+        adj: Adjacency,
+        slope: float,
     ) -> Tensor:
         z, score_dst, score_src = z.contiguous(), score_dst.contiguous(), score_src.contiguous()
         _, heads, f = z.shape
         weights = torch.empty(adj.num_entries, heads, dtype=z.dtype)
-        out = torch.empty(adj.num_rows, heads, f, dtype=z.dtype)
+        if onto is None:
+            out = torch.empty(adj.num_rows, heads, f, dtype=z.dtype)
+        else:
+            out = onto
+            ctx.mark_dirty(onto)
         arrays = (_flat(score_dst), _flat(score_src), _flat(z), _flat(weights), _flat(out))
         with worker_threads(adj.num_entries * heads * f) as threads:
             attend(
@@ -82,16 +104,17 @@ class _Attention(torch.autograd.Function):
                 heads,
                 f,
                 _is_far(z),
+                onto is not None,
                 threads,
                 _CHUNKS_PER_THREAD * threads,
             )
         ctx.save_for_backward(z, score_dst, score_src, weights)
-        ctx.adj, ctx.slope = adj, slope
+        ctx.adj, ctx.slope, ctx.has_onto = adj, slope, onto is not None
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None, None, None]:
         z, score_dst, score_src, weights = ctx.saved_tensors
         adj, grad = ctx.adj, grad.contiguous()
         _, heads, f = z.shape
@@ -122,7 +145,8 @@ class _Attention(torch.autograd.Function):
                 threads,
                 _CHUNKS_PER_THREAD * threads,
             )
-        return grad_z, grad_dst, grad_src, None, None
+        grad_onto = grad * (adj.indptr.diff() == 0)[:, None, None] if ctx.has_onto else None
+        return grad_z, grad_dst, grad_src, grad_onto, None, None
 
 
 def _read_scale(adj: Adjacency, like: Tensor) -> np.ndarray:

@@ -98,8 +98,9 @@ def _chunk_rows(indptr, chunk, num_chunks):
 @parallel_kernel
 def attend(
     indptr, indices, column_scale, score_dst, score_src, z, weights, out, slope, heads, f, prefetch,
-    num_threads, num_chunks,
+    keep_empty, num_threads, num_chunks,
 ):
+    """With `keep_empty`, rows without entries stay as they are in `out`; else they become zeros."""
     counter = new_counter()
     wide = heads * f
     one = z.dtype.type(1)
@@ -110,6 +111,8 @@ def attend(
             first, stop = _chunk_rows(indptr, chunk, num_chunks)
             for r in range(first, stop):
                 b, e = indptr[r], indptr[r + 1]
+                if e == b and keep_empty:
+                    continue
                 if e > b:
                     dst = score_dst[r * heads : (r + 1) * heads]
                     _softmax_row(

@@ -86,4 +86,10 @@ class _CompileNotice(event.Listener):
         pass
 
 
-event.register("numba:compile", _CompileNotice())
+_notice = _CompileNotice()
+event.register("numba:compile", _notice)
+
+
+def silence_notice() -> None:
+    """Leave it to another rank to say that kernels are being compiled."""
+    _notice.said = True

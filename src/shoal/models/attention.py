@@ -34,9 +34,12 @@ class GATConv(Conv):
         self.attend = nn.Parameter(nn.init.xavier_uniform_(torch.empty(2, heads, width)))
 
     def forward(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
-        adj, z = adj.complete(multiply_weight(h, self.weight))
-        z, own, other = self.score(z)
-        return self.join(gat_attention(adj, z, own[: adj.num_rows], other))
+        out = None
+        for piece, rows in adj.pieces(multiply_weight(h, self.weight)):
+            z, own, other = self.score(rows)
+            out = gat_attention(piece, z, own[: piece.num_rows], other, onto=out)
+        assert out is not None
+        return self.join(out)
 
     def infer(self, adj: Adjacency, h: Input, rows_at_once: int) -> Iterator[tuple[int, int, Tensor]]:
         z, own, other = self.score(multiply_weight(h, self.weight))

@@ -44,6 +44,7 @@ class Sampler(ABC):
 
     name: ClassVar[str]
     is_for_one_rank: ClassVar[bool] = False  # whether its batches are one rank's own already
+    draws_subgraphs: ClassVar[bool] = True  # new ones, of which every rank could take its rows
 
     def __init__(
         self, graph: Graph, *, setting: str = "transductive", seed: int = 0, coverage: int | None = None
@@ -62,6 +63,14 @@ class Sampler(ABC):
         self._is_orientation_known = False
         self._lock = threading.Lock()
         self._norms_lock = threading.Lock()
+
+    @classmethod
+    def require_shareable(cls) -> None:
+        """Refuse a sampler of whose batches ranks that hold a part each cannot take their rows."""
+        if cls.is_for_one_rank or not cls.draws_subgraphs:
+            raise ShoalError(
+                f"sampler {cls.name!r} draws no whole subgraphs that ranks could share: use node, edge, random-walk or frontier"
+            )
 
     @abstractmethod
     def draw_nodes(self, k: int) -> np.ndarray:

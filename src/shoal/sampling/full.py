@@ -13,6 +13,7 @@ class FullSampler(Sampler):
     """Full-batch training as a sampler: one batch an epoch, the same one every time."""
 
     name = "full"
+    draws_subgraphs = False
 
     def __init__(self, graph: Graph, *, setting: str = "transductive", seed: int = 0) -> None:
         super().__init__(graph, setting=setting, seed=seed)

@@ -38,6 +38,8 @@ class LayeredSampler(Sampler):
         num_layers: aggregations of the model; a batch has as many blocks.
     """
 
+    draws_subgraphs = False
+
     def __init__(self, graph: Graph, *, batch_size: int, num_layers: int, setting: str, seed: int) -> None:
         check_positive(batch_size=batch_size, num_layers=num_layers)
         super().__init__(graph, setting=setting, seed=seed)

@@ -30,6 +30,7 @@ from shoal.training.metrics import compute_roc_auc, count_outcomes, known_metric
 from shoal.training.trainer import SPLITS, Record, Trainer
 
 EXCHANGES = ("p2p", "broadcast")
+_PEERS_TOLD = 16  # ranks up to which every epoch's record may tell what each sent to each
 
 
 def make_plan(
@@ -106,6 +107,7 @@ class PartitionedTrainer(Trainer):
             transport.broadcast(tensor, 0)
         self.batch.prepare()
         self.input_costs = self.ledger.take()  # exchanged once
+        self._tells_peers = True
         self._bucket: Tensor | None = None
         self._start_memory = read_memory()[0]
         self._peak_memory = 0
@@ -247,25 +249,33 @@ class PartitionedTrainer(Trainer):
         return self.sampler.batch_size * self.sampler.num_batches
 
     def _take_costs(self, seconds: float) -> Record:
-        """Bytes and messages of all ranks by layer and direction, and how the mean and the slowest rank spent time."""
+        """Bytes and messages of all ranks by layer, direction and peer, and how the mean and the slowest rank spent time.
+
+        Peers are told for the first epoch, and for the others where they change and ranks are not too many.
+        """
         spent = self.ledger.take()
         depth = range(1, self.model.num_aggregations + 1)
         exchanges = [
             (INPUT, IDS),
             *((layer, way) for layer in depth for way in (FORWARD, BACKWARD)),
         ]
-        table = np.zeros((len(exchanges), 2))
-        for (layer, way, _), entry in spent.sent.items():
-            table[exchanges.index((layer, way))] += entry
+        tells_peers = self._tells_peers
+        self._tells_peers = self.num_ranks <= _PEERS_TOLD and not (
+            self.sampler is self.boundary and self.boundary.keeps_all
+        )
+        table = np.zeros((len(exchanges), self.num_ranks if tells_peers else 1, 2))
+        for (layer, way, peer), entry in spent.sent.items():
+            table[exchanges.index((layer, way)), peer if tells_peers else 0] += entry
         spans = np.array([spent.seconds[kind] for kind in KINDS])
         own = np.concatenate([table.ravel(), spans, [seconds]])
         self.transport.phase = f"the costs of epoch {self.epoch}"
         everyone = self.transport.gather(own)
-        counts = everyone[:, : table.size].sum(0).reshape(table.shape).astype(int).tolist()
+        by_peer = everyone[:, : table.size].reshape(-1, *table.shape).astype(int)
+        counts = by_peer.sum((0, 2)).tolist()
         spans, total = everyone[:, table.size : -1], everyone[:, -1]
         computing = total - spans.sum(1)
         times = {"compute": computing} | dict(zip(KINDS, spans.T))
-        return {
+        record: Record = {
             "nodes_per_second": self._count_trained() / float(total.max()),
             "boundary_rate": self.boundary.rate_of(self.epoch - 1),
             "bytes": sum(entry[0] for entry in counts),
@@ -278,3 +288,9 @@ class PartitionedTrainer(Trainer):
             "time": {name: float(value.mean()) for name, value in times.items()},
             "slowest": {name: float(value.max()) for name, value in times.items()},
         }
+        if tells_peers:
+            record["peers"] = [
+                [int(rank), int(peer), *exchanges[exchange], *by_peer[rank, exchange, peer].tolist()]
+                for rank, exchange, peer in np.argwhere(by_peer[..., 1])
+            ]
+        return record

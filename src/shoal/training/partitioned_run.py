@@ -37,6 +37,7 @@ from shoal.training.run import (
     with_split,
 )
 from shoal.training.trainer import Record
+from shoal.wording import count
 
 ASSIGNMENT = "assignment.npy"
 RANKS = "ranks.json"
@@ -151,8 +152,8 @@ class PartitionedRun(Run):
         rows = self._identity.get("rows_sent")
         sent = "" if rows is None else f", {rows:,} rows sent in an exchange"
         return (
-            f"{part.name}: {part.num_global_nodes:,} nodes in {part.num_parts} parts{sent}, {part.num_features:,} features, "
-            f"{part.num_classes} classes; {plan.transport.name}, {self.threads} threads a rank{self._describe_steps()}"
+            f"{part.name}: {part.num_global_nodes:,} nodes in {count(part.num_parts, 'part')}{sent}, {part.num_features:,} features, "
+            f"{part.num_classes} classes; {plan.transport.name}, {count(self.threads, 'thread')} a rank{self._describe_steps()}"
         )
 
     def _describe_steps(self) -> str:
