@@ -104,11 +104,12 @@ def bench_hosts(args: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
         store(parts[method], folder / method)
     results = []
     ways = (("p2p", "hypergraph"), ("p2p", "random"), ("broadcast", "hypergraph"))
-    print(f"{graph}, GCN {args.layers} × {args.hidden}, {args.ranks} ranks")
+    print(f"{graph}, {args.model} {args.layers} × {args.hidden}, {args.ranks} ranks")
     for rate in args.rates:
         with network_hosts(args.ranks, rate) as hosts:
             for exchange, method in ways:
                 job = {"parts": method, "exchange": exchange, "hidden": args.hidden, "layers": args.layers}
+                job["model"] = args.model
                 result = run_job(folder, job | {"epochs": args.epochs, "threads": 1}, args.ranks, hosts)
                 result |= {"rate": rate, "exchange": exchange, "parts": method}
                 said = predict(parts[method], result, args)
@@ -124,7 +125,7 @@ def bench_hosts(args: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
 
 def predict(parts: list[Part], result: dict[str, Any], args: argparse.Namespace) -> Prediction:
     """The epoch by the α-β model with what the ranks' probe measured after they had trained."""
-    model = shoal.GNN("gcn", args.features, args.hidden, 8, num_layers=args.layers)
+    model = shoal.GNN(args.model, args.features, args.hidden, 8, num_layers=args.layers)
     return predict_epoch(parts, model, Machine(**result["machine"]), exchange=result["exchange"])
 
 
@@ -149,7 +150,8 @@ def bench_machine(args: argparse.Namespace, folder: Path) -> list[dict[str, Any]
         partition = shoal.partition_graph(graph, count, "hypergraph", seed=0)
         store(split_graph(graph, partition.assignment, count), folder / str(count))
     job = {"exchange": "p2p", "hidden": args.hidden, "layers": args.layers, "epochs": args.epochs}
-    print(f"{graph}, GCN {args.layers} × {args.hidden}")
+    job["model"] = args.model
+    print(f"{graph}, {args.model} {args.layers} × {args.hidden}")
     pairs = [  # interleaved
         [run_job(folder, job | {"parts": str(n), "threads": 2 // n}, n) for n in (1, 2)]
         for _ in range(args.rounds)
@@ -192,6 +194,7 @@ def main() -> None:
     )
     parser.add_argument("what", nargs="?", choices=("machine", "hosts"), default="machine")
     parser.add_argument("--graph", default="grid:90000")
+    parser.add_argument("--model", default="gcn")
     parser.add_argument("--features", type=int, default=64)
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--layers", type=int, default=3)

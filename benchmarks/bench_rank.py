@@ -75,7 +75,12 @@ def count_share(part: Part) -> int:
 def run(transport: Transport, job: dict[str, Any], folder: Path) -> dict[str, Any]:
     part = load_part(folder / job["parts"], transport.rank)
     model = shoal.GNN(
-        "gcn", part.num_features, job["hidden"], part.num_classes, num_layers=job["layers"], dropout=0.0
+        job.get("model", "gcn"),
+        part.num_features,
+        job["hidden"],
+        part.num_classes,
+        num_layers=job["layers"],
+        dropout=0.0,
     )
     trainer = PartitionedTrainer(
         model,
