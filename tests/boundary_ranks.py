@@ -12,7 +12,7 @@ import torch
 
 from rank_jobs import Job, make_graph, make_model
 from shoal.distributed.batch import PartBatch
-from shoal.distributed.boundary import draw_nodes, thin_plan
+from shoal.distributed.boundary import Choice, draw_nodes
 from shoal.distributed.halo import HaloPlan
 from shoal.distributed.launch import joined_ranks
 from shoal.distributed.ledger import FORWARD, IDS, Ledger
@@ -72,7 +72,7 @@ def check_product(transport: Transport, directed: bool, kind: str) -> None:
     plan = HaloPlan(part, transport, Ledger())
     generator = torch.Generator().manual_seed(0)
     h, g = (torch.randn(graph.num_nodes, WIDTH, generator=generator, dtype=torch.float64) for _ in "hg")
-    thin = thin_plan(plan, 0.4, "nodes", 5, 3)
+    thin = Choice(plan, 0.4, "nodes", 5, 3).thin()
     sampled = torch.from_numpy(dense_operator(graph, kind) * keep_nodes(graph, assignment, 0.4, 5, 3))
     own = torch.from_numpy(part.n_id)
     local = h[own].requires_grad_()
@@ -88,7 +88,7 @@ def check_attention(transport: Transport) -> None:
     n = graph.num_nodes
     assignment = assign(n, transport.size)
     part = make_part(graph, assignment, transport.size, transport.rank)
-    thin = thin_plan(HaloPlan(part, transport, Ledger()), 0.4, "nodes", 5, 3)
+    thin = Choice(HaloPlan(part, transport, Ledger()), 0.4, "nodes", 5, 3).thin()
     torch.manual_seed(0)
     conv = GATConv(WIDTH, 8, heads=2).double()
     h = torch.randn(n, WIDTH, dtype=torch.float64, requires_grad=True)
@@ -123,7 +123,7 @@ def measure_draws(transport: Transport, kind: str, way: str, rate: float) -> dic
     plan.ledger.take()
     total, squares, rows = torch.zeros_like(whole), torch.zeros_like(whole), []
     for epoch in range(DRAWS):
-        thin = thin_plan(plan, rate, way, 11, epoch)
+        thin = Choice(plan, rate, way, 11, epoch).thin()
         error = spmm(PartBlock(thin, 1).adjacency(kind), h[own]) - whole
         total += error
         squares += error**2
@@ -189,6 +189,20 @@ def check_without_common_boundary(transport: Transport) -> None:
     assert trainer.fit(2)[-1]["messages"] == 0
 
 
+def check_ends_early(transport: Transport) -> None:
+    """A run that patience ends leaves no message under way for the next: it equals one that was never told so far ahead."""
+    graph = make_graph(Job())
+    part = make_part(graph, assign(graph.num_nodes, transport.size), transport.size, transport.rank)
+    losses = []
+    for epochs, patience in ((50, 1), (2, None)):
+        trainer = PartitionedTrainer(
+            make_model(Job()), part, transport, boundary_rate=0.5, lr=1e-9, patience=patience
+        )
+        losses.append([record["loss"] for record in trainer.fit(epochs)])
+    assert len(losses[0]) < 50
+    assert losses[0][:2] == losses[1]
+
+
 def check_first_layer_is_whole(transport: Transport) -> None:
     """What was exchanged once is not sampled: A x of the thinned batch is the whole graph's."""
     graph = make_graph(Job())
@@ -196,7 +210,7 @@ def check_first_layer_is_whole(transport: Transport) -> None:
     plan = HaloPlan(part, transport, Ledger())
     batch = PartBatch(plan, make_model(Job()), 1)
     batch.prepare()
-    thin = batch.thinned(thin_plan(plan, 0.0, "nodes", 0, 0))
+    thin = batch.thinned(Choice(plan, 0.0, "nodes", 0, 0).thin())
     assert thin.aggregate_input("mean") is batch.aggregate_input("mean")
 
 
@@ -209,6 +223,7 @@ def run(folder: Path) -> None:
         check_attention(transport)
         check_without_common_boundary(transport)
         check_first_layer_is_whole(transport)
+        check_ends_early(transport)
         draws = {
             f"{kind} {way} {rate}": measure_draws(transport, kind, way, rate)
             for kind, way, rate in CASES

@@ -28,7 +28,7 @@ class BoundarySampler(PartBatchSampler):
     `nodes` keeps each halo row with probability p and counts what comes 1/p times, so that every aggregation
     stays unbiased (BNS-GCN). `edges` keeps each entry in a halo column with probability p and exchanges the rows that some
     entry still reads; `dropedge` does so with every entry of the graph but self loops: the alternatives of the paper's ablation. Owners
-    are told by one bit for each row they might send, which is counted as traffic.
+    are told by one bit for each row they might send, which is counted as traffic and travels while the epoch before trains.
 
     What an epoch keeps is a pure function of (seed, epoch, rank and node, or edge). Whether an edge is kept depends
     on neither ranks nor direction. What the first layer reads of others is exchanged once before training and not sampled,
@@ -62,6 +62,7 @@ class BoundarySampler(PartBatchSampler):
         self.way = way
         self.seed = seed
         self.epochs = 1
+        self._coming: Choice | None = None
 
     @property
     def keeps_all(self) -> bool:
@@ -76,27 +77,80 @@ class BoundarySampler(PartBatchSampler):
         return self.rate + (self.last_rate - self.rate) * done
 
     def sample(self, k: int) -> Batch:
-        rate = self.rate_of(k)
+        choice = self._coming
+        if choice is None or choice.epoch != k:
+            self.settle()
+            choice = self._choose(k)
+        self._coming = None
+        batch = self.batch if choice is None else self._thin(choice)
+        if k + 1 < self.epochs:  # told while this epoch trains
+            self._coming = self._choose(k + 1)
+        return batch
+
+    def settle(self) -> None:
+        """Hear what was told of an epoch that will not be trained: no message may be left under way."""
+        if self._coming is not None:
+            self._coming.hear()
+            self._coming = None
+
+    def _choose(self, epoch: int) -> Choice | None:
+        """What an epoch keeps, None for everything."""
+        rate, plan = self.rate_of(epoch), self.batch.plan
         if rate == 1:
-            return self.batch
-        plan = self.batch.plan
+            return None
         with plan.ledger.timing(SAMPLING):
-            return self.batch.thinned(thin_plan(plan, rate, self.way, self.seed, k))
+            return Choice(plan, rate, self.way, self.seed, epoch)
+
+    def _thin(self, choice: Choice) -> Batch:
+        with self.batch.plan.ledger.timing(SAMPLING):
+            return self.batch.thinned(choice.thin())
 
 
-def thin_plan(plan: HaloPlan, rate: float, way: str, seed: int, epoch: int) -> HaloPlan:
-    """The plan of one epoch. Every rank calls it; those that hold rows in common tell each other who keeps which."""
-    part, norms = plan.part, None
-    if way == "nodes":
-        kept = draw_nodes(part.halo_id, rate, seed, epoch, part.rank)
-    else:
-        part = drop_entries(part, rate, seed, epoch, local=way == "dropedge")
-        norms = (weigh_edges(part, rate), None) if way == "dropedge" else None
-        kept = np.zeros(part.num_halo, np.bool_)
-        kept[part.halo_indices] = True
-    sent = tell_owners(plan, kept) if rate else np.zeros(part.num_sent, np.bool_)
-    scale = 1 / rate if rate else 1.0
-    return plan.thinned(thin_halo(part, kept, sent), halo_scale=scale, edge_norms=norms)
+class Choice:
+    """What this rank keeps of its halo in an epoch, being told to the owners of these rows.
+
+    One bit a row, in the order both sides list them. Every rank makes a Choice and hears those of others at the same
+    places among its exchanges.
+    """
+
+    def __init__(self, plan: HaloPlan, rate: float, way: str, seed: int, epoch: int) -> None:
+        self.plan, self.rate, self.epoch = plan, rate, epoch
+        self.part = plan.part
+        self._norms: tuple[Tensor, None] | None = None
+        if way == "nodes":
+            self.kept = draw_nodes(self.part.halo_id, rate, seed, epoch, self.part.rank)
+        else:
+            self.part = drop_entries(self.part, rate, seed, epoch, local=way == "dropedge")
+            self._norms = (weigh_edges(self.part, rate), None) if way == "dropedge" else None
+            self.kept = np.zeros(self.part.num_halo, np.bool_)
+            self.kept[self.part.halo_indices] = True
+        self._told: dict[int, Tensor] = {}
+        self._said: dict[int, Tensor] = {}
+        if rate:
+            self._told = {q: torch.from_numpy(np.packbits(self.kept[a:b])) for q, a, b in plan.halo_spans}
+            self._said = {q: torch.empty((b - a + 7) // 8, dtype=torch.uint8) for q, a, b in plan.send_spans}
+        self._exchange = plan.transport.start(self._said)
+        for q, bits in self._told.items():
+            self._exchange.send(q, bits)
+
+    def thin(self) -> HaloPlan:
+        """The epoch's plan, once the others have told what they keep."""
+        part = thin_halo(self.part, self.kept, self.hear())
+        for q, bits in self._told.items():
+            self.plan.ledger.count(INPUT, IDS, q, len(bits))
+        scale = 1 / self.rate if self.rate else 1.0
+        return self.plan.thinned(part, halo_scale=scale, edge_norms=self._norms)
+
+    def hear(self) -> np.ndarray:
+        """Which of the rows it might send the others keep, one bool for each."""
+        self.plan.transport.phase = "the choice of boundary rows"
+        for _ in self._exchange.arrivals():
+            pass
+        self._exchange.finish()
+        sent = np.zeros(self.part.num_sent, np.bool_)
+        for q, a, b in self.plan.send_spans if self._said else ():
+            sent[a:b] = np.unpackbits(self._said[q].numpy(), count=b - a)
+        return sent
 
 
 def weigh_edges(part: Part, rate: float) -> Tensor:
@@ -156,27 +210,6 @@ def thin_halo(part: Part, kept: np.ndarray, sent: np.ndarray) -> Part:
         degree=part.degree[columns],
         has_loop=None if part.has_loop is None else part.has_loop[columns],
     )
-
-
-def tell_owners(plan: HaloPlan, kept: np.ndarray) -> np.ndarray:
-    """Tell every owner which of its rows in our halo are `kept`; answers which of ours the others keep.
-
-    One bit a row, in the order both sides list them.
-    """
-    plan.transport.phase = "the choice of boundary rows"
-    said = {q: torch.empty((b - a + 7) // 8, dtype=torch.uint8) for q, a, b in plan.send_spans}
-    exchange = plan.transport.start(said)
-    told = {q: torch.from_numpy(np.packbits(kept[a:b])) for q, a, b in plan.halo_spans}
-    for q, bits in told.items():
-        exchange.send(q, bits)
-        plan.ledger.count(INPUT, IDS, q, len(bits))
-    for _ in exchange.arrivals():
-        pass
-    exchange.finish()
-    sent = np.zeros(plan.part.num_sent, np.bool_)
-    for q, a, b in plan.send_spans:
-        sent[a:b] = np.unpackbits(said[q].numpy(), count=b - a)
-    return sent
 
 
 def _count_before(marks: np.ndarray) -> np.ndarray:

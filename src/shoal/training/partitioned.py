@@ -115,7 +115,9 @@ class PartitionedTrainer(Trainer):
 
     def fit(self, epochs: int, on_epoch: Callable[[Record], None] | None = None) -> list[Record]:
         self.boundary.epochs = epochs
-        return super().fit(epochs, on_epoch)
+        records = super().fit(epochs, on_epoch)
+        self.boundary.settle()
+        return records
 
     @property
     def has_trained(self) -> bool:
