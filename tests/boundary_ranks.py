@@ -151,6 +151,9 @@ def train(transport: Transport, job: Job | str, **settings: Any) -> dict[str, An
     part = make_part(graph, assign(graph.num_nodes, used), transport.size, transport.rank)
     trainer = PartitionedTrainer(make_model(job), part, transport, eval_every=EPOCHS, **settings)
     records = trainer.fit(EPOCHS)
+    sampled = settings.get("boundary_rate", 1.0) < 1
+    for record in records[: EPOCHS if sampled else 1]:
+        assert sum(sent for *_, sent, _ in record["peers"]) == record["bytes"]
     return {
         "losses": [record["loss"] for record in records],
         "bytes": [record["bytes"] for record in records],

@@ -16,6 +16,7 @@ import torch
 
 import shoal
 from shoal.distributed.launch import joined_ranks
+from shoal.distributed.operator import PartAdjacency
 from shoal.distributed.runtime import share_cores
 from shoal.partitioning.part import make_part
 from shoal.training.partitioned import PartitionedTrainer
@@ -39,6 +40,7 @@ class Job:
     orders: str | None = None
     input_dropout: float = 0.0
     epochs: int = 6
+    deep: bool = False  # three layers with residual and jumping connections
     eval_every: int = 1
 
     @property
@@ -65,7 +67,9 @@ def make_graph(job: Job) -> shoal.Graph:
 
 
 def make_model(job: Job) -> shoal.GNN:
-    layers = {"orders": job.orders} if job.orders else {"num_layers": 2}
+    layers: dict[str, Any] = {"orders": job.orders} if job.orders else {"num_layers": 2}
+    if job.deep:
+        layers = {"num_layers": 3, "residual": True, "jumping": "concat"}
     model = shoal.GNN(
         job.model,
         12,
@@ -119,6 +123,9 @@ def train_here(job: Job, transport: Any, folder: Path) -> dict[str, Any]:
         eval_every=job.eval_every,
     )
     result = summarize(trainer, job)
+    adj = trainer.batch.block(1).adjacency("attention") if job.model == "gat" else None
+    parted = isinstance(adj, PartAdjacency) and adj.pattern.inner is not None
+    result["parted"] = int(transport.gather(np.array([int(parted)])).sum())  # ranks that attend in two steps
     result["rows"] = transport.gather(np.diff(part.send_offsets)).tolist()
     everywhere = np.full(transport.size, part.num_local)
     everywhere[transport.rank] = 0

@@ -50,6 +50,11 @@ def left_in(folder: Path) -> list[str]:
         (["--recipe", "text.yaml"], "unknown key 'hiden' in text.yaml, model: did you mean 'hidden'?"),
         (["--recipe", "odd.yaml"], "sampler.options has the key 1: expected names"),
         (["--resume", "run"], "leave out DATA"),
+        (
+            ["--boundary-rate", "0.5"],
+            "a boundary rate is for several ranks and there is one: add --workers N",
+        ),
+        (["--workers", "2", "--sampler", "ladies"], "sampler 'ladies' draws no whole subgraphs"),
     ],
 )
 def test_nonsense_is_refused_in_one_sentence_before_a_folder_is_made(

@@ -123,6 +123,7 @@ def test_a_configuration_is_refused_without_a_graph(setting, message):
         (("partition.sampled=true", "partition.boundary_rate=0.5"), "leave out the sampler, or the rate"),
         (("training.setting=inductive",), "give a --sampler"),
         (("sampler.roots=5",), "leave out sampler.roots"),
+        (("partition.sampled=true", "sampler.name=neighbor"), "'neighbor' draws no whole subgraphs"),
     ],
 )
 def test_contradictions_across_ranks_are_refused(settings, message):

@@ -54,6 +54,8 @@ def check_jobs(jobs: list[Job], num_ranks: int, transport: str, folder: Path, li
         if job.double and not job.directed:
             np.testing.assert_allclose(answer["embedding"], want["embedding"], rtol=1e-8, atol=1e-11)
         check_volume(job, answer, num_ranks)
+        if job.deep:
+            assert (answer["parted"] > 0) == (transport == "gloo")
 
 
 def check_volume(job: Job, answer: dict[str, Any], num_ranks: int) -> None:
@@ -99,6 +101,7 @@ SAMPLE = [
     Job("mixhop", input_dropout=0.2, norm="batch"),
     Job("gcn", half=True),
     Job("gat", half=True),
+    Job("gat", deep=True, double=True, partition="metis"),
 ]
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.argument("data", required=False)
 @click.option(
     "--method",
-    help="sampled (subgraph mini-batches), full (the whole graph every step) or partitioned (the whole graph, shared among ranks)  [default: sampled]",
+    help="sampled (subgraph mini-batches), full (the whole graph every step) or partitioned (the whole graph, shared among ranks)  [default: sampled; partitioned with --workers, --parts or --boundary-rate]",
 )
 @click.option(
     "--sampler",
@@ -216,6 +216,10 @@ def _train_ranks(config: RunConfig | None, folder: Path, workers: int | None, ep
                 check_data_here(config.data)
             arguments = sys.argv[1:] if config is None else [*sys.argv[1:], "--out", str(folder)]
             sys.exit(start_workers(count, arguments))
+        if not known.keeps_boundary:
+            raise ShoalError(
+                "a boundary rate is for several ranks and there is one: add --workers N, or start ranks (docs/cluster.md)"
+            )
     with joined_ranks() as transport:
         quiet = transport.rank != 0
         if config is not None and config.repeat > 1:

@@ -21,6 +21,8 @@ class BroadcastPlan(HaloPlan):
     Nothing overlaps either, since a broadcast involves all ranks. Rows travel as they are.
     """
 
+    overlaps = False
+
     def __init__(self, part: Part, transport: Transport, ledger: Ledger) -> None:
         super().__init__(part, transport, ledger)
         transport.phase = "the exchange of row numbers"

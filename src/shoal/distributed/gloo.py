@@ -30,6 +30,7 @@ class GlooTransport(Transport):
         self.rank, self.size = rank, size
         self._store = PrefixStore("shoal", store)
         self._limit = timedelta(seconds=limit)
+        self._gone: set[int] = set()
         try:
             dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=self._limit)
         except RuntimeError as error:
@@ -90,10 +91,12 @@ class GlooTransport(Transport):
                 f"rank {told[0]} stopped in {self.phase}: {reports[told[0]]['reason']}", told=True
             )
         if peer is None or peer in reports:
-            silent = [str(q) for q in range(self.size) if q not in reports and q != self.rank]
-            who = f"rank{'s' if len(silent) > 1 else ''} {', '.join(silent)}" if silent else "a rank"
+            self._gone = {q for q in range(self.size) if q not in reports and q != self.rank}
         else:
-            who = f"rank {peer}"
+            self._gone = {peer}
+        who = "a rank"
+        if self._gone:
+            who = f"rank{'s' if len(self._gone) > 1 else ''} {', '.join(map(str, sorted(self._gone)))}"
         return RankGone(
             f"{who} did not answer in {self.phase} (limit {self.limit:.0f} s): {_first_line(error)}; "
             "see the output of that rank, or give slow ranks more time with SHOAL_TIMEOUT=SECONDS"
@@ -111,12 +114,14 @@ class GlooTransport(Transport):
             if self.rank != 0:
                 self._store.set(f"left/{self.rank}", "")
                 return
-            leaving = [f"left/{q}" for q in range(1, self.size)]
+            leaving = [f"left/{q}" for q in range(1, self.size) if q not in self._gone]
             deadline = time.monotonic() + _KEPT
-            while not self._store.check(leaving) and time.monotonic() < deadline:
+            while leaving and not self._store.check(leaving) and time.monotonic() < deadline:
                 time.sleep(0.05)
 
     def close(self) -> None:
+        if self.rank != 0:
+            self.linger()
         if dist.is_initialized():
             dist.destroy_process_group()
 

@@ -30,9 +30,11 @@ class HaloPlan:
     Attributes:
         halo_scale: what every halo row counts for; above 1 where rows or entries were left out of a thinned plan.
         edge_norms: factors on every local and, unless None, on every halo entry; None for no factors.
+        overlaps: whether rows travel while this rank computes.
         is_fixed: whether it serves many epochs, so that patterns made for each peer are worth their time.
     """
 
+    overlaps = True
     halo_scale = 1.0
     edge_norms: tuple[Tensor, Tensor | None] | None = None
     is_fixed = True
@@ -47,6 +49,7 @@ class HaloPlan:
             )
         self.part = part
         self.transport = transport
+        self.overlaps = self.overlaps and not transport.needs_progress
         self.ledger = ledger
         self.message_dtype = message_dtype
         self.halo_spans = list_spans(part.halo_offsets, part.rank)

@@ -113,14 +113,16 @@ def _end_rank(error: BaseException, rank: int, transport: Transport | None) -> N
     tells = transport is not None and not isinstance(error, RankGone)
     reason = sentence.strip().splitlines()[-1] if sentence else "it ended"
     if transport is not None and tells:
-        transport.leave(reason)
-        quiet = quiet or (rank != 0 and transport.hears_same(reason))
+        with suppress(KeyboardInterrupt):  # another one: it is ending already
+            transport.leave(reason)
+            quiet = quiet or (rank != 0 and transport.hears_same(reason))
     if not quiet:
         print(
             f"shoal: {f'rank {rank}: ' if rank or code == 1 else ''}{sentence}", file=sys.stderr, flush=True
         )
     if transport is not None:
-        transport.linger()
+        with suppress(KeyboardInterrupt):
+            transport.linger()
     sys.stdout.flush()
     if transport is not None and (abort := getattr(transport, "abort", None)) is not None:
         abort(code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import sys
 import termios
 import time
@@ -140,8 +141,10 @@ class MPITransport(Transport):
 
 
 def _count_unread(stream: TextIO) -> int:
-    """Bytes in a pipe that its reader has not taken yet; 0 for a file."""
+    """Bytes in a pipe that its reader has not taken yet; 0 for anything else."""
     try:
+        if not stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode):
+            return 0
         return int.from_bytes(fcntl.ioctl(stream.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
     except OSError:
         return 0

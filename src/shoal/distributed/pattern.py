@@ -13,6 +13,7 @@ from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.jit import kernel
 from shoal.sampling.batch import as_tensor
 
+_INNER_SHARE = 0.25  # of the local entries
 _PIECES = 8  # of the local product, where the transport moves data only when asked
 
 
@@ -35,10 +36,11 @@ class PartPattern:
 
     @cached_property
     def inner(self) -> Adjacency | None:
-        """The rows that read no halo row, the others empty; None where it is not worth their time."""
-        if not self.plan.is_fixed or not (self._owner == -1).any():
+        """The rows that read no halo row, the others empty; None where working on them apart does not pay."""
+        if not (self.plan.is_fixed and self.plan.overlaps) or self.halo.num_entries == 0:
             return None
-        return _empty_rows(self.local, self._owner != -1)
+        inner = _empty_rows(self.local, self._owner != -1)
+        return inner if inner.num_entries >= _INNER_SHARE * self.local.num_entries else None
 
     @cached_property
     def outer(self) -> Adjacency:

@@ -31,7 +31,7 @@ def gat_attention(
 
     j runs over the entries of row i. Where `adj` has a column scale c, an entry counts c_j times, in the sum and in what
     it is divided by: `softmax_j( … + ln c_j )`. Its row scale and values play no part. A row without entries gives
-    zeros, or what `onto` has there, which is overwritten and returned. Self loops are the caller's: put them in `adj`.
+    zeros, or what `onto` has there, which is used up: it may be overwritten and returned. Self loops are the caller's: put them in `adj`.
     Differentiable in z, both scores and `onto`.
 
     Shapes: adj (n, m); z (m, heads, f); score_dst (n, heads); score_src (m, heads); result (n, heads, f).
@@ -44,6 +44,10 @@ def gat_attention(
     found = (tuple(z.shape), tuple(score_dst.shape), tuple(score_src.shape))
     if found != expected:
         raise ShoalError(f"z, score_dst and score_src have shapes {found}: expected {expected}")
+    if onto is not None and (tuple(onto.shape), onto.dtype) != ((n, heads, z.shape[2]), z.dtype):
+        raise ShoalError(
+            f"onto has shape {tuple(onto.shape)} and {onto.dtype}: expected {(n, heads, z.shape[2])} and {z.dtype}"
+        )
     if z.device.type != "cpu" or z.dtype not in (torch.float32, torch.float64):
         return gat_attention_reference(adj, z, score_dst, score_src, negative_slope, onto)
     return _Attention.apply(z, score_dst, score_src, onto, adj, negative_slope)
@@ -90,9 +94,11 @@ class _Attention(torch.autograd.Function):
         weights = torch.empty(adj.num_entries, heads, dtype=z.dtype)
         if onto is None:
             out = torch.empty(adj.num_rows, heads, f, dtype=z.dtype)
-        else:
+        elif onto.is_contiguous():
             out = onto
             ctx.mark_dirty(onto)
+        else:
+            out = onto.contiguous()
         arrays = (_flat(score_dst), _flat(score_src), _flat(z), _flat(weights), _flat(out))
         with worker_threads(adj.num_entries * heads * f) as threads:
             attend(

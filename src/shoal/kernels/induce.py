@@ -13,7 +13,7 @@ ROWS_AHEAD = 8
 INDICES_IN_LINE = 16
 _LINES_AHEAD = 8  # of a row; the processor's own prefetching finds the rest
 FILTER_BITS = 1 << 17
-_FILTER = np.uint64(FILTER_BITS - 1)
+_BITS_A_NODE = 16
 _ONE = np.uint64(1)
 _WORD = np.uint64(63)
 _SHIFT = np.uint64(6)
@@ -23,8 +23,9 @@ class SubgraphExtractor:
     """Takes induced subgraphs of one graph; owns the buffers, so every thread needs its own.
 
     Every entry of the chosen rows is looked up once. On a graph of up to `SMALL_GRAPH` nodes the lookup is
-    an int32 array of new numbers. Above that a filter of 16 KiB, in which nodes share bits by their number's
-    lowest, drops nearly all entries that do not belong without leaving the L1 cache, whatever the graph's size.
+    an int32 array of new numbers. Above that a filter of 16 bits for each node of the batch (16 KiB at least, in which nodes
+    share bits by their number's lowest) drops nearly all entries that do not belong in the nearest cache, whatever the
+    graph's size.
     For what is left there is a bitmap of all nodes and the rank of a bit in it: with increasing nodes the new
     number of v is (first number of its word) + (ones below its bit). All loops store first and advance if the
     entry belongs, so there is no branch to mispredict, and write to a kept buffer of which the result is a copy.
@@ -44,6 +45,7 @@ class SubgraphExtractor:
         else:
             self._bitmap = make_bitmap(num_nodes)
             self._filter = make_bitmap(FILTER_BITS)
+            self._most_bits = 1 << (num_nodes - 1).bit_length()
             self._ranks = np.zeros(len(self._bitmap), np.int32)
         self._found = np.empty(0, indices.dtype)
         self._taken = np.empty(0, index_dtype(len(indices)))
@@ -71,10 +73,26 @@ class SubgraphExtractor:
         if self._small:
             _fill_by_number(self.indptr, self.indices, nodes, self._numbers, *last)
         else:
-            _fill_by_rank(self.indptr, self.indices, nodes, self._filter, self._bitmap, self._ranks, *last)
+            _fill_by_rank(
+                self.indptr,
+                self.indices,
+                nodes,
+                self._take_filter(len(nodes)),
+                self._bitmap,
+                self._ranks,
+                *last,
+            )
         size = int(indptr[-1])
         found = self._found[:size].astype(np.int32)
         return indptr, found, None if taken is None else taken[:size].copy()
+
+    def _take_filter(self, num_nodes: int) -> np.ndarray:
+        """An empty filter of a power of two of bits; more than the graph has nodes are of no use."""
+        wanted = 1 << (_BITS_A_NODE * num_nodes).bit_length()
+        bits = max(FILTER_BITS, min(wanted, self._most_bits))
+        if bits > 64 * len(self._filter):
+            self._filter = make_bitmap(bits)
+        return self._filter[: bits // 64]
 
 
 @kernel
@@ -109,9 +127,10 @@ def _fill_by_number(indptr, indices, nodes, numbers, sub_indptr, found, values, 
 
 @kernel
 def _fill_by_rank(indptr, indices, nodes, likely, bitmap, ranks, sub_indptr, found, values, taken):
+    words = np.uint64(len(likely) - 1)
     for i in range(len(nodes)):
         v = np.uint64(nodes[i])
-        likely[(v & _FILTER) >> _SHIFT] |= _ONE << (v & _WORD)
+        likely[(v >> _SHIFT) & words] |= _ONE << (v & _WORD)
         if bitmap[v >> _SHIFT] == 0:
             ranks[v >> _SHIFT] = i
         bitmap[v >> _SHIFT] |= _ONE << (v & _WORD)
@@ -130,7 +149,7 @@ def _fill_by_rank(indptr, indices, nodes, likely, bitmap, ranks, sub_indptr, fou
             found[size] = v
             if taken is not None:
                 taken[size] = k if values is None else values[k]
-            size += (likely[(v & _FILTER) >> _SHIFT] >> (v & _WORD)) & _ONE
+            size += (likely[(v >> _SHIFT) & words] >> (v & _WORD)) & _ONE
         passed, size = size, first
         for k in range(first, passed):
             v = np.uint64(found[k])
@@ -143,4 +162,4 @@ def _fill_by_rank(indptr, indices, nodes, likely, bitmap, ranks, sub_indptr, fou
         sub_indptr[i + 1] = size
     for i in range(len(nodes)):
         bitmap[np.uint64(nodes[i]) >> _SHIFT] = 0
-        likely[(np.uint64(nodes[i]) & _FILTER) >> _SHIFT] = 0
+        likely[(np.uint64(nodes[i]) >> _SHIFT) & words] = 0

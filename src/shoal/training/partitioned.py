@@ -30,7 +30,7 @@ from shoal.training.metrics import compute_roc_auc, count_outcomes, known_metric
 from shoal.training.trainer import SPLITS, Record, Trainer
 
 EXCHANGES = ("p2p", "broadcast")
-_PEERS_TOLD = 16  # ranks up to which every epoch's record may tell what each sent to each
+_PEERS_TOLD = 32  # ranks up to which an epoch's record tells what each sent to each
 
 
 def make_plan(
@@ -107,7 +107,7 @@ class PartitionedTrainer(Trainer):
             transport.broadcast(tensor, 0)
         self.batch.prepare()
         self.input_costs = self.ledger.take()  # exchanged once
-        self._tells_peers = True
+        self._tells_peers = self.num_ranks <= _PEERS_TOLD
         self._bucket: Tensor | None = None
         self._start_memory = read_memory()[0]
         self._peak_memory = 0
@@ -253,7 +253,7 @@ class PartitionedTrainer(Trainer):
     def _take_costs(self, seconds: float) -> Record:
         """Bytes and messages of all ranks by layer, direction and peer, and how the mean and the slowest rank spent time.
 
-        Peers are told for the first epoch, and for the others where they change and ranks are not too many.
+        Peers are told, where ranks are not too many, for the first epoch and for the others where they change.
         """
         spent = self.ledger.take()
         depth = range(1, self.model.num_aggregations + 1)
@@ -262,9 +262,7 @@ class PartitionedTrainer(Trainer):
             *((layer, way) for layer in depth for way in (FORWARD, BACKWARD)),
         ]
         tells_peers = self._tells_peers
-        self._tells_peers = self.num_ranks <= _PEERS_TOLD and not (
-            self.sampler is self.boundary and self.boundary.keeps_all
-        )
+        self._tells_peers &= self.sampler is not self.boundary or not self.boundary.keeps_all
         table = np.zeros((len(exchanges), self.num_ranks if tells_peers else 1, 2))
         for (layer, way, peer), entry in spent.sent.items():
             table[exchanges.index((layer, way)), peer if tells_peers else 0] += entry
@@ -278,6 +276,7 @@ class PartitionedTrainer(Trainer):
         computing = total - spans.sum(1)
         times = {"compute": computing} | dict(zip(KINDS, spans.T))
         record: Record = {
+            "seconds": float(total.max()),
             "nodes_per_second": self._count_trained() / float(total.max()),
             "boundary_rate": self.boundary.rate_of(self.epoch - 1),
             "bytes": sum(entry[0] for entry in counts),

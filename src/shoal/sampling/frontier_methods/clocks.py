@@ -27,8 +27,8 @@ def draw_by_clocks(indptr, indices, pin_cap, frontier, budget, max_pops, stream,
     walkers in the order of time are the pops of the frontier law.
 
     Walkers advance together through windows of time, one step of every active walker after the other, and what
-    a step reads is asked for ahead: their cache misses overlap. Inside a window the order matters only if the window could exceed the budget, so
-    only the last window or two are sorted. Cost: O(pops + windows · m).
+    a step reads is asked for ahead: their cache misses overlap. Inside a window the order matters only if the
+    window could exceed the budget, so only the last window or two are sorted. Cost: O(pops + windows · m).
     """
     num_nodes = len(indptr) - 1
     walkers = draw_frontier(num_nodes, frontier, stream, bitmap)
