@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.argument("data", required=False)
 @click.option(
     "--method",
-    help="sampled (subgraph mini-batches), full (the whole graph every step) or partitioned (the whole graph, shared among ranks)  [default: sampled; partitioned with --workers, --parts or --boundary-rate]",
+    help="sampled (subgraph mini-batches), full (the whole graph every step) or partitioned (the whole graph, shared among ranks; implied by --workers, --parts and --boundary-rate)  [default: sampled]",
 )
 @click.option(
     "--sampler",
@@ -30,17 +30,19 @@ if TYPE_CHECKING:
     "--out", type=click.Path(path_type=Path), help="Run folder to make  [default: runs/DATA-MODEL-N]"
 )
 @click.option(
-    "--workers", type=click.IntRange(1, 4096), help="Ranks to start on this machine (method partitioned)."
+    "--workers",
+    type=click.IntRange(1, 4096),
+    help="Ranks to start on this machine; implies method partitioned.",
 )
 @click.option(
     "--parts",
     type=click.Path(path_type=Path),
-    help="Folder of stored parts (`shoal partition`), one for each rank (method partitioned).",
+    help="Folder of stored parts (`shoal partition`), one for each rank; implies method partitioned.",
 )
 @click.option(
     "--boundary-rate",
     type=click.FloatRange(0, 1),
-    help="Share of the rows of other ranks that each epoch keeps, BNS-GCN's p (method partitioned)  [default: 1]",
+    help="Share of the rows of other ranks that each epoch keeps, BNS-GCN's p; implies method partitioned  [default: 1]",
 )
 @click.option("--resume", type=click.Path(path_type=Path), help="Run folder to continue.")
 @click.option(
@@ -81,8 +83,8 @@ def train(
       shoal train my-graph/ --set sampler.roots=2000 --set model.hidden=128 --set training.lr=0.003
       shoal train --resume runs/first --epochs 200
       shoal train --recipe cora --repeat 5
-      shoal train my-graph/ --method partitioned --workers 2 --boundary-rate 0.1
-      shoal train my-graph/ --method partitioned --workers 2 --sampler node
+      shoal train my-graph/ --workers 2 --boundary-rate 0.1
+      shoal train my-graph/ --workers 2 --sampler node
       torchrun --nproc-per-node 4 -m shoal train --parts my-parts/       (also srun, mpiexec: docs/cluster.md)
 
     \b

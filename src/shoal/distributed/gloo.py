@@ -17,8 +17,6 @@ from torch.distributed.rendezvous import rendezvous
 
 from shoal.distributed.transport import LAST_WORD, Exchange, RankGone, Transport, as_bytes
 
-_KEPT = 10.0  # seconds that rank 0 keeps the store for ranks that are still busy
-
 
 class GlooTransport(Transport):
     """Ranks joined by gloo; `store` is where they met, and where one that ends early says why."""
@@ -108,20 +106,20 @@ class GlooTransport(Transport):
     def hears_same(self, reason: str) -> bool:
         return self._read_reports(only=0).get(0, {}).get("reason") == reason
 
-    def linger(self) -> None:
+    def linger(self, limit: float) -> None:
         """The store ends with rank 0, who keeps it until the others have read it and said that they go."""
         with suppress(RuntimeError, ValueError):
             if self.rank != 0:
                 self._store.set(f"left/{self.rank}", "")
                 return
             leaving = [f"left/{q}" for q in range(1, self.size) if q not in self._gone]
-            deadline = time.monotonic() + _KEPT
+            deadline = time.monotonic() + limit
             while leaving and not self._store.check(leaving) and time.monotonic() < deadline:
                 time.sleep(0.05)
 
     def close(self) -> None:
         if self.rank != 0:
-            self.linger()
+            self.linger(0)
         if dist.is_initialized():
             dist.destroy_process_group()
 

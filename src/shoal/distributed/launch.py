@@ -11,7 +11,7 @@ from typing import Any
 
 from shoal.distributed.detect import Launch, detect_launch
 from shoal.distributed.runtime import open_transport
-from shoal.distributed.transport import RankGone, Transport, read_limit
+from shoal.distributed.transport import KEPT, LAST_WORD, RankGone, Transport, read_limit
 from shoal.errors import ShoalError
 from shoal.kernels.jit import silence_notice
 
@@ -58,10 +58,12 @@ def start_workers(num_workers: int, arguments: Sequence[str]) -> int:
 
 
 def _quiet_launcher() -> None:
-    """The launcher's own log repeats what ranks say."""
+    """The launcher's own log repeats what ranks say. Each of its loggers has set a level of its own."""
     import logging
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("torch.distributed.elastic"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextmanager
@@ -122,7 +124,7 @@ def _end_rank(error: BaseException, rank: int, transport: Transport | None) -> N
         )
     if transport is not None:
         with suppress(KeyboardInterrupt):
-            transport.linger()
+            transport.linger(LAST_WORD if code == 130 else KEPT)
     sys.stdout.flush()
     if transport is not None and (abort := getattr(transport, "abort", None)) is not None:
         abort(code)

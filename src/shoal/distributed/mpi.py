@@ -120,11 +120,11 @@ class MPITransport(Transport):
             time.sleep(0.02)
         return False
 
-    def linger(self) -> None:
+    def linger(self, limit: float) -> None:
         """Rank 0 waits until all others have said why they end, so that its end does not cut them short."""
         if self.rank != 0:
             return
-        deadline = time.monotonic() + LAST_WORD
+        deadline = time.monotonic() + min(limit, LAST_WORD)
         silent = {q for q in range(self.size) if q != self.rank}
         while silent and time.monotonic() < deadline:
             silent -= {q for q in silent if self.comm.Iprobe(q, _ENDED)}

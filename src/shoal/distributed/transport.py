@@ -13,6 +13,7 @@ from torch import Tensor
 from shoal.errors import ShoalError
 
 DEFAULT_LIMIT = 300.0
+KEPT = 10.0  # seconds that rank 0 stays for ranks that are still busy
 LAST_WORD = 3.0  # seconds for the others to say why they end, and to hear it
 
 
@@ -121,8 +122,8 @@ class Transport(ABC):
         """Whether rank 0 ends for the same reason; it gets a moment to say so."""
         return False
 
-    def linger(self) -> None:  # noqa: B027
-        """Before a rank ends early: stay, where it must, until the others have heard why, but not for long."""
+    def linger(self, limit: float) -> None:  # noqa: B027
+        """Before a rank ends early: stay, where it must, until the others have heard why, at most `limit` seconds."""
 
     def close(self) -> None:  # noqa: B027
         """Take leave after all is done."""

@@ -21,7 +21,7 @@ from shoal.partitioning.part import MAX_PARTS, Part, check_assignment, split_gra
 from shoal.partitioning.quality import Quality, compare_quality, list_figures, measure_quality
 from shoal.partitioning.refine import price_partition, refine_assignment
 from shoal.partitioning.simple import partition_at_random, partition_in_blocks, partition_stream
-from shoal.partitioning.stochastic import count_nets, sample_nets, sampled_graph
+from shoal.partitioning.stochastic import count_nets, mean_batch_volume, sample_nets, weigh_entries
 from shoal.sampling.layered import LayeredSampler
 from shoal.sampling.registry import make_sampler
 from shoal.threads import available_cores
@@ -29,6 +29,8 @@ from shoal.threads import available_cores
 METHODS = ("auto", "random", "block", "metis", "metis-volume", "hypergraph", "stochastic", "streaming")
 BALANCES = ("edges", "nodes")
 _VOLUME_WORK = 500_000_000  # what METIS's volume objective does in one or two minutes
+_TRIES, _FEW_ENTRIES = 8, 2_000_000  # METIS's partitions that `stochastic` chooses from, and up to which size
+_FRESH, _NUM_FRESH = 1 << 40, 200  # batches that judge what `stochastic` found
 _NEAR = 1.1  # a start that sends at most so many times the rows of the better one is searched too
 _SLACK = 0.03  # more rows than before that the local search may send for a lower peak, never more than METIS
 
@@ -180,7 +182,9 @@ class _Work:
             )
         if num_parts == 1 or num_parts >= n or self.graph.num_entries == 0:
             if num_parts >= n > 1:
-                self.notices.append(f"{num_parts:,} parts for {n:,} nodes: every node is a part of its own")
+                self.notices.append(
+                    f"{num_parts:,} parts for {n:,} nodes: every node is a part of its own, {num_parts - n:,} are empty"
+                )
             return partition_in_blocks(self.weights if num_parts < n else np.ones(n, np.int64), num_parts)
         simple = {
             "random": lambda: partition_at_random(n, num_parts, self.seed),
@@ -300,14 +304,26 @@ class _Work:
         nets, seen, drawn = self.time("sampling nets", lambda: sample_nets(sampler, needed))
         if drawn.sum() < needed:
             self.notices.append(f"stopped at {drawn.sum():,} nets: theta and delta ask for {needed:,}")
-        whole, entry_weights = sampled_graph(self.graph, seen)
-        best = self.time(
-            "metis",
-            lambda: partition_by_metis(
-                whole, self.weights, self.num_parts, self.imbalance, self.seed, entry_weights=entry_weights
-            ),
-        )
-        best = self.cycle(nets, best, count_rows(nets, best, self.num_parts))
+        whole, entry_weights = weigh_entries(self.graph, sampler, seen)
+
+        def cut(seed: int) -> np.ndarray:
+            arguments = (whole, self.weights, self.num_parts, self.imbalance, seed)
+            return partition_by_metis(*arguments, entry_weights=entry_weights)
+
+        tries = _TRIES if self.graph.num_entries <= _FEW_ENTRIES else 1
+        weighted = self.time("metis", lambda: [cut(self.seed + i) for i in range(tries)])
+
+        def pick(*found: np.ndarray) -> np.ndarray:
+            """The one that sends least in batches of which no net was made."""
+            judge = lambda one: mean_batch_volume(sampler, one, _FRESH, _NUM_FRESH)  # noqa: E731
+            return self.time("judging", lambda: min(found, key=judge))
+
+        best = pick(*weighted, self.time("metis", self.run_metis))
+        best = pick(best, self.cycle(nets, best, count_rows(nets, best, self.num_parts)))
         if not refine:
             return best
-        return self.run_refine(nets, best, message_price=0.0, peak_price=0.0, heat=1.0, sweeps=6)
+        search = {"message_price": 0.0, "peak_price": 0.0, "heat": 1.0, "sweeps": 6}
+        best = pick(best, self.run_refine(nets, best, **search))
+        rows = mean_batch_volume(sampler, best, _FRESH, _NUM_FRESH)
+        self.notices.append(f"a batch of the {sampler.name} sampler sends {rows:,.1f} rows on average")
+        return best

@@ -15,6 +15,7 @@ from shoal.sampling.base import Sampler
 from shoal.sampling.rng import key, random_u64
 
 MAX_PINS = 50_000_000
+_MEAN_WEIGHT, _LARGEST_WEIGHT = 32, 1 << 20  # of an entry, in whole numbers
 _SIGHTINGS = 8  # how often an average entry of the graph should be seen
 
 
@@ -94,8 +95,15 @@ def mean_batch_volume(sampler: Sampler, assignment: np.ndarray, first: int, coun
     return total / count
 
 
-def sampled_graph(graph: Graph, seen: np.ndarray) -> tuple[Graph, np.ndarray]:
-    """The undirected, loop-free graph whose entries weigh how often they were seen, and 1."""
+def weigh_entries(graph: Graph, sampler: Sampler, seen: np.ndarray) -> tuple[Graph, np.ndarray]:
+    """The undirected, loop-free graph whose entries weigh how often they are in a batch, and 1.
+
+    That is how often they were `seen`, or what to expect, which has no noise, where the sampler knows it.
+    """
+    known = sampler.inclusion_probabilities()
+    if known is not None:
+        expected = known[1] / max(float(known[1].mean()), 1e-300)
+        seen = np.rint(np.minimum(_MEAN_WEIGHT * expected, _LARGEST_WEIGHT))
     rows = np.repeat(np.arange(graph.num_nodes, dtype=graph.indices.dtype), graph.degree)
     from scipy.sparse import coo_array
 

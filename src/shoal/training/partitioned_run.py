@@ -32,6 +32,7 @@ from shoal.training.run import (
     _make_absolute,
     fill_defaults,
     identify,
+    is_data_stored,
     make_model,
     trainer_settings,
     with_split,
@@ -198,8 +199,9 @@ class PartitionedRun(Run):
 
     def _cut_part(self) -> Part:
         """This rank's part of the graph, which every rank can read and none keeps."""
-        graph = with_split(load(self.config.data, **self.config.data_options))
-        self.notices = graph.notices
+        loaded = load(self.config.data, **self.config.data_options)
+        graph = with_split(loaded)
+        self.notices = graph.notices[len(loaded.notices) if is_data_stored(self.config.data) else 0 :]
         self._whole = graph if self.config.partition.sampled else None
         size, rank = self.transport.size, self.transport.rank
         assignment = torch.zeros(graph.num_nodes, dtype=torch.int32)

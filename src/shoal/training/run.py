@@ -47,7 +47,7 @@ class Run:
         set_threads(config.training.threads)
         loaded = load(config.data, **config.data_options)
         self.graph = with_split(loaded)
-        self.notices = self.graph.notices[len(loaded.notices) if _is_stored(config.data) else 0 :]
+        self.notices = self.graph.notices[len(loaded.notices) if is_data_stored(config.data) else 0 :]
         if (folder / GRAPH).is_file():
             self._check_graph()
         self.trainer = make_trainer(config, self.graph, folder / CHECKPOINTS)
@@ -251,7 +251,7 @@ def _find_data(data: str) -> Path | None:
     return None if data in BUILT_IN else find_graph(data)
 
 
-def _is_stored(data: str) -> bool:
+def is_data_stored(data: str) -> bool:
     path = _find_data(data)
     return path is not None and is_stored(path)
 
