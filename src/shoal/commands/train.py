@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.argument("data", required=False)
 @click.option(
     "--method",
-    help="sampled (subgraph mini-batches), full (the whole graph every step) or partitioned (the whole graph, shared among ranks; implied by --workers, --parts and --boundary-rate)  [default: sampled]",
+    help="sampled (subgraph mini-batches), full (the whole graph every step) or partitioned (the whole graph, shared among ranks; implied by the options below that name it)  [default: sampled]",
 )
 @click.option(
     "--sampler",
