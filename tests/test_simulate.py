@@ -101,15 +101,16 @@ def test_the_command_predicts_for_several_numbers_of_ranks_and_for_stored_parts(
     told = shoal("simulate", "digits", "--parts", "4,1,2", "--method", "random", *wire)
     assert told.code == 0, told.stderr
     lines = {line.split("  ")[0].strip(): line.split() for line in told.stdout.splitlines()}
-    assert told.stdout.splitlines()[0].split() == ["an", "epoch", "1", "rank", "2", "ranks", "4", "ranks"]
+    assert told.stdout.splitlines()[0] == "sage, hidden 16, parts by random, p2p exchange"
+    assert told.stdout.splitlines()[1].split() == ["an", "epoch", "1", "rank", "2", "ranks", "4", "ranks"]
     assert lines["messages"][1:] == ["0", "4", "24"]
     assert lines["communication, ms"][2] == "0.00"
     assert shoal("partition", "digits", "--parts", "2", "--method", "random", "-o", "parts").code == 0
     stored = shoal("simulate", "parts", *wire)
     assert stored.code == 0, stored.stderr
-    assert stored.stdout.splitlines()[1].split()[-1] == lines["MB sent"][3]
+    assert stored.stdout.splitlines()[2].split()[-1] == lines["MB sent"][3]
     half = shoal("simulate", "parts", *wire, "--set", "partition.messages=bfloat16")
-    assert float(half.stdout.splitlines()[1].split()[-1]) == pytest.approx(
+    assert float(half.stdout.splitlines()[2].split()[-1]) == pytest.approx(
         float(lines["MB sent"][3]) / 2, abs=0.01
     )
 
