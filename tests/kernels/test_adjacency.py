@@ -58,6 +58,24 @@ def test_rows_can_be_sliced(adj):
     assert torch.allclose(dense(adj.slice_rows(middle, adj.num_rows)), dense(adj)[middle:])
 
 
+@quick
+@given(adj=adjacencies())
+def test_other_values_share_what_is_made_of_the_pattern(adj):
+    values = torch.arange(1.0, adj.num_entries + 1)
+    other = adj.with_values(values)
+    plain = Adjacency(adj.indptr, adj.indices, adj.num_columns, values=values)
+    assert torch.equal(dense(other), dense(plain))
+    assert torch.equal(dense(other.transpose()), dense(plain).T)
+    assert other.transpose().indices is adj.transpose().indices
+    count = adj.num_rows // 2
+    first = other.take_first(count)
+    assert torch.equal(dense(first), dense(plain)[:count])
+    assert torch.equal(dense(first.transpose()), dense(plain)[:count].T)
+    assert adj.take_first(count) is adj.take_first(count)
+    if count > 0:
+        assert first.transpose().indices is adj.take_first(count).transpose().indices
+
+
 def test_parallel_transpose_and_mirror_equal_the_sequential_ones(monkeypatch):
     rng = np.random.default_rng(0)
     columns = (400 * rng.random(20_000) ** 3).astype(np.int64)  # skewed: hubs

@@ -49,6 +49,8 @@ class Adjacency:
         # What this is the transpose of. Weak: a cycle would keep every batch until the next garbage collection.
         self._origin: weakref.ref[Adjacency] | None = None
         self._permutation: Tensor | None = None  # of the entries, on the way to the transpose
+        self._pattern: Adjacency | None = None  # has the same pattern, and keeps what is made of it
+        self._first_rows: Adjacency | None = None
         # How to compute `out (+)= self · h` where it takes more than this memory (a rank's part); None: by a kernel.
         self.product: Callable[[Tensor, Tensor, bool], Tensor] | None = None
 
@@ -130,7 +132,10 @@ class Adjacency:
 
     def _make_transpose(self) -> Adjacency:
         indptr, indices, values = self.indptr, self.indices, self.values
-        if not self.symmetric:
+        if self._pattern is not None:
+            transposed, self._permutation = self._pattern.transpose(), self._pattern.transpose_permutation()
+            indptr, indices = transposed.indptr, transposed.indices
+        elif not self.symmetric:
             made = transpose_csr(_numpy(indptr), _numpy(indices), self.num_columns)
             indptr, indices, self._permutation = (torch.from_numpy(part).to(self.device) for part in made)
         elif values is not None:
@@ -173,13 +178,36 @@ class Adjacency:
             column_scale=self.column_scale,
         )
 
+    def take_first(self, count: int) -> Adjacency:
+        """The first rows as an operator of their own, made once, and so is its transpose."""
+        if count == self.num_rows:
+            return self
+        if self._first_rows is None or self._first_rows.num_rows != count:
+            if self._pattern is None:
+                self._first_rows = self.slice_rows(0, count)
+            else:
+                like = self._pattern.take_first(count)
+                assert self.values is not None
+                self._first_rows = like.with_values(self.values[: like.num_entries])
+        return self._first_rows
+
+    def with_values(self, values: Tensor) -> Adjacency:
+        """The same pattern with values (nnz,) and no scales; what is made of the pattern, both have together."""
+        other = Adjacency(
+            self.indptr, self.indices, self.num_columns, values=values, symmetric=self.symmetric
+        )
+        other._pattern = self
+        return other
+
     def entry_weights(self, dtype: torch.dtype | None = None) -> Tensor:
         """The weight of every entry, (nnz,): values times both scales."""
-        rows = torch.repeat_interleave(torch.arange(self.num_rows, device=self.device), self.indptr.diff())
         weights = torch.ones(self.num_entries, dtype=dtype, device=self.device)
         if self.values is not None:
             weights = weights * self.values.to(weights.dtype)
         if self.row_scale is not None:
+            rows = torch.repeat_interleave(
+                torch.arange(self.num_rows, device=self.device), self.indptr.diff()
+            )
             weights = weights * self.row_scale.to(weights.dtype)[rows]
         if self.column_scale is not None:
             weights = weights * self.column_scale.to(weights.dtype)[self.indices.long()]

@@ -108,7 +108,7 @@ def drop_entries(x: Adjacency, rate: float, key: int, n_id: Tensor) -> Adjacency
     mask = make_mask(torch.empty(0), rate, key, n_id)
     values = torch.empty(x.num_entries)
     _drop_sparse(x.indptr.numpy(), x.indices.numpy(), x.entry_weights().numpy(), *mask, values.numpy())
-    return Adjacency(x.indptr, x.indices, x.num_columns, values=values)
+    return x.with_values(values)
 
 
 class _Dropout(torch.autograd.Function):

@@ -26,10 +26,9 @@ def multiply_weight(h: Input, weight: Tensor) -> Tensor:
 
 def take_rows(h: Input, start: int, end: int) -> Input:
     """Rows start…end-1 of dense or sparse features, without a copy; all of them are h itself."""
-    count = h.num_rows if isinstance(h, Adjacency) else h.shape[0]
-    if (start, end) == (0, count):
-        return h
-    return h.slice_rows(start, end) if isinstance(h, Adjacency) else h[start:end]
+    if isinstance(h, Adjacency):
+        return h.take_first(end) if start == 0 else h.slice_rows(start, end)
+    return h if (start, end) == (0, h.shape[0]) else h[start:end]
 
 
 def count_entries(h: Input) -> int:
