@@ -126,6 +126,20 @@ def test_batches_hold_exactly_the_budget_and_depend_on_number_only(random_graph,
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_a_batch_may_end_after_so_many_visits(random_graph, method):
+    sampler = shoal.FrontierSampler(random_graph, visits=500, frontier=50, method=method, seed=7)
+    nodes, pops = sampler.draw(0)
+    assert pops == 450
+    assert 50 < len(nodes) < 500
+
+
+def test_visits_beyond_all_nodes_end_with_the_last_of_them(lopsided):
+    sampler = shoal.FrontierSampler(lopsided, visits=10_000, frontier=2)
+    assert sampler.draw_nodes(0).tolist() == [0, 1, 2, 3, 4, 5]
+    assert sampler.notices == ()
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_small_components_end_the_batch_early(method):
     pairs = make_graph([(2 * i, 2 * i + 1) for i in range(50)], 100)
     nodes, pops = shoal.FrontierSampler(pairs, 80, 10, method=method).draw(0)
@@ -158,6 +172,9 @@ def test_budget_beyond_the_graph_means_all_of_it_with_a_notice(lopsided):
         ({"budget": 0}, "budget is 0"),
         ({"budget": 4, "frontier": -1}, "frontier is -1"),
         ({"budget": 3, "frontier": 4}, "frontier ≤ budget"),
+        ({"visits": 3, "frontier": 4}, "frontier ≤ visits"),
+        ({"visits": 4, "budget": 4}, "give one of them"),
+        ({"visits": 0}, "visits is 0"),
         ({"budget": 4, "frontier": 2, "pin_cap": 0}, "pin_cap is 0"),
         ({"budget": 4, "frontier": 2, "eta": 0.5}, "eta is 0.5"),
         ({"budget": 4, "frontier": 2, "method": "dashbord"}, "did you mean 'dashboard'"),

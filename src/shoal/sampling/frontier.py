@@ -37,13 +37,16 @@ class FrontierSampler(Sampler):
     replaced by a uniformly drawn node.
 
     Args:
-        budget: nodes in a batch. More than the graph has is taken for all of them, with a notice.
+        budget: nodes in a batch, 8,000 by default. More than the graph has is taken for all of them, with a notice.
         frontier: walkers, at most `budget`.
+        visits: end a batch after so many visits instead, the walkers' first nodes counted, however few nodes these
+            reach; GraphSAINT's budget is meant so.
         method: how pops are drawn, one of `METHODS`; the law is the same, the batches are not.
         eta: the Dashboard's length over the frontier's expected weight; a larger board is compacted less often.
         pin_cap: largest weight of a node, None for no limit. 30 is usual on skewed graphs.
 
     Components smaller than the budget cannot fill it: a batch ends after 20·budget pops, with fewer nodes.
+    With `visits` it ends when the graph has no more nodes, at the latest.
 
     Cost: O(pops) with clocks, plus the total degree of the batch's nodes to induce.
     """
@@ -54,9 +57,10 @@ class FrontierSampler(Sampler):
     def __init__(
         self,
         graph: Graph,
-        budget: int = 8000,
+        budget: int | None = None,
         frontier: int = 1000,
         *,
+        visits: int | None = None,
         method: str = "clocks",
         eta: float = 2.0,
         pin_cap: int | None = None,
@@ -64,18 +68,23 @@ class FrontierSampler(Sampler):
         seed: int = 0,
         coverage: int | None = None,
     ) -> None:
-        check_positive(budget=budget, frontier=frontier)
+        if budget is not None and visits is not None:
+            raise ShoalError("budget and visits both say when a batch ends: give one of them")
+        end = {"visits": visits} if visits is not None else {"budget": 8000 if budget is None else budget}
+        check_positive(**end, frontier=frontier)
+        (unit, most), *_ = end.items()
         if pin_cap is not None:
             check_positive(pin_cap=pin_cap)
         if method not in _DRAWS:
             raise unknown_name("method", method, _DRAWS)
         if not 1 <= eta <= 100:
             raise ShoalError(f"eta is {eta!r}: expected an enlargement from 1 to 100")
-        if frontier > budget:
-            raise ShoalError(f"frontier is {frontier:,} but budget is {budget:,}: expected frontier ≤ budget")
+        if frontier > most:
+            raise ShoalError(f"frontier is {frontier:,} but {unit} is {most:,}: expected frontier ≤ {unit}")
         super().__init__(graph, setting=setting, seed=seed, coverage=coverage)
         self.require_edges()
-        self.budget = self.clip_to_graph("budget", budget)
+        self.visits = visits
+        self.budget = min(most, self.graph.num_nodes) if visits else self.clip_to_graph("budget", most)
         self.frontier = min(frontier, self.budget)
         self.method = method
         self.eta = eta
@@ -85,6 +94,10 @@ class FrontierSampler(Sampler):
         if method == "dashboard":
             mean_weight = float(np.clip(self.graph.degree, 1, self._cap).mean())
             self._board = (max(int(eta * self.frontier * mean_weight), 2 * self.frontier),)
+
+    @property
+    def _most_pops(self) -> int:
+        return POPS_PER_NODE * self.budget if self.visits is None else self.visits - self.frontier
 
     def draw_nodes(self, k: int) -> np.ndarray:
         return self.draw(k)[0]
@@ -98,7 +111,7 @@ class FrontierSampler(Sampler):
                 self._cap,
                 self.frontier,
                 self.budget,
-                POPS_PER_NODE * self.budget,
+                self._most_pops,
                 np.uint64(key(self.seed, k)),
                 bitmap,
                 *self._board,
