@@ -79,7 +79,7 @@ def test_messages_in_a_crowd_take_what_was_measured_for_their_size():
 
 
 def test_a_machine_is_read_as_it_was_saved_and_nonsense_is_refused(tmp_path):
-    machine = Machine(1e-4, 1e8, ((8.0, 1e-3), (1e6, 0.1)), 1e9, 1e8)
+    machine = Machine(1e-4, 1e8, ((8.0, 1e-3), (1e6, 0.1)), 1e9, 1e8, ranks=2)
     machine.save(tmp_path / "machine.json")
     assert read_machine(tmp_path / "machine.json") == machine
     for text in (
@@ -87,6 +87,7 @@ def test_a_machine_is_read_as_it_was_saved_and_nonsense_is_refused(tmp_path):
         "{}",
         '{"latency": 1, "bandwidth": -1}',
         '{"latency": 1, "bandwidth": 1, "speed": 2}',
+        '{"latency": 1, "bandwidth": 1, "ranks": "two"}',
         "no",
     ):
         (tmp_path / "bad.json").write_text(text)
@@ -113,6 +114,13 @@ def test_the_command_predicts_for_several_numbers_of_ranks_and_for_stored_parts(
     assert float(half.stdout.splitlines()[2].split()[-1]) == pytest.approx(
         float(lines["MB sent"][3]) / 2, abs=0.01
     )
+
+
+def test_the_command_says_where_a_machine_was_measured_with_other_ranks(shoal, tmp_path):
+    Machine(1e-4, 1e8, ranks=2).save(tmp_path / "machine.json")
+    line = ("simulate", "digits", "--method", "random", "--machine", str(tmp_path / "machine.json"))
+    assert "measured with 2 ranks" in shoal(*line, "--parts", "2,4").stdout
+    assert "measured with" not in shoal(*line, "--parts", "2").stdout
 
 
 def test_the_command_refuses_what_it_cannot_predict(shoal):

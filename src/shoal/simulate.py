@@ -35,6 +35,7 @@ class Machine:
             without it a message takes what it takes between two.
         dense_rate: multiply-adds a second of a rank in dense layers, None where only communication is asked for.
         sparse_rate: multiply-adds a second of a rank in products with the adjacency.
+        ranks: how many ranks it was measured with, None where that is not known.
     """
 
     latency: float
@@ -42,6 +43,7 @@ class Machine:
     crowd: tuple[tuple[float, float], ...] = ()
     dense_rate: float | None = None
     sparse_rate: float | None = None
+    ranks: int | None = None
 
     def time_message(self, num_bytes: np.ndarray) -> np.ndarray:
         """Seconds of a rank for each message of an exchange; none for one without bytes."""
@@ -67,7 +69,8 @@ def read_machine(path: Path) -> Machine:
         content = json.loads(path.read_text())
         crowd = tuple((float(size), float(seconds)) for size, seconds in content.pop("crowd", None) or ())
         numbers: Any = {name: None if value is None else float(value) for name, value in content.items()}
-        machine = Machine(**numbers, crowd=crowd)
+        ranks = None if numbers.get("ranks") is None else int(numbers["ranks"])
+        machine = Machine(**numbers | {"ranks": ranks}, crowd=crowd)
         rates = [machine.bandwidth, machine.dense_rate, machine.sparse_rate]
         if machine.latency >= 0 and all(rate is None or rate > 0 for rate in rates):
             return machine

@@ -77,6 +77,12 @@ def test_errors_in_threads_reach_the_loop_at_their_batch(sampler, num_threads):
     assert num_sampling_threads() == 0
 
 
+def test_a_loader_tells_what_it_draws(graph):
+    loader = shoal.SubgraphLoader(graph, "random-walk", roots=5, depth=2, num_threads=0)
+    assert repr(loader).startswith("SubgraphLoader(RandomWalkSampler(")
+    assert "roots=5, depth=2" in repr(loader)
+
+
 def test_breaking_out_of_a_loader_ends_its_threads(graph, sampler):
     loader = shoal.SubgraphLoader(graph, sampler, num_threads=2)
     for _ in loader:

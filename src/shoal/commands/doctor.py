@@ -106,7 +106,11 @@ def _save_machine(transport: Transport, network: Network, path: Path) -> None:
 
     share_cores(transport)
     machine = Machine(
-        network.typical_latency, network.worst_bandwidth, tuple(network.crowd), *probe_rates(transport)
+        network.typical_latency,
+        network.worst_bandwidth,
+        tuple(network.crowd),
+        *probe_rates(transport),
+        ranks=transport.size,
     )
     if transport.rank == 0:
         machine.save(path)

@@ -56,6 +56,7 @@ def simulate(
     from shoal.errors import ShoalError
     from shoal.simulate import predict_epoch
     from shoal.training.run import make_model
+    from shoal.wording import count
 
     config = configure(target, "partitioned", None, model, None, None, recipe, settings)
     config.partition.method = method or config.partition.method
@@ -83,6 +84,12 @@ def simulate(
         markup=False,
         highlight=False,
     )
+    if described.ranks is not None and set(said) != {described.ranks}:
+        console.print(
+            f"the machine was measured with {count(described.ranks, 'rank')}: more on the same cores and wire share them, which is not in these times",
+            markup=False,
+            highlight=False,
+        )
     console.print(_make_table(said))
 
 

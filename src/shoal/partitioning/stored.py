@@ -71,7 +71,7 @@ def check_target(folder: Path, overwrite: bool = False) -> None:
     """Refuse a folder that parts cannot be written to, before any work is done."""
     if folder.exists() and not overwrite:
         raise ShoalError(
-            f"{folder} exists already: choose another name, or give --overwrite (overwrite=True)"
+            f"{folder} exists already: choose another name, or let it be overwritten (--overwrite; in Python overwrite=True)"
         )
     if folder.exists() and not (folder / MANIFEST).is_file():
         raise ShoalError(f"{folder} holds no stored parts: refusing to overwrite it")

@@ -174,6 +174,13 @@ class Sampler(ABC):
 
     # -- epochs --------------------------------------------------------------------------------------------
 
+    def __repr__(self) -> str:
+        simple = {
+            name: value for name, value in self.settings.items() if isinstance(value, int | float | str)
+        }
+        said = "".join(f", {name}={value!r}" for name, value in simple.items())
+        return f"{type(self).__name__}({self.graph.name!r}{said})"
+
     @cached_property
     def batch_size(self) -> float:
         """Expected number of nodes in a batch, estimated from the first few."""

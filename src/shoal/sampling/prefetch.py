@@ -184,6 +184,9 @@ class SubgraphLoader:
         self.num_threads = num_threads
         self.epoch = first_epoch
 
+    def __repr__(self) -> str:
+        return f"SubgraphLoader({self.sampler!r}, num_threads={self.num_threads}, epoch={self.epoch})"
+
     def __len__(self) -> int:
         return self.sampler.num_batches
 
