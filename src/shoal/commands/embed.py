@@ -46,8 +46,8 @@ def _write(folder: Path, out: Path, column: str) -> None:
     import torch
     from rich.progress import Progress
 
+    from shoal.commands.runs import is_partitioned
     from shoal.commands.screen import open_console
-    from shoal.commands.train import is_partitioned
     from shoal.training.output import check_output, map_rows, write_nodes
     from shoal.training.run import Run
 

@@ -53,8 +53,8 @@ def recipes(names: tuple[str, ...], train: bool, out: Path) -> None:
 
 
 def _run_all(chosen: dict[str, RunConfig], out: Path) -> None:
+    from shoal.commands.runs import train_configured
     from shoal.commands.screen import open_console
-    from shoal.commands.train import train_configured
     from shoal.errors import ShoalError
 
     console = open_console()
