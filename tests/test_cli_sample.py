@@ -50,3 +50,10 @@ def test_a_plot_is_written_whole_under_any_name(shoal, tmp_path: Path) -> None:
 
 def test_settings_may_be_written_as_train_writes_them():
     assert parse_options(("sampler.budget=5", "frontier=3")) == {"budget": 5, "frontier": 3}
+
+
+def test_stats_of_layered_samplers_say_of_which_subgraph(shoal, tmp_path):
+    line = ("sample", "digits", "--sampler", "neighbor", "--stats", "--plot", tmp_path / "n.png")
+    run = shoal(*line, "--samples", 2)
+    assert run.code == 0, run.stderr
+    assert "draws a pattern for every layer" in " ".join(run.stdout.split())

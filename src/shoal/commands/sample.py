@@ -69,7 +69,13 @@ def sample(
     show_sizes(console, chosen, num_samples)
     if stats:
         from shoal.sampling.character import measure_samples
+        from shoal.sampling.layered import LayeredSampler
 
+        if isinstance(chosen, LayeredSampler):
+            console.print(
+                f"notice: {sampler} draws a pattern for every layer; what follows is of the subgraphs that all nodes it reads induce",
+                markup=False,
+            )
         character = measure_samples(chosen, num_samples)
         show_character(console, character)
         plot_degrees(character, path, f"{data}, {sampler}")
