@@ -88,6 +88,8 @@ def test_a_machine_is_read_as_it_was_saved_and_nonsense_is_refused(tmp_path):
         '{"latency": 1, "bandwidth": -1}',
         '{"latency": 1, "bandwidth": 1, "speed": 2}',
         '{"latency": 1, "bandwidth": 1, "ranks": "two"}',
+        '{"latency": 1, "bandwidth": 1, "ranks": 0}',
+        '{"latency": 1, "bandwidth": 1, "ranks": Infinity}',
         "no",
     ):
         (tmp_path / "bad.json").write_text(text)

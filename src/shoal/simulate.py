@@ -71,14 +71,14 @@ def read_machine(path: Path) -> Machine:
         numbers: Any = {name: None if value is None else float(value) for name, value in content.items()}
         ranks = None if numbers.get("ranks") is None else int(numbers["ranks"])
         machine = Machine(**numbers | {"ranks": ranks}, crowd=crowd)
-        rates = [machine.bandwidth, machine.dense_rate, machine.sparse_rate]
+        rates = [machine.bandwidth, machine.dense_rate, machine.sparse_rate, ranks]
         if machine.latency >= 0 and all(rate is None or rate > 0 for rate in rates):
             return machine
     except FileNotFoundError:
         raise ShoalError(
             f"{path} does not exist: `shoal doctor --workers 2 --save {path}` writes it"
         ) from None
-    except (ValueError, TypeError, AttributeError, UnicodeDecodeError):
+    except (ValueError, TypeError, AttributeError, OverflowError):
         pass
     raise ShoalError(f"{path} describes no machine: expected JSON with {', '.join(names)}")
 

@@ -72,8 +72,10 @@ def test_other_values_share_what_is_made_of_the_pattern(adj):
     assert torch.equal(dense(first), dense(plain)[:count])
     assert torch.equal(dense(first.transpose()), dense(plain)[:count].T)
     assert adj.take_first(count) is adj.take_first(count)
-    if count > 0:
-        assert first.transpose().indices is adj.take_first(count).transpose().indices
+    assert first.transpose().indices is adj.take_first(count).transpose().indices
+    again = other.with_values(2 * values)
+    assert torch.equal(dense(again.transpose()), 2 * dense(plain).T)
+    assert again.transpose_permutation() is other.transpose_permutation()
 
 
 def test_parallel_transpose_and_mirror_equal_the_sequential_ones(monkeypatch):

@@ -10,6 +10,7 @@ from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.fused import drop_entries, dropout, dropout_reference
 from shoal.kernels.norm import relu_norm_dropout, relu_norm_dropout_reference
+from shoal.models.convs import take_rows
 
 
 def make_inputs(n: int, f: int, seed: int, dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
@@ -84,8 +85,11 @@ def test_dropout_alone_has_the_same_mask_forward_and_backward(rate):
 def test_sparse_features_lose_what_dense_ones_lose():
     x = torch.rand(40, 23) * (torch.rand(40, 23) < 0.2)
     n_id = torch.randperm(500)[:40]
-    sparse = drop_entries(Adjacency.from_scipy(sp.csr_array(x.numpy())), 0.4, 7, n_id)
+    features = Adjacency.from_scipy(sp.csr_array(x.numpy()))
+    sparse = drop_entries(features, 0.4, 7, n_id)
     torch.testing.assert_close(sparse.to_torch().to_dense(), dropout(x, 0.4, 7, n_id))
+    assert sparse.transpose().indices is drop_entries(features, 0.4, 8, n_id).transpose().indices  # made once
+    assert take_rows(features, 0, 9) is take_rows(features, 0, 9)
 
 
 def test_parts_that_do_not_fill_the_row_are_refused():

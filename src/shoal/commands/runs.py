@@ -24,6 +24,7 @@ def train_configured(config: RunConfig, folder: Path) -> None:
 
 
 def start_run(config: RunConfig, folder: Path) -> None:
+    """Train a new run, or as many as the configuration repeats, in one process."""
     from shoal.training.repeat import Repeat
     from shoal.training.run import Run
 
@@ -34,6 +35,7 @@ def start_run(config: RunConfig, folder: Path) -> None:
 
 
 def continue_run(folder: Path, epochs: int | None) -> None:
+    """Go on with a run or repeated runs where they stopped, to other `epochs` if given."""
     from shoal.training.repeat import Repeat
     from shoal.training.run import Run
 

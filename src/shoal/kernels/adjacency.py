@@ -49,7 +49,8 @@ class Adjacency:
         # What this is the transpose of. Weak: a cycle would keep every batch until the next garbage collection.
         self._origin: weakref.ref[Adjacency] | None = None
         self._permutation: Tensor | None = None  # of the entries, on the way to the transpose
-        self._pattern: Adjacency | None = None  # has the same pattern, and keeps what is made of it
+        self._pattern: tuple[Tensor, Tensor, Tensor] | None = None  # the transpose's, and that permutation
+        self._like: Adjacency | None = None  # has the same pattern, and keeps what is made of it
         self._first_rows: Adjacency | None = None
         # How to compute `out (+)= self · h` where it takes more than this memory (a rank's part); None: by a kernel.
         self.product: Callable[[Tensor, Tensor, bool], Tensor] | None = None
@@ -118,8 +119,8 @@ class Adjacency:
         if self._permutation is None:
             origin = None if self._origin is None else self._origin()
             back = None if origin is None else origin._permutation
-            if self.symmetric:
-                self._permutation = self._mirror()
+            if self.symmetric or self._like is not None:
+                self._permutation = self._transpose_pattern()[2]
             elif back is not None:  # this is the transpose: the way back is the inverse
                 numbers = torch.arange(len(back), dtype=back.dtype, device=back.device)
                 return torch.empty_like(back).index_copy_(
@@ -132,14 +133,8 @@ class Adjacency:
 
     def _make_transpose(self) -> Adjacency:
         indptr, indices, values = self.indptr, self.indices, self.values
-        if self._pattern is not None:
-            transposed, self._permutation = self._pattern.transpose(), self._pattern.transpose_permutation()
-            indptr, indices = transposed.indptr, transposed.indices
-        elif not self.symmetric:
-            made = transpose_csr(_numpy(indptr), _numpy(indices), self.num_columns)
-            indptr, indices, self._permutation = (torch.from_numpy(part).to(self.device) for part in made)
-        elif values is not None:
-            self._permutation = self._mirror()
+        if not (self.symmetric and values is None):
+            indptr, indices, self._permutation = self._transpose_pattern()
         if values is not None:
             values = torch.index_select(values, 0, self.transpose_permutation())
         return Adjacency(
@@ -151,6 +146,19 @@ class Adjacency:
             column_scale=self.row_scale,
             symmetric=self.symmetric,
         )
+
+    def _transpose_pattern(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(indptr, indices, permutation) of the transpose, made once for all that have the pattern."""
+        if self._like is not None:
+            return self._like._transpose_pattern()
+        if self._pattern is None:
+            if self.symmetric:
+                self._pattern = self.indptr, self.indices, self._mirror()
+            else:
+                made = transpose_csr(_numpy(self.indptr), _numpy(self.indices), self.num_columns)
+                indptr, indices, permutation = (torch.from_numpy(part).to(self.device) for part in made)
+                self._pattern = indptr, indices, permutation
+        return self._pattern
 
     def _mirror(self) -> Tensor:
         mirror = mirror_permutation(_numpy(self.indptr), _numpy(self.indices))
@@ -182,21 +190,23 @@ class Adjacency:
         """The first rows as an operator of their own, made once, and so is its transpose."""
         if count == self.num_rows:
             return self
-        if self._first_rows is None or self._first_rows.num_rows != count:
-            if self._pattern is None:
-                self._first_rows = self.slice_rows(0, count)
+        first = self._first_rows
+        if first is None or first.num_rows != count:
+            if self._like is None:
+                first = self.slice_rows(0, count)
             else:
-                like = self._pattern.take_first(count)
+                pattern = self._like.take_first(count)
                 assert self.values is not None
-                self._first_rows = like.with_values(self.values[: like.num_entries])
-        return self._first_rows
+                first = pattern.with_values(self.values[: pattern.num_entries])
+            self._first_rows = first
+        return first
 
     def with_values(self, values: Tensor) -> Adjacency:
         """The same pattern with values (nnz,) and no scales; what is made of the pattern, both have together."""
         other = Adjacency(
             self.indptr, self.indices, self.num_columns, values=values, symmetric=self.symmetric
         )
-        other._pattern = self
+        other._like = self if self._like is None else self._like
         return other
 
     def entry_weights(self, dtype: torch.dtype | None = None) -> Tensor:

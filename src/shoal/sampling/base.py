@@ -160,6 +160,12 @@ class Sampler(ABC):
         names = list(inspect.signature(type(self)).parameters)[1:]
         return {name: getattr(self, name) for name in names}
 
+    def __repr__(self) -> str:
+        kinds = (int, float, str, list, tuple)
+        simple = {name: value for name, value in self.settings.items() if isinstance(value, kinds)}
+        said = "".join(f", {name}={value!r}" for name, value in simple.items())
+        return f"{type(self).__name__}({self.graph.name!r}{said})"
+
     @cached_property
     def _has_loop(self) -> np.ndarray | None:
         """Which nodes have a self loop, None if no node has."""
@@ -173,13 +179,6 @@ class Sampler(ABC):
         return has_loop
 
     # -- epochs --------------------------------------------------------------------------------------------
-
-    def __repr__(self) -> str:
-        simple = {
-            name: value for name, value in self.settings.items() if isinstance(value, int | float | str)
-        }
-        said = "".join(f", {name}={value!r}" for name, value in simple.items())
-        return f"{type(self).__name__}({self.graph.name!r}{said})"
 
     @cached_property
     def batch_size(self) -> float:

@@ -37,10 +37,10 @@ class FrontierSampler(Sampler):
     replaced by a uniformly drawn node.
 
     Args:
-        budget: nodes in a batch, 8,000 by default. More than the graph has is taken for all of them, with a notice.
+        budget: nodes in a batch. More than the graph has is taken for all of them, with a notice.
         frontier: walkers, at most `budget`.
-        visits: end a batch after so many visits instead, the walkers' first nodes counted, however few nodes these
-            reach; GraphSAINT's budget is meant so.
+        visits: end a batch after so many visits, the walkers' first nodes counted, however few nodes these reach, and
+            not by `budget`; GraphSAINT's budget is meant so.
         method: how pops are drawn, one of `METHODS`; the law is the same, the batches are not.
         eta: the Dashboard's length over the frontier's expected weight; a larger board is compacted less often.
         pin_cap: largest weight of a node, None for no limit. 30 is usual on skewed graphs.
@@ -57,7 +57,7 @@ class FrontierSampler(Sampler):
     def __init__(
         self,
         graph: Graph,
-        budget: int | None = None,
+        budget: int = 8000,
         frontier: int = 1000,
         *,
         visits: int | None = None,
@@ -68,11 +68,8 @@ class FrontierSampler(Sampler):
         seed: int = 0,
         coverage: int | None = None,
     ) -> None:
-        if budget is not None and visits is not None:
-            raise ShoalError("budget and visits both say when a batch ends: give one of them")
-        end = {"visits": visits} if visits is not None else {"budget": 8000 if budget is None else budget}
-        check_positive(**end, frontier=frontier)
-        (unit, most), *_ = end.items()
+        unit, most = ("budget", budget) if visits is None else ("visits", visits)
+        check_positive(**{unit: most}, frontier=frontier)
         if pin_cap is not None:
             check_positive(pin_cap=pin_cap)
         if method not in _DRAWS:
@@ -84,8 +81,9 @@ class FrontierSampler(Sampler):
         super().__init__(graph, setting=setting, seed=seed, coverage=coverage)
         self.require_edges()
         self.visits = visits
-        self.budget = min(most, self.graph.num_nodes) if visits else self.clip_to_graph("budget", most)
-        self.frontier = min(frontier, self.budget)
+        self.budget = self.clip_to_graph("budget", budget) if visits is None else budget
+        self._most_nodes = min(most, self.graph.num_nodes)
+        self.frontier = min(frontier, self._most_nodes)
         self.method = method
         self.eta = eta
         self.pin_cap = pin_cap
@@ -110,7 +108,7 @@ class FrontierSampler(Sampler):
                 self.graph.indices,
                 self._cap,
                 self.frontier,
-                self.budget,
+                self._most_nodes,
                 self._most_pops,
                 np.uint64(key(self.seed, k)),
                 bitmap,
