@@ -4,11 +4,12 @@
     python benchmarks/bench_boundary.py scores --graph pubmed --parts 4 --method random
     python benchmarks/bench_boundary.py edges --graph pubmed --parts 4             DropEdge and boundary edges beside nodes
     python benchmarks/bench_boundary.py memory --graph pubmed --parts 8 --seeds 1   a process for every rate
+    python benchmarks/bench_boundary.py batches --graph pubmed --parts 4           traffic of shared mini-batches, four partitions
     python benchmarks/bench_boundary.py hosts                                      4 namespaces at 100 Mbit/s and 1 Gbit/s
     python benchmarks/bench_boundary.py table                                      what was measured, as a table
 
-Real ranks of one thread each. SAGE with the same settings on every graph; the epoch with the best validation score is the one
-tested. Results are added to benchmarks/results/boundary-*.jsonl.
+Real ranks of one thread each. The settings of a graph are those of SETTINGS, at which training on one machine has settled; the
+epoch with the best validation score is the one tested. Results are added to benchmarks/results/boundary-*.jsonl.
 """
 
 from __future__ import annotations
@@ -34,19 +35,40 @@ from shoal.training.run import with_split
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 RATES = (1.0, 0.1, 0.01, 0.0)
-_SETTINGS = ("graph", "parts", "method", "hidden", "layers", "dropout", "lr", "epochs", "eval_every")
 LIMIT = 3 * 3600
+_SAGE = {"model": "sage", "hidden": 64, "num_layers": 3, "dropout": 0.3}
+_GCN = {"model": "gcn", "hidden": 64, "num_layers": 2, "norm": "none", "dropout": 0.8, "input_dropout": 0.8}
+_SHORT = {"model": "sage", "hidden": 64, "num_layers": 2, "dropout": 0.1}
+_SCALED = {"standardize": True}
+SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {  # importer, model, training
+    "amazon-computers": ({}, _SAGE, {}),
+    "coauthor-physics": ({}, _SHORT | {"dropout": 0.5}, {"lr": 0.01, "epochs": 30}),
+    "hetero-tolokers": (
+        {},
+        _SAGE | {"residual": True, "dropout": 0.2},
+        {"lr": 0.01, "schedule": "cosine", "epochs": 300, "eval_every": 15},
+    ),
+    "pubmed": ({}, _GCN, {"lr": 0.01, "weight_decay": 0.0005, "epochs": 200}),
+    "ppi": (_SCALED, _SHORT | {"hidden": 128}, {"lr": 0.01, "epochs": 60}),
+    "ppi-large": (_SCALED, _SHORT, {"lr": 0.01, "epochs": 40}),
+    "wordnet30": ({}, _SHORT, {"lr": 0.02, "epochs": 40}),
+    "acl-anthology": (_SCALED, _SHORT, {"lr": 0.01, "epochs": 25}),
+}
+HOSTS = {"hidden": 64, "layers": 3, "epochs": 60, "features": 64}
+_VARIES = {"rate", "way", "seed", "val", "test", "bytes", "seconds", "sampling", "ranks"}
+_TRAINING = {"lr": 0.003, "epochs": 150, "eval_every": 5}
 
 
 def run_scores(args: argparse.Namespace) -> None:
-    graph = with_split(shoal.load(args.graph, **json.loads(args.options)))
-    metric = "roc_auc" if graph.num_classes == 2 else None
+    importer, model, training = SETTINGS.get(args.graph, ({}, _SAGE, {}))
+    graph = with_split(shoal.load(args.graph, **importer))
+    training = _TRAINING | training | ({"metric": "roc_auc"} if graph.num_classes == 2 else {})
+    model = model | json.loads(args.model)
+    training |= json.loads(args.training)
     ways = [(rate, "nodes") for rate in args.rates]
     if args.what == "edges":
         ways = [(1.0, "nodes"), (0.1, "nodes"), (0.1, "edges"), (0.1, "dropedge")]
-    common = {"hidden": args.hidden, "layers": args.layers, "dropout": args.dropout, "lr": args.lr}
-    common |= {"epochs": args.epochs, "eval_every": args.eval_every, "metric": metric}
-    common["is_alone"] = args.what == "memory"
+    common = {"model": model, "training": training, "is_alone": args.what == "memory"}
     jobs = [common | {"rate": p, "way": way, "seed": seed} for seed in range(args.seeds) for p, way in ways]
     for parts in args.parts:
         with tempfile.TemporaryDirectory() as place:
@@ -56,7 +78,8 @@ def run_scores(args: argparse.Namespace) -> None:
             for group in [[job] for job in jobs] if args.what == "memory" else [jobs]:
                 start_ranks(parts, Path(place) / "parts", group, Path(place) / "out")
             lines = [json.loads(line) for line in (Path(place) / "out").read_text().splitlines()]
-        told = {"graph": args.graph, "parts": parts, "method": args.method, **common}
+        told = {"graph": args.graph, "parts": parts, "method": args.method}
+        told |= {"model": model, "training": training}
         with open(RESULTS / f"boundary-{args.what}.jsonl", "a") as file:
             for line in lines:
                 file.write(json.dumps(told | line) + "\n")
@@ -87,12 +110,17 @@ def start_ranks(num_ranks: int, folder: Path, jobs: list[dict[str, Any]], out: P
 
 
 def report(told: dict[str, Any], lines: list[dict[str, Any]]) -> None:
-    """One row for each rate and way: mean and deviation of the test score, traffic, seconds and memory."""
+    """One row for each rate and way: test score, how far it is from the whole boundary's with the same seed, traffic, seconds, memory."""
     print(f"{told['graph']}, {told['parts']} {told['method']} parts")
-    whole = statistics.mean([line["test"] for line in lines if line["rate"] == 1.0] or [float("nan")])
+    whole = {line["seed"]: line["test"] for line in lines if line["rate"] == 1.0}
     for rate, way in dict.fromkeys((line["rate"], line["way"]) for line in lines):
         chosen = [line for line in lines if (line["rate"], line["way"]) == (rate, way)]
-        scores = [line["test"] for line in chosen]
+        scores = [100 * line["test"] for line in chosen]
+        apart = [100 * (line["test"] - whole[line["seed"]]) for line in chosen if line["seed"] in whole]
+        beside = ""
+        if rate < 1 and len(apart) > 1:
+            error = statistics.stdev(apart) / len(apart) ** 0.5
+            beside = f" ({statistics.mean(apart):+.2f}, standard error {error:.2f})"
         spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
         middle = {
             name: statistics.median(line[name] for line in chosen)
@@ -105,10 +133,35 @@ def report(told: dict[str, Any], lines: list[dict[str, Any]]) -> None:
             )
             memory = f"; memory {min(growth):.0f} to {max(growth):.0f} MB a rank, the model's {min(model):.0f} to {max(model):.0f}"
         print(
-            f"  p = {rate:<4} {way:8} test {100 * statistics.mean(scores):6.2f} ± {100 * spread:.2f} ({100 * (statistics.mean(scores) - whole):+.2f}), "
+            f"  p = {rate:<4} {way:8} test {statistics.mean(scores):6.2f} ± {spread:.2f}{beside}, "
             f"{middle['bytes'] / 1e6:8.3f} MB and {middle['seconds']:.3f} s an epoch, {100 * middle['sampling'] / middle['seconds']:.1f} % sampling{memory}",
             flush=True,
         )
+
+
+def run_batches(args: argparse.Namespace) -> None:
+    """Bytes an epoch of mini-batches that all ranks share sends with parts made for the graph and for its batches."""
+    importer, model, training = SETTINGS.get(args.graph, ({}, _SAGE, {}))
+    graph = with_split(shoal.load(args.graph, **importer))
+    training = _TRAINING | training | {"epochs": 4, "eval_every": 10}
+    sampler = {"name": "node", "options": {"budget": int(args.share * graph.num_nodes)}}
+    for parts in args.parts:
+        for method in ("random", "metis", "hypergraph", "stochastic"):
+            seen = {"sampler": shoal.NodeSampler(graph, seed=1, **sampler["options"])}
+            options = seen if method == "stochastic" else {}
+            partition = shoal.partition_graph(graph, parts, method, seed=0, **options)
+            job = {"model": model, "training": training, "rate": 1.0, "way": "nodes", "seed": 0}
+            job |= {"is_alone": False, "source": {"graph": args.graph, "importer": importer}}
+            job["source"] |= {"sampler": sampler}
+            with tempfile.TemporaryDirectory() as place:
+                store_parts(graph, partition, Path(place) / "parts")
+                start_ranks(parts, Path(place) / "parts", [job], Path(place) / "out")
+                line = json.loads((Path(place) / "out").read_text())
+            told = {"graph": args.graph, "parts": parts, "method": method, "sampler": sampler}
+            told |= {name: line[name] for name in ("bytes", "seconds")}
+            with open(RESULTS / "boundary-batches.jsonl", "a") as file:
+                file.write(json.dumps(told) + "\n")
+            print(f"{args.graph}, {parts} {method} parts: {line['bytes'] / 1e6:.3f} MB an epoch", flush=True)
 
 
 def run_hosts(args: argparse.Namespace) -> None:
@@ -149,10 +202,10 @@ def show_tables() -> None:
     for what in ("scores", "edges", "memory"):
         path = RESULTS / f"boundary-{what}.jsonl"
         lines = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-        groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        groups: dict[str, list[dict[str, Any]]] = {}
         for line in lines:
-            settings = {name: value for name, value in line.items() if name in _SETTINGS}
-            groups.setdefault(tuple(settings.values()), []).append(line)
+            settings = {name: value for name, value in line.items() if name not in _VARIES}
+            groups.setdefault(json.dumps(settings), []).append(line)
         for group in groups.values():
             report(group[0], group)
 
@@ -161,26 +214,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("scores", "edges", "memory", "hosts", "table"))
+    parser.add_argument("what", choices=("scores", "edges", "memory", "batches", "hosts", "table"))
     parser.add_argument("--graph", default="grid:20000")
-    parser.add_argument("--options", default="{}", help="The importer's, as JSON.")
     parser.add_argument("--parts", type=int, nargs="+", default=[2, 4, 8])
     parser.add_argument("--method", default="metis")
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--hidden", type=int, default=64)
-    parser.add_argument("--layers", type=int, default=3)
-    parser.add_argument("--dropout", type=float, default=0.3)
-    parser.add_argument("--lr", type=float, default=0.01)
-    parser.add_argument("--epochs", type=int, default=60)
-    parser.add_argument("--eval-every", type=int, default=3)
-    parser.add_argument("--features", type=int, default=64)
+    parser.add_argument("--model", default="{}", help="settings instead of the graph's own, as JSON")
+    parser.add_argument("--training", default="{}", help="the same of the trainer")
+    parser.add_argument("--share", type=float, default=0.06, help="of the nodes, in a mini-batch")
+    for name, default in HOSTS.items():
+        parser.add_argument(f"--{name}", type=int, help=f"for hosts only, {default} by default")
     parser.add_argument("--speeds", nargs="+", default=("100mbit", "1gbit"))
     args = parser.parse_args()
+    for name, default in HOSTS.items():
+        if args.what != "hosts" and getattr(args, name) is not None:
+            parser.error(
+                f"--{name} is for hosts: give --model or --training, such as --model '{{\"hidden\": 256}}'"
+            )
+        setattr(args, name, getattr(args, name) or default)
     if args.what == "table":
         show_tables()
     else:
-        (run_hosts if args.what == "hosts" else run_scores)(args)
+        {"hosts": run_hosts, "batches": run_batches}.get(args.what, run_scores)(args)
 
 
 if __name__ == "__main__":

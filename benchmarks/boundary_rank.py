@@ -13,31 +13,28 @@ from shoal.distributed.runtime import share_cores
 from shoal.distributed.transport import Transport
 from shoal.partitioning.part import Part
 from shoal.partitioning.stored import open_part
+from shoal.sampling.registry import make_sampler
 from shoal.training.partitioned import PartitionedTrainer
+from shoal.training.run import with_split
 
 
 def train(transport: Transport, part: Part, job: dict[str, Any]) -> dict[str, Any]:
-    model = shoal.GNN(
-        "sage",
-        part.num_features,
-        job["hidden"],
-        part.num_classes,
-        num_layers=job["layers"],
-        dropout=job["dropout"],
-        seed=job["seed"],
-    )
+    settings = dict(job["model"])
+    kind, hidden = settings.pop("model"), settings.pop("hidden")
+    model = shoal.GNN(kind, part.num_features, hidden, part.num_classes, seed=job["seed"], **settings)
+    training = dict(job["training"])
+    epochs = training.pop("epochs")
     trainer = PartitionedTrainer(
         model,
         part,
         transport,
+        make_source(job["source"]) if "source" in job else None,
         boundary_rate=job["rate"],
         boundary_sampling=job["way"],
         seed=job["seed"],
-        lr=job["lr"],
-        eval_every=job["eval_every"],
-        metric=job["metric"],
+        **training,
     )
-    records = trainer.fit(job["epochs"])
+    records = trainer.fit(epochs)
     result: dict[str, Any] = {
         **{name: job[name] for name in ("rate", "way", "seed")},
         "val": trainer.best_score,
@@ -49,6 +46,12 @@ def train(transport: Transport, part: Part, job: dict[str, Any]) -> dict[str, An
     if job["is_alone"]:  # what earlier jobs of the process left behind would count as this one's
         result["ranks"] = trainer.describe_ranks()
     return result
+
+
+def make_source(source: dict[str, Any]) -> shoal.Sampler:
+    """The sampler whose batches all ranks share, over the whole graph."""
+    graph = with_split(shoal.load(source["graph"], **source["importer"]))
+    return make_sampler(source["sampler"]["name"], graph, **source["sampler"]["options"])
 
 
 def main() -> None:
