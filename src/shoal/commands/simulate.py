@@ -86,7 +86,7 @@ def simulate(
     )
     if described.ranks is not None and set(said) != {described.ranks}:
         console.print(
-            f"the machine was measured with {count(described.ranks, 'rank')}: more on the same cores and wire share them, which is not in these times",
+            f"the machine was measured with {count(described.ranks, 'rank')}: how other numbers share its cores and its wire is not in these times",
             markup=False,
             highlight=False,
         )

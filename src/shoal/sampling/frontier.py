@@ -82,7 +82,6 @@ class FrontierSampler(Sampler):
         self.require_edges()
         self.visits = visits
         self.budget = self.clip_to_graph("budget", budget) if visits is None else budget
-        self._most_nodes = min(most, self.graph.num_nodes)
         self.frontier = min(frontier, self._most_nodes)
         self.method = method
         self.eta = eta
@@ -92,6 +91,10 @@ class FrontierSampler(Sampler):
         if method == "dashboard":
             mean_weight = float(np.clip(self.graph.degree, 1, self._cap).mean())
             self._board = (max(int(eta * self.frontier * mean_weight), 2 * self.frontier),)
+
+    @property
+    def _most_nodes(self) -> int:
+        return self.budget if self.visits is None else min(self.visits, self.graph.num_nodes)
 
     @property
     def _most_pops(self) -> int:
