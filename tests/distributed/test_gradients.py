@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional  # before the group, which it would keep from ending (GlooTransport.close)
 import torch.multiprocessing as mp
 
 import shoal

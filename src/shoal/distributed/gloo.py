@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
+import torch.distributed.nn.functional  # noqa: F401 (close(): imported after ranks have met, it would keep their group)
 from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
@@ -118,6 +119,11 @@ class GlooTransport(Transport):
                 time.sleep(0.05)
 
     def close(self) -> None:
+        """Leave the group, whose threads end with it if nothing else holds it.
+
+        One that still runs when Python ends, and then lets go of a tensor, aborts the process. Functions of
+        torch.distributed.nn have the default group of the time of their import as the default of an argument.
+        """
         if self.rank != 0:
             self.linger(0)
         if dist.is_initialized():
