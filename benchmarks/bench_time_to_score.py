@@ -1,16 +1,19 @@
-"""python benchmarks/bench_time_to_score.py [--data NAME …] [--layers 2 4] [--hidden 128] [--limit 120] [--full-limit 300] [--clock wall|cpu] [--threads 2]
+"""python benchmarks/bench_time_to_score.py [--data NAME …] [--layers 2 4] [--hidden 128] [--seeds 3] [--limit 60] [--full-limit 150] [--clock wall|cpu] [--threads 2]
 
 IPDPS'19 figure 2: seconds of training until the test score is the full batch's less 0.0025, for subgraphs (random walks),
-full batch, GraphSAGE's neighbour sampling with the same kernels, and PyG's full batch with the same model. Without --data, the
-graphs of more than 50,000 nodes with features and labels, as far as they are in $SHOAL_DATA; any other may be named.
+full batch, GraphSAGE's neighbour sampling with the same kernels, and PyG's full batch with the same model. Without --data, all
+graphs with features and labels, as far as they are in $SHOAL_DATA; with --large, those of more than 50,000 nodes.
 
-Every contender is tried with each of its settings below, as many for subgraphs as for neighbours; PyG with the setting that was
-chosen for full batch. All choices are made by validation scores: the goal is full batch's best score, and everyone's
-setting the one that comes within 0.0025 of it first, so a try that has not come there in the time of an earlier one is ended.
-A contender's test score is that of its best validation so far: what it would answer if it were stopped. Evaluation and
-compilation are not timed. The multiply-adds of a forward pass for each training node in a batch are counted beside, the cost of a
-node's gradient apart from how much it teaches. --clock cpu counts CPU seconds instead of wall time: with --threads 1 for
-machines that do other work.
+First everyone's setting is chosen, with seed 0 and by validation scores: full batch's is the one that ends best, and a
+contender's, of as many for subgraphs as for neighbours, the one that comes within 0.0025 of that first (a try that has not in
+the time of an earlier one is ended). PyG has full batch's. Then everyone is trained with its setting and other seeds, until the
+last two fifths of the time brought nothing or the time is over. What is told is of the mean over these seeds: the goal is
+full batch's test score at its best validation score, less 0.0025, and the time of a contender the first at which its mean is
+there, counting for each seed the test score at its best validation score so far: what it would answer if it were stopped.
+
+Evaluation and compilation are not timed. The multiply-adds of a forward pass for each training node in a batch are counted
+beside, the cost of a node's gradient apart from how much it teaches. --clock cpu counts CPU seconds instead of wall time: with
+--threads 1 for machines that do other work. Every way is saved when it is done, with all scores taken.
 """
 
 import argparse
@@ -30,37 +33,45 @@ from timing import print_environment, save, use_threads  # isort: skip
 
 warnings.filterwarnings("ignore")
 MARGIN = 0.0025
-RATE = 0.2
-DATA = {"acl-anthology": {"standardize": True}, "wordnet30": {}, "ppi-large": {"standardize": True}}
-WAYS = {
-    "subgraphs": [
-        {"roots": roots, "depth": 2, "lr": lr}
-        for roots, lr in ((500, 0.01), (500, 0.003), (1500, 0.01), (1500, 0.003), (6000, 0.01), (6000, 0.03))
-    ],
-    "neighbours": [
-        {"fanout": fanout, "batch_size": size, "lr": lr}
-        for fanout, size, lr in (
-            (10, 512, 0.01),
-            (10, 512, 0.003),
-            (10, 1024, 0.01),
-            (10, 1024, 0.003),
-            (5, 512, 0.01),
-            (5, 1024, 0.01),
-        )
-    ],
-    "full batch": [{"lr": 0.01}, {"lr": 0.003}],
-    "PyG full batch": [],  # the one of full batch: the same model
+FEW_LABELS = {"dropout": 0.5}
+LARGE = {"acl-anthology": {"standardize": True}, "wordnet30": {}, "ppi-large": {"standardize": True}}
+DATA = {  # with options of the importer; "dropout" and "metric" where they are not the common ones
+    **LARGE,
+    "ppi": {"standardize": True},
+    "coauthor-physics": {},
+    "amazon-computers": {},
+    "hetero-tolokers": {"metric": "roc_auc"},
+    "pubmed": FEW_LABELS,
+    "cora": FEW_LABELS,
+    "citeseer": FEW_LABELS,
 }
+SUBGRAPHS = ((1 / 100, 0.01), (1 / 20, 0.01), (1 / 20, 0.03), (1 / 6, 0.01))  # roots / nodes, learning rate
+NEIGHBOURS = ((5, 1 / 100, 0.01), (10, 1 / 100, 0.01), (10, 1 / 100, 0.003), (10, 1 / 30, 0.01))
+LEAST_ROOTS, LEAST_NODES = 100, 32
+
+
+def list_settings(graph, way):
+    num_train = int(graph.train_mask.sum())
+    if way == "full batch":
+        return [{"lr": 0.01}, {"lr": 0.003}]
+    if way == "subgraphs":
+        return [
+            {"roots": max(LEAST_ROOTS, round(graph.num_nodes * share)), "depth": 2, "lr": lr}
+            for share, lr in SUBGRAPHS
+        ]
+    return [
+        {"fanout": fanout, "batch_size": min(num_train, max(LEAST_NODES, round(num_train * share))), "lr": lr}
+        for fanout, share, lr in NEIGHBOURS
+    ]
 
 
 class Stepper:
     """Training some batches at a time, and the scores between."""
 
-    def __init__(self, graph, way, layers, hidden, lr, **options):
-        model = shoal.GNN(
-            "sage", graph.num_features, hidden, graph.num_classes, num_layers=layers, dropout=RATE
-        )
-        self.trainer = shoal.Trainer(model, graph, make_sampler(graph, way, layers, options), lr=lr)
+    def __init__(self, graph, way, shape, metric, seed, lr, **options):
+        model = shoal.GNN("sage", graph.num_features, num_classes=graph.num_classes, seed=seed, **shape)
+        sampler = make_sampler(graph, way, shape["num_layers"], seed, options)
+        self.trainer = shoal.Trainer(model, graph, sampler, lr=lr, metric=metric)
         sampler = self.trainer.sampler
         numbers = count()
         self._steps = self._done = 0
@@ -75,7 +86,7 @@ class Stepper:
     def count_work(self):
         """Multiply-adds of a forward pass for each training node of a batch."""
         batch = self.trainer.sampler.sample(0)
-        return self.trainer.model.num_macs(batch) / int(batch.train_mask.sum())
+        return self.trainer.model.num_macs(batch) / max(1, int(batch.train_mask.sum()))
 
     def score(self):
         """[validation, test] from one pass over the graph."""
@@ -86,135 +97,154 @@ class Stepper:
         return [score_predictions(logits[mask], y[mask])[trainer.metric] for mask in masks]
 
 
-def make_sampler(graph, way, layers, options):
+def make_sampler(graph, way, layers, seed, options):
     if way == "full batch":
         return None
     if way == "neighbours":
-        return shoal.NeighborSampler(
-            graph, fanouts=[options["fanout"]] * layers, batch_size=options["batch_size"]
-        )
-    return shoal.RandomWalkSampler(graph, **options)
+        fanouts = [options["fanout"]] * layers
+        return shoal.NeighborSampler(graph, fanouts=fanouts, batch_size=options["batch_size"], seed=seed)
+    return shoal.RandomWalkSampler(graph, **options, seed=seed)
 
 
-def follow(make, clock, limit, is_over):
-    """[(seconds, steps, validation, test)] of a new stepper until `is_over(trace)` or the limit, and its work for a node.
+def follow(make, clock, limit, is_over=lambda trace: False):
+    """[[seconds, steps, validation, test]] of a new stepper until it has settled, `is_over(trace)` or the limit, and its work.
 
-    Scores are taken every quarter of a second at first and then whenever the time has grown by a twentieth.
+    Scores are taken every twentieth of a second at first and then whenever the time has grown by an eighth.
     """
     make().train(1)  # compiles, and lets the scheduler try its variants
     stepper = make()
-    seconds, steps, due, trace = 0.0, 0, 0.25, []
-    while seconds < limit and not (trace and is_over(trace)):
+    seconds, steps, due, trace = 0.0, 0, 0.05, []
+    while seconds < limit and not (trace and (has_settled(trace) or is_over(trace))):
         at_once = max(1, int(steps / seconds * (due - seconds))) if steps else 1
         before = clock()
         stepper.train(at_once)
         seconds += clock() - before
         steps += at_once
         if seconds >= min(0.9 * due, limit):
-            trace.append((seconds, steps, *stepper.score()))
-            due = seconds + max(0.25, seconds / 20)
+            trace.append([round(seconds, 3), steps, *(round(score, 5) for score in stepper.score())])
+            due = seconds + max(0.05, seconds / 8)
     return trace, stepper.count_work()
 
 
 def has_settled(trace):
     """Whether the last two fifths of the time brought no better validation score."""
-    best = max(trace, key=lambda point: point[2])
-    return best[0] < 0.6 * trace[-1][0] and len(trace) > 20
+    return len(trace) > 20 and max(trace, key=lambda point: point[2])[0] < 0.6 * trace[-1][0]
 
 
-def keep_best(trace):
-    """(seconds, best validation so far, its test score) after every evaluation."""
-    best = (float("-inf"), 0.0)
-    for seconds, _, val, test in trace:
-        best = max(best, (val, test), key=lambda pair: pair[0])
-        yield seconds, *best
+def keep_best(traces):
+    """[(seconds, validation, test)]: means over the traces, each with its best validation so far and the test score there."""
+    events = sorted((point[0], k, point[2:]) for k, trace in enumerate(traces) for point in trace)
+    best, curve = {}, []
+    for seconds, k, scores in events:
+        best[k] = max(best.get(k, scores), scores, key=lambda pair: pair[0])
+        if len(best) == len(traces):
+            val, test = (sum(column) / len(traces) for column in zip(*best.values()))
+            curve.append((seconds, val, test))
+    return curve
 
 
-def summarize(trace, work, settings, goal_val, goal_test):
-    kept = list(keep_best(trace))
-    return {
-        "settings": settings,
-        "seconds_to_val": next((s for s, val, _ in kept if val >= goal_val), None),
-        "seconds_to_test": next((s for s, val, test in kept if test >= goal_test), None),
-        "seconds": trace[-1][0],
-        "steps": trace[-1][1],
-        "macs_per_node": work,
-        "best_val": kept[-1][1],  # when it came there, was ended or ran out of time
-        "test": kept[-1][2],
-    }
+def find_time(curve, column, goal):
+    return next((point[0] for point in curve if point[column] >= goal), None)
 
 
-def compare(name, layers, hidden, clock, limit, full_limit):
-    graph = shoal.load(name, **DATA.get(name, {}))
-    graph = graph if graph.has_split else graph.with_split(seed=0)
+class Case:
+    """One graph and depth: all contenders, and what is found about them."""
 
-    def try_all(way, is_over, goal=float("inf"), ways=None, limit=limit):
-        soonest = float("inf")
-        for settings in ways or WAYS[way]:
+    def __init__(self, name, layers, options):
+        found = dict(DATA.get(name, {}))
+        rate, self.metric = found.pop("dropout", 0.2), found.pop("metric", None)
+        graph = shoal.load(name, **found)
+        self.graph = graph if graph.has_split else graph.with_split(seed=0)
+        self.shape = {"hidden": options.hidden, "num_layers": layers, "dropout": rate}
+        self.options = options
+        self.clock = {"wall": time.perf_counter, "cpu": time.process_time}[options.clock]
+        self.result = {"data": name, "nodes": graph.num_nodes, "layers": layers, "hidden": options.hidden}
+
+    def follow(self, way, settings, seed, limit, is_over=lambda trace: False):
+        if way == "PyG full batch":
+            make = lambda: PygStepper(self.graph, self.shape, self.metric, seed, **settings)  # noqa: E731
+        else:
+            make = lambda: Stepper(self.graph, way, self.shape, self.metric, seed, **settings)  # noqa: E731
+        return follow(make, self.clock, limit, is_over)
+
+    def choose(self, way, goal):
+        """The setting that has the goal of validation first; where none has it, the one that ends best."""
+        tries, soonest = [], float("inf")
+        limit = self.options.full_limit if way == "full batch" else self.options.limit
+        for settings in list_settings(self.graph, way):
+            is_over = lambda trace: trace[-1][0] > soonest or trace[-1][2] >= goal  # noqa: B023, E731
+            trace, work = self.follow(way, settings, 0, limit, is_over)
+            curve = keep_best([trace])
+            took = find_time(curve, 1, goal)
+            soonest = min(soonest, took or float("inf"))
+            tries.append(
+                {
+                    "settings": settings,
+                    "seconds_to_val": took,
+                    "best_val": curve[-1][1],
+                    "macs_per_node": work,
+                    "trace": trace,
+                }
+            )
+        return tries, min(tries, key=lambda one: (one["seconds_to_val"] or float("inf"), -one["best_val"]))
+
+    def run(self, way, settings):
+        """The curves of all seeds, full batch's with its own limit."""
+        limit = self.options.full_limit if way == "full batch" else self.options.limit
+        return [self.follow(way, settings, 1 + k, limit)[0] for k in range(self.options.seeds)]
+
+    def measure(self, keep):
+        """Everything, calling `keep` after each way."""
+        ways = self.result["ways"] = {}
+        for way in ("full batch", "subgraphs", "neighbours", "PyG full batch"):
             if way == "PyG full batch":
-                make = lambda s=settings: PygStepper(graph, hidden, layers, RATE, **s)  # noqa: E731
+                tries, settings = [], ways["full batch"]["settings"]
             else:
-                make = lambda s=settings: Stepper(graph, way, layers, hidden, **s)  # noqa: E731
-
-            def is_beaten(trace, soonest=soonest):
-                return trace[-1][0] > soonest and max(point[2] for point in trace) < goal
-
-            trace, work = follow(make, clock, limit, lambda t, beaten=is_beaten: is_over(t) or beaten(t))
-            soonest = min([soonest, *(seconds for seconds, _, val, _ in trace if val >= goal)])
-            yield trace, work, settings
-
-    full = list(try_all("full batch", has_settled, limit=full_limit))
-    best = max((trace for trace, *_ in full), key=lambda trace: max(point[2] for point in trace))
-    _, val, test = list(keep_best(best))[-1]
-    goals = (val - MARGIN, test - MARGIN)
-    result = {
-        "data": name,
-        "layers": layers,
-        "hidden": hidden,
-        "full_val": val,
-        "full_test": test,
-        "limit": limit,
-    }
-    result["full_settled"] = has_settled(best)
-    result["full batch"] = [summarize(trace, *tried, *goals) for trace, *tried in full]
-
-    def is_there(trace):
-        _, kept_val, kept_test = list(keep_best(trace))[-1]
-        return kept_val >= goals[0] and kept_test >= goals[1]
-
-    for way in ("subgraphs", "neighbours"):
-        result[way] = [summarize(trace, *tried, *goals) for trace, *tried in try_all(way, is_there, goals[0])]
-    try:
-        peers = list(
-            try_all("PyG full batch", is_there, goals[0], [choose(result["full batch"])["settings"]])
-        )
-        result["PyG full batch"] = [summarize(trace, *tried, *goals) for trace, *tried in peers]
-    except RuntimeError as error:  # its messages may not fit the memory
-        result |= {"PyG full batch": [], "PyG full batch failed": str(error)[:200]}
-    return result
-
-
-def choose(tries):
-    """The try that reached the validation goal first; where none did, the one with the best validation score."""
-    return min(tries, key=lambda one: (one["seconds_to_val"] or float("inf"), -one["best_val"]), default=None)
+                goal = ways["full batch"]["chosen_val"] - MARGIN if ways else float("inf")
+                tries, chosen = self.choose(way, goal)
+                settings = chosen["settings"]
+            try:
+                traces = self.run(way, settings)
+            except RuntimeError as error:  # PyG's messages may not fit the memory
+                ways[way] = {"settings": settings, "failed": str(error)[:200]}
+                keep()
+                continue
+            curve = keep_best(traces)
+            ways[way] = {
+                "settings": settings,
+                "seconds": max(trace[-1][0] for trace in traces),
+                "steps": max(trace[-1][1] for trace in traces),
+                "settled": sum(map(has_settled, traces)),
+                "val": curve[-1][1],
+                "test": curve[-1][2],
+                "tests": [keep_best([trace])[-1][2] for trace in traces],
+                "tries": tries,
+                "traces": traces,
+            }
+            if way == "full batch":
+                ways[way]["chosen_val"] = chosen["best_val"]
+            ways[way]["seconds_to_val"] = find_time(curve, 1, ways["full batch"]["val"] - MARGIN)
+            ways[way]["seconds_to_test"] = find_time(curve, 2, ways["full batch"]["test"] - MARGIN)
+            keep()
+        return self.result
 
 
 def show(result):
-    settled = "" if result["full_settled"] else ", still rising at the limit"
+    ways, full = result["ways"], result["ways"]["full batch"]
+    settled = f"{full['settled']} of {len(full['traces'])} runs settled"
     print(
-        f"{result['data']}, {result['layers']} layers: full batch validation {result['full_val']:.4f}, test {result['full_test']:.4f}{settled}"
+        f"{result['data']}, {result['layers']} layers: full batch validation {full['val']:.4f}, test {full['test']:.4f} ({settled})"
     )
-    ours = choose(result["subgraphs"])
-    for way in WAYS:
-        one = choose(result[way])
-        if one is None:
-            print(f"  {way:<16} {result.get(f'{way} failed')}")
+    ours = ways["subgraphs"]
+    for name, way in ways.items():
+        if "failed" in way:
+            print(f"  {name:<16} {way['failed']}")
             continue
-        took = one["seconds_to_test"]
-        said = f"{took:.2f} s" if took else f"not in {one['seconds']:.0f} s"
+        took = way["seconds_to_test"]
+        said = f"{took:.2f} s" if took else f"not in {way['seconds']:.0f} s"
         ratio = f"{took / ours['seconds_to_test']:6.2f}x" if took and ours["seconds_to_test"] else ""
         print(
-            f"  {way:<16} {said:>14} {ratio:>8}  {one['steps']} steps, {(one['macs_per_node'] or 0) / 1e3:.0f}k a node, test {one['test']:.4f}, {one['settings']} of {len(result[way])}",
+            f"  {name:<16} {said:>14} {ratio:>8}  {way['steps']} steps, test {way['test']:.4f}, {way['settings']}",
             flush=True,
         )
 
@@ -222,27 +252,30 @@ def show(result):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", nargs="+", default=list(DATA))
+    parser.add_argument("--large", action="store_true", help="only the graphs of more than 50,000 nodes")
     parser.add_argument("--layers", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--hidden", type=int, default=128)
-    parser.add_argument("--limit", type=float, default=120.0, help="seconds of training of each try")
     parser.add_argument(
-        "--full-limit", type=float, default=300.0, help="the same of full batch, which sets the goal"
+        "--seeds", type=int, default=3, help="seeds to measure with, besides that of the choice"
+    )
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds of training of each run")
+    parser.add_argument(
+        "--full-limit", type=float, default=150.0, help="the same of full batch, which sets the goal"
     )
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--name", default="time-to-score", help="name of the file in benchmarks/results")
     options = parser.parse_args()
     use_threads(options.threads)
-    clock = {"wall": time.perf_counter, "cpu": time.process_time}[options.clock]
     results = []
-    for name in options.data:
+    for name in LARGE if options.large else options.data:
         if find_graph(name) is None:
             print(f"{name}: not on this machine, skipped")
             continue
         for layers in options.layers:
-            results.append(compare(name, layers, options.hidden, clock, options.limit, options.full_limit))
-            show(results[-1])
-            save(options.name, results)
+            case = Case(name, layers, options)
+            results.append(case.result)
+            show(case.measure(lambda: save(options.name, results)))
     print_environment()
 
 

@@ -36,9 +36,11 @@ class PygModel(nn.Module):
 class PygStepper:
     """Full-batch training, some steps at a time, and the validation and test scores between."""
 
-    def __init__(self, graph, hidden, layers, rate, lr):
-        torch.manual_seed(0)
+    def __init__(self, graph, shape, metric, seed, lr):
+        torch.manual_seed(seed)
+        hidden, layers, rate = shape["hidden"], shape["num_layers"], shape["dropout"]
         self.model = PygModel(graph.num_features, hidden, graph.num_classes, layers, rate)
+        self.metric = metric or ("f1_micro" if graph.multi_label else "accuracy")
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=lr)
         self.graph = graph
         self.batch = shoal.FullSampler(graph).sample(0)
@@ -59,12 +61,11 @@ class PygStepper:
             self.optimizer.step()
 
     def count_work(self):
-        return None
+        return None  # that of shoal's full batch
 
     def score(self):
         self.model.eval()
         with torch.no_grad():
             logits = self.model(self.x, self.batch.edge_index)
         masks = (torch.from_numpy(self.graph.val_mask), torch.from_numpy(self.graph.test_mask))
-        metric = "f1_micro" if self.graph.multi_label else "accuracy"
-        return [score_predictions(logits[mask], self.batch.y[mask])[metric] for mask in masks]
+        return [score_predictions(logits[mask], self.batch.y[mask])[self.metric] for mask in masks]

@@ -42,6 +42,7 @@ class Job:
     epochs: int = 6
     deep: bool = False  # three layers with residual and jumping connections
     eval_every: int = 1
+    head_layers: int = 1
 
     @property
     def name(self) -> str:
@@ -79,6 +80,7 @@ def make_model(job: Job) -> shoal.GNN:
         dropout=0.3,
         seed=3,
         input_dropout=job.input_dropout,
+        head_layers=job.head_layers,
         **layers,
     )
     return model.double() if job.double else model

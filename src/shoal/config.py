@@ -42,7 +42,7 @@ class ModelConfig:
 
     def validate(self) -> None:
         """Refuse names that do not exist and numbers out of range."""
-        from shoal.models.gnn import JUMPS, MODELS, parse_orders, parse_widths
+        from shoal.models.gnn import JUMPS, MODELS, check_head, parse_orders, parse_widths
         from shoal.models.layers import NORMS
 
         for what, name, known in (
@@ -55,8 +55,9 @@ class ModelConfig:
         for what, rate in (("dropout", self.dropout), ("input_dropout", self.input_dropout)):
             _check(what, rate, 0 <= rate < 1, "a rate from 0 up to, not including, 1")
         _check("heads", self.heads, self.heads >= 1, "at least 1")
-        _check("head_layers", self.head_layers, self.head_layers >= 1, "at least 1")
-        parse_widths(self.hidden, len(parse_orders(self.orders, self.num_layers)))
+        check_head(self.head_layers, self.jumping, self.l2_normalize)
+        num_layers = len(parse_orders(self.orders, self.num_layers))
+        parse_widths(self.hidden, num_layers - (self.head_layers == 0))
 
 
 @dataclass

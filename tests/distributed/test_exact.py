@@ -98,6 +98,7 @@ SAMPLE = [
     Job("sage", orders="0-1-1", norm="batch", exchange="broadcast"),
     Job("gat", exchange="broadcast", partition="empty"),
     Job("sage", input_dropout=0.2),
+    *(Job(model, head_layers=0) for model in MODELS),
     Job("mixhop", input_dropout=0.2, norm="batch"),
     Job("gcn", half=True),
     Job("gat", half=True),

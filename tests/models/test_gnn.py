@@ -176,6 +176,8 @@ STACKS = [
     {"norm_first": True},
     {"input_dropout": 0.5},
     {"orders": "1-0-1", "jumping": "max", "head_layers": 2, "norm": "none"},
+    {"head_layers": 0, "num_layers": 3, "hidden": "24-12"},
+    {"head_layers": 0, "orders": "1-0", "norm": "batch"},
 ]
 
 
@@ -207,7 +209,8 @@ def test_stacks_follow_their_formula(graph, settings):
         z = (a @ h if layer.kind else h) @ layer.linear.weight
         z = z if layer.bias is None else z + layer.bias
         norm = layer.norm if layer.norm is not None else torch.nn.Identity()
-        z = torch.relu(norm(z)) if layer.norm_first else norm(torch.relu(z))
+        if layer is not model.layers[-1] or model.classifier is not None:
+            z = torch.relu(norm(z)) if layer.norm_first else norm(torch.relu(z))
         h = z + h if settings.get("residual") and h.shape == z.shape else z
         outputs.append(h)
     jumping = settings.get("jumping")
@@ -217,7 +220,30 @@ def test_stacks_follow_their_formula(graph, settings):
     for layer in model.head:
         z = torch.relu(z @ layer.linear.weight + layer.bias)
         z = layer.norm(z) if layer.norm is not None else z
-    torch.testing.assert_close(model(batch), model.classifier(z), rtol=1e-4, atol=1e-5)
+    logits = z if model.classifier is None else model.classifier(z)
+    torch.testing.assert_close(model(batch), logits, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sage", "gcn", "mixhop", "gat", "mlp"])
+def test_without_a_classifier_the_parts_of_the_last_layer_are_summed(graph, name):
+    model = GNN(name, 8, 16, 3, num_layers=1, head_layers=0).eval()
+    batch = shoal.FullSampler(graph).sample(0)
+    layer = model.layers[0]
+    torch.nn.init.normal_(layer.bias)
+    whole = layer.linear(*([batch.blocks[0].adjacency(layer.kind)] if layer.kind else []), batch.x)
+    assert whole.shape[1] == 3 * {"sage": 2, "mixhop": 3}.get(name, 1)
+    torch.testing.assert_close(model(batch), sum(whole.split(3, dim=1)) + layer.bias)
+    assert model.embedding_width == 3
+
+
+def test_what_needs_a_classifier_is_refused_without_one():
+    for settings in ({"l2_normalize": True}, {"jumping": "concat"}):
+        with pytest.raises(shoal.ShoalError, match=f"no classifier for what {next(iter(settings))} makes"):
+            GNN("gcn", 8, 16, 3, head_layers=0, **settings)
+    with pytest.raises(shoal.ShoalError, match="head_layers is -1"):
+        GNN("gcn", 8, 16, 3, head_layers=-1)
+    with pytest.raises(shoal.ShoalError, match="3 widths: expected one, or one for each of 2 layers"):
+        GNN("gcn", 8, "16-8-3", 3, num_layers=3, head_layers=0)
 
 
 @pytest.mark.parametrize("name", ["sage", "gcn", "mixhop", "gat"])
@@ -243,6 +269,7 @@ def test_num_macs_counts_products(graph):
     mixhop = GNN("mixhop", 8, 6, 3, num_layers=1).num_macs(whole)
     assert mixhop == n * 8 * 6 + loops * 2 + n * 6 * 3  # of A (A X W) + A X W the inner products are known
     assert GNN("mlp", 8, 6, 3, num_layers=1, head_layers=2).num_macs(whole) == n * (8 * 6 + 6 * 6 + 6 * 3)
+    assert GNN("mlp", 8, 6, 3, num_layers=2, head_layers=0).num_macs(whole) == n * (8 * 6 + 6 * 3)
 
 
 def test_the_halves_of_a_sage_layer_are_normalised_each_by_itself(graph):

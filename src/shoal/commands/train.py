@@ -89,8 +89,8 @@ def train(
     Settings for --set (and keys of a recipe), with their defaults:
       model.hidden=256 model.num_layers=2 model.orders=null (1-0-1-0: aggregation, dense, …)
       model.norm=layer|batch|none model.norm_first=false (true: before the ReLU) model.dropout=0.1 model.input_dropout=0
-      model.residual=false model.jumping=none|concat|max model.head_layers=1 model.l2_normalize=false
-      model.heads=4
+      model.residual=false model.jumping=none|concat|max model.l2_normalize=false
+      model.head_layers=1 (0: the last layer gives the logits) model.heads=4
       sampler.roots=3000 sampler.depth=2 sampler.coverage=null (50: normalised); others: docs/samplers.md
       training.optimizer=adam|adamw training.lr=0.01 training.weight_decay=0 training.clip=null
       training.schedule=constant|cosine|linear|step training.warmup=0

@@ -14,7 +14,7 @@ from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.fused import drop_entries, dropout, mix_key
 from shoal.models.attention import GATConv
 from shoal.models.convs import Conv, GCNConv, Input, OnePassConv, SAGEConv, count_entries, take_rows
-from shoal.models.layers import NORMS, Dense, Layer
+from shoal.models.layers import NORMS, Dense, Layer, Output
 from shoal.models.mixhop import MixHopConv
 from shoal.sampling.batch import Batch
 
@@ -40,7 +40,8 @@ class GNN(nn.Module):
         residual: add a layer's input to its output, where both are equally wide.
         jumping: what the classifier sees: `"none"` the last layer's output, `"concat"` all layers' side by
             side, `"max"` the largest of all layers' in every column.
-        head_layers: layers of the classifier; 1 is a linear one, more an MLP of width hidden.
+        head_layers: layers of the classifier; 1 is a linear one, more an MLP of width hidden. 0 is none: the last
+            layer is num_classes wide, nothing follows it, and its output is both embedding and logits.
         l2_normalize: scale every embedding to length one before the classifier.
         seed: decides the initial weights and, with the step and the layer, what dropout drops.
 
@@ -72,7 +73,8 @@ class GNN(nn.Module):
         if in_features == 0 or num_classes == 0:
             name, lacks = ("in_features", "features") if in_features == 0 else ("num_classes", "labels")
             raise ShoalError(f"{name} is 0: the graph has no {lacks}, and training needs them")
-        check_positive(in_features=in_features, num_classes=num_classes, heads=heads, head_layers=head_layers)
+        check_positive(in_features=in_features, num_classes=num_classes, heads=heads)
+        check_head(head_layers, jumping, l2_normalize)
         check_seed(seed)
         for what, name, known in (
             ("model", model, MODELS),
@@ -94,15 +96,23 @@ class GNN(nn.Module):
         self.seed = seed
         self.layers = nn.ModuleList()
         self.head = nn.ModuleList()
+        self.classifier: nn.Linear | None = None
         width = in_features
         pattern = parse_orders(orders, num_layers, default=2 if model == "mixhop" else 1)
-        self.widths = parse_widths(hidden, len(pattern))
+        self.widths = parse_widths(hidden, len(pattern) - (head_layers == 0))
+        if head_layers == 0:
+            self.widths.append(num_classes)
         with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it was
             torch.manual_seed(seed)
             for number, (order, out) in enumerate(zip(pattern, self.widths)):
                 last = not any(pattern[number + 1 :])
-                linear = make_linear(model, order, width, out, heads=heads, last=last)
-                self.layers.append(Layer(linear, out, norm, dropout, norm_first=norm_first))
+                is_output = head_layers == 0 and number == len(pattern) - 1
+                parts = count_parts(model, order) if is_output else 1
+                linear = make_linear(model, order, width, parts * out, heads=heads, last=last)
+                if is_output:
+                    self.layers.append(Output(linear, out))
+                else:
+                    self.layers.append(Layer(linear, out, norm, dropout, norm_first=norm_first))
                 width = out
             if jumping == "max" and len(set(self.widths)) > 1:
                 raise ShoalError(f"jumping max compares layers of widths {hidden}: expected all the same")
@@ -111,7 +121,8 @@ class GNN(nn.Module):
             for _ in range(head_layers - 1):
                 self.head.append(Layer(Dense(width, out), out, norm, dropout, norm_first=norm_first))
                 width = out
-            self.classifier = nn.Linear(width, num_classes)
+            if head_layers:
+                self.classifier = nn.Linear(width, num_classes)
 
     def forward(self, batch: Batch, step: int = 0) -> Tensor:
         return self.classify(self.embed(batch, step), batch.n_id[: batch.num_outputs], step)
@@ -180,8 +191,7 @@ class GNN(nn.Module):
         for number, layer in enumerate(self.head, len(self.layers)):
             assert isinstance(layer, Layer)
             embedding = layer.finish(layer.linear(embedding), n_id, self._key(step, number))
-        logits: Tensor = self.classifier(embedding)
-        return logits
+        return embedding if self.classifier is None else self.classifier(embedding)
 
     def _key(self, step: int, number: int) -> int | None:
         return mix_key(self.seed, step, number) if self.training else None
@@ -232,7 +242,7 @@ class GNN(nn.Module):
         for head in self.head:
             assert isinstance(head, Layer)
             total += batch.num_outputs * head.linear.weight.numel()
-        return total + batch.num_outputs * self.classifier.weight.numel()
+        return total + batch.num_outputs * (self.classifier.weight.numel() if self.classifier else 0)
 
 
 def make_linear(
@@ -248,6 +258,23 @@ def make_linear(
     if model == "gat":
         return GATConv(in_features, out_features, heads=heads, mean=last)
     return {"sage": SAGEConv, "gcn": GCNConv}[model](in_features, out_features)
+
+
+def count_parts(model: str, order: int) -> int:
+    """Parts that a layer's result has side by side."""
+    if order == 0:
+        return 1
+    return {"sage": 2, "mixhop": order + 1}.get(model, 1)
+
+
+def check_head(head_layers: int, jumping: str, l2_normalize: bool) -> None:
+    """Refuse a classifier that cannot be."""
+    if head_layers < 0:
+        raise ShoalError(f"head_layers is {head_layers}: expected 0 or more")
+    if head_layers == 0 and (jumping != "none" or l2_normalize):
+        raise ShoalError(
+            f"head_layers 0 has no classifier for what {'l2_normalize' if l2_normalize else 'jumping'} makes: expected at least 1 with it"
+        )
 
 
 def parse_orders(orders: str | int | None, num_layers: int | None, default: int = 1) -> list[int]:

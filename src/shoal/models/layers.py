@@ -77,3 +77,16 @@ class Layer(nn.Module):
             return out
         normal: Tensor = self.norm(out)
         return normal
+
+
+class Output(Layer):
+    """A last layer whose result is the logits: its convolution's parts, such as SAGE's halves, summed, and a bias."""
+
+    def __init__(self, linear: Conv | Dense, num_classes: int) -> None:
+        super().__init__(linear, num_classes, "none", 0.0)
+
+    def finish(self, out: Tensor, n_id: Tensor | None = None, key: int | None = None) -> Tensor:
+        assert self.bias is not None
+        if out.shape[1] > len(self.bias):
+            out = out.unflatten(1, (-1, len(self.bias))).sum(1)
+        return out + self.bias
