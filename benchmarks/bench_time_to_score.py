@@ -10,6 +10,7 @@ the time of an earlier one is ended). PyG has full batch's. Then everyone is tra
 last two fifths of the time brought nothing or the time is over. What is told is of the mean over these seeds: the goal is
 full batch's test score at its best validation score, less 0.0025, and the time of a contender the first at which its mean is
 there, counting for each seed the test score at its best validation score so far: what it would answer if it were stopped.
+Beside it, the times of subgraphs and of each other way to the validation score at which the worse of the two ended.
 
 Evaluation and compilation are not timed. The multiply-adds of a forward pass for each training node in a batch are counted
 beside, the cost of a node's gradient apart from how much it teaches. --clock cpu counts CPU seconds instead of wall time: with
@@ -17,6 +18,7 @@ beside, the cost of a node's gradient apart from how much it teaches. --clock cp
 """
 
 import argparse
+import json
 import time
 import warnings
 from itertools import count, islice
@@ -29,7 +31,7 @@ from shoal.training.inference import classify_nodes
 from shoal.training.metrics import score_predictions
 
 from pyg_model import PygStepper  # isort: skip
-from timing import print_environment, save, use_threads  # isort: skip
+from timing import RESULTS, print_environment, save, use_threads  # isort: skip
 
 warnings.filterwarnings("ignore")
 MARGIN = 0.0025
@@ -45,7 +47,7 @@ DATA = {  # with options of the importer; "dropout" and "metric" where they are 
     "cora": FEW_LABELS,
     "citeseer": FEW_LABELS,
 }
-SUBGRAPHS = ((1 / 100, 0.01), (1 / 20, 0.01), (1 / 20, 0.03), (1 / 6, 0.01))  # roots / nodes, learning rate
+SUBGRAPHS = ((1 / 100, None), (1 / 20, None), (1 / 20, 50), (1 / 6, None))  # roots / nodes, coverage
 NEIGHBOURS = ((5, 1 / 100, 0.01), (10, 1 / 100, 0.01), (10, 1 / 100, 0.003), (10, 1 / 30, 0.01))
 LEAST_ROOTS, LEAST_NODES = 100, 32
 
@@ -56,8 +58,13 @@ def list_settings(graph, way):
         return [{"lr": 0.01}, {"lr": 0.003}]
     if way == "subgraphs":
         return [
-            {"roots": max(LEAST_ROOTS, round(graph.num_nodes * share)), "depth": 2, "lr": lr}
-            for share, lr in SUBGRAPHS
+            {
+                "roots": max(LEAST_ROOTS, round(graph.num_nodes * share)),
+                "depth": 2,
+                "coverage": coverage,
+                "lr": 0.01,
+            }
+            for share, coverage in SUBGRAPHS
         ]
     return [
         {"fanout": fanout, "batch_size": min(num_train, max(LEAST_NODES, round(num_train * share))), "lr": lr}
@@ -107,12 +114,15 @@ def make_sampler(graph, way, layers, seed, options):
 
 
 def follow(make, clock, limit, is_over=lambda trace: False):
-    """[[seconds, steps, validation, test]] of a new stepper until it has settled, `is_over(trace)` or the limit, and its work.
+    """[[seconds, steps, validation, test]] of a new stepper until it has settled, `is_over(trace)` or the limit; its work;
+    and the seconds that it took to make it: counting for the normalisation, A X of a full batch, which are not in the others.
 
     Scores are taken every twentieth of a second at first and then whenever the time has grown by an eighth.
     """
     make().train(1)  # compiles, and lets the scheduler try its variants
+    before = clock()
     stepper = make()
+    made = clock() - before
     seconds, steps, due, trace = 0.0, 0, 0.05, []
     while seconds < limit and not (trace and (has_settled(trace) or is_over(trace))):
         at_once = max(1, int(steps / seconds * (due - seconds))) if steps else 1
@@ -123,7 +133,7 @@ def follow(make, clock, limit, is_over=lambda trace: False):
         if seconds >= min(0.9 * due, limit):
             trace.append([round(seconds, 3), steps, *(round(score, 5) for score in stepper.score())])
             due = seconds + max(0.05, seconds / 8)
-    return trace, stepper.count_work()
+    return trace, stepper.count_work(), round(made, 3)
 
 
 def has_settled(trace):
@@ -145,6 +155,13 @@ def keep_best(traces):
 
 def find_time(curve, column, goal):
     return next((point[0] for point in curve if point[column] >= goal), None)
+
+
+def set_against(ours, theirs):
+    """(validation score, our seconds to it, their seconds to it), the score being the lower one of where both ended."""
+    curves = keep_best(ours), keep_best(theirs)
+    goal = min(curve[-1][1] for curve in curves)
+    return goal, *(find_time(curve, 1, goal) for curve in curves)
 
 
 class Case:
@@ -173,7 +190,7 @@ class Case:
         limit = self.options.full_limit if way == "full batch" else self.options.limit
         for settings in list_settings(self.graph, way):
             is_over = lambda trace: trace[-1][0] > soonest or trace[-1][2] >= goal  # noqa: B023, E731
-            trace, work = self.follow(way, settings, 0, limit, is_over)
+            trace, work, made = self.follow(way, settings, 0, limit, is_over)
             curve = keep_best([trace])
             took = find_time(curve, 1, goal)
             soonest = min(soonest, took or float("inf"))
@@ -183,6 +200,7 @@ class Case:
                     "seconds_to_val": took,
                     "best_val": curve[-1][1],
                     "macs_per_node": work,
+                    "seconds_to_make": made,
                     "trace": trace,
                 }
             )
@@ -244,9 +262,14 @@ def show(result):
         said = f"{took:.2f} s" if took else f"not in {way['seconds']:.0f} s"
         ratio = f"{took / ours['seconds_to_test']:6.2f}x" if took and ours["seconds_to_test"] else ""
         print(
-            f"  {name:<16} {said:>14} {ratio:>8}  {way['steps']} steps, test {way['test']:.4f}, {way['settings']}",
-            flush=True,
+            f"  {name:<16} {said:>14} {ratio:>8}  {way['steps']} steps, test {way['test']:.4f}, {way['settings']}"
         )
+        if way is not ours:
+            goal, ours_took, took = set_against(ours["traces"], way["traces"])
+            print(
+                f"  {'':<16} to validation {goal:.4f}, where the worse of both ends: {took:.2f} s, subgraphs {ours_took:.2f} s, {took / ours_took:.2f}x",
+                flush=True,
+            )
 
 
 def main():
@@ -265,7 +288,12 @@ def main():
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--name", default="time-to-score", help="name of the file in benchmarks/results")
+    parser.add_argument("--show", action="store_true", help="print what that file holds, and run nothing")
     options = parser.parse_args()
+    if options.show:
+        for result in json.loads((RESULTS / f"{options.name}.json").read_text())["results"]:
+            show(result)
+        return
     use_threads(options.threads)
     results = []
     for name in LARGE if options.large else options.data:

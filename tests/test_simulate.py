@@ -41,6 +41,8 @@ def test_layers_exchange_the_narrower_side_and_the_first_one_nothing():
         (3, "backward", 8),
         (2, "backward", 8),
     ]
+    logits = list_exchanges(shoal.GNN("sage", 8, 16, 3, num_layers=2, head_layers=0))
+    assert [one.width for one in logits] == [3, 3]
     assert list_exchanges(shoal.GNN("mlp", 8, 16, 3)) == []
 
 
