@@ -2,26 +2,33 @@
 
 IPDPS'19 figure 2: seconds of training until the test score is the full batch's less 0.0025, for subgraphs (random walks),
 full batch, GraphSAGE's neighbour sampling with the same kernels, and PyG's full batch with the same model. Without --data, all
-graphs with features and labels, as far as they are in $SHOAL_DATA; with --large, those of more than 50,000 nodes.
+graphs with features and labels, as far as they are in $SHOAL_DATA.
 
-First everyone's setting is chosen, with seed 0 and by validation scores: full batch's is the one that ends best, and a
-contender's, of as many for subgraphs as for neighbours, the one that comes within 0.0025 of that first (a try that has not in
-the time of an earlier one is ended). PyG has full batch's. Then everyone is trained with its setting and other seeds, until the
-last two fifths of the time brought nothing or the time is over. What is told is of the mean over these seeds: the goal is
-full batch's test score at its best validation score, less 0.0025, and the time of a contender the first at which its mean is
-there, counting for each seed the test score at its best validation score so far: what it would answer if it were stopped.
-Beside it, the times of subgraphs and of each other way to the validation score at which the worse of the two ended.
+First everyone's setting is chosen, with seed 0 and by validation scores: of three for full batch, and of four for
+subgraphs and four for neighbours, the one that comes first within 0.0025 of the best that full batch ends with (a try that
+has not in the time of an earlier one is ended). PyG has full batch's. Then all are trained in turn with their setting and other
+seeds, each until the last two fifths of its time brought nothing or its time is over; PyG has as long as full batch.
 
-Evaluation and compilation are not timed. The multiply-adds of a forward pass for each training node in a batch are counted
-beside, the cost of a node's gradient apart from how much it teaches. --clock cpu counts CPU seconds instead of wall time: with
---threads 1 for machines that do other work. Every way is saved when it is done, with all scores taken.
+What is told is of the mean over these seeds, counting for each the test score at its best validation score so far: what it would
+answer if it were stopped. The goal is full batch's at its end, less 0.0025, and the time of a contender the one from which its mean
+stays there. Beside it, the times of subgraphs and of each other way to the validation score at which the worse of the two
+ended, less 0.0025.
+
+Counting for GraphSAINT's normalisation is timed, as is the product A X that a full batch keeps; evaluation and compilation are
+not. The multiply-adds of a forward pass for each training node in a batch are counted beside (`macs_per_node`), the cost of a node's
+gradient apart from how much it teaches. --clock cpu counts CPU seconds instead of wall time: with --threads 1 for machines that
+do other work. Every step is saved when it is done, with all scores taken; --show prints them again.
 """
 
 import argparse
+import importlib
 import json
+import os
 import time
 import warnings
+from contextlib import contextmanager
 from itertools import count, islice
+from tempfile import TemporaryDirectory
 
 import torch
 
@@ -36,9 +43,10 @@ from timing import RESULTS, print_environment, save, use_threads  # isort: skip
 warnings.filterwarnings("ignore")
 MARGIN = 0.0025
 FEW_LABELS = {"dropout": 0.5}
-LARGE = {"acl-anthology": {"standardize": True}, "wordnet30": {}, "ppi-large": {"standardize": True}}
 DATA = {  # with options of the importer; "dropout" and "metric" where they are not the common ones
-    **LARGE,
+    "acl-anthology": {"standardize": True},
+    "wordnet30": {},
+    "ppi-large": {"standardize": True},
     "ppi": {"standardize": True},
     "coauthor-physics": {},
     "amazon-computers": {},
@@ -48,14 +56,20 @@ DATA = {  # with options of the importer; "dropout" and "metric" where they are 
     "citeseer": FEW_LABELS,
 }
 SUBGRAPHS = ((1 / 100, None), (1 / 20, None), (1 / 20, 50), (1 / 6, None))  # roots / nodes, coverage
-NEIGHBOURS = ((5, 1 / 100, 0.01), (10, 1 / 100, 0.01), (10, 1 / 100, 0.003), (10, 1 / 30, 0.01))
-LEAST_ROOTS, LEAST_NODES = 100, 32
+NEIGHBOURS = (  # fan-out, nodes in a batch / training nodes, the least of them, learning rate
+    (5, 1 / 100, 32, 0.01),
+    (10, 1 / 100, 32, 0.01),
+    (10, 1 / 100, 32, 0.003),
+    (5, 1 / 30, 96, 0.01),
+)
+LEAST_ROOTS = 100
+WAYS = ("full batch", "subgraphs", "neighbours", "PyG full batch")
 
 
 def list_settings(graph, way):
     num_train = int(graph.train_mask.sum())
     if way == "full batch":
-        return [{"lr": 0.01}, {"lr": 0.003}]
+        return [{"lr": 0.01}, {"lr": 0.003}, {"lr": 0.03}]
     if way == "subgraphs":
         return [
             {
@@ -67,8 +81,8 @@ def list_settings(graph, way):
             for share, coverage in SUBGRAPHS
         ]
     return [
-        {"fanout": fanout, "batch_size": min(num_train, max(LEAST_NODES, round(num_train * share))), "lr": lr}
-        for fanout, share, lr in NEIGHBOURS
+        {"fanout": fanout, "batch_size": min(num_train, max(least, round(num_train * share))), "lr": lr}
+        for fanout, share, least, lr in NEIGHBOURS
     ]
 
 
@@ -89,6 +103,10 @@ class Stepper:
         self.trainer.epoch, done = self._done, self._done + steps  # a full batch's dropout follows the epoch
         self.trainer._train_epoch()
         self._done = done
+
+    def prepare(self):
+        """Count for the normalisation, where there is one."""
+        return self.trainer.sampler.norms
 
     def count_work(self):
         """Multiply-adds of a forward pass for each training node of a batch."""
@@ -113,32 +131,54 @@ def make_sampler(graph, way, layers, seed, options):
     return shoal.RandomWalkSampler(graph, **options, seed=seed)
 
 
-def follow(make, clock, limit, is_over=lambda trace: False):
-    """[[seconds, steps, validation, test]] of a new stepper until it has settled, `is_over(trace)` or the limit; its work;
-    and the seconds that it took to make it: counting for the normalisation, A X of a full batch, which are not in the others.
+def follow(make, clock, limit, is_over=None):
+    """[[seconds, steps, validation, test]] of a new stepper until it has settled, `is_over(trace)` or the limit; and its work.
 
-    Scores are taken every twentieth of a second at first and then whenever the time has grown by an eighth.
+    The time begins with counting for the normalisation. Scores are taken every twentieth of a second at first and then whenever
+    the time has grown by an eighth.
     """
     make().train(1)  # compiles, and lets the scheduler try its variants
-    before = clock()
     stepper = make()
-    made = clock() - before
-    seconds, steps, due, trace = 0.0, 0, 0.05, []
-    while seconds < limit and not (trace and (has_settled(trace) or is_over(trace))):
-        at_once = max(1, int(steps / seconds * (due - seconds))) if steps else 1
+    seconds = prepare(stepper, clock)
+    steps, due, trace = 0, seconds + 0.05, []
+    rate = 0.0
+    while seconds < limit and not (trace and (has_settled(trace) or (is_over and is_over(trace)))):
+        at_once = max(1, int(rate * (due - seconds)))
         before = clock()
         stepper.train(at_once)
-        seconds += clock() - before
+        took = clock() - before
+        seconds += took
         steps += at_once
+        rate = at_once / max(took, 1e-9)
         if seconds >= min(0.9 * due, limit):
             trace.append([round(seconds, 3), steps, *(round(score, 5) for score in stepper.score())])
             due = seconds + max(0.05, seconds / 8)
-    return trace, stepper.count_work(), round(made, 3)
+    return trace, stepper.count_work()
+
+
+def prepare(stepper, clock):
+    """Seconds that counting takes where norms are wanted and none are kept from an earlier run."""
+    with TemporaryDirectory() as folder, environment_with("SHOAL_HOME", folder):
+        before = clock()
+        stepper.prepare()
+        return clock() - before
+
+
+@contextmanager
+def environment_with(key, value):
+    kept = os.environ.get(key)
+    os.environ[key] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(key)
+        if kept is not None:
+            os.environ[key] = kept
 
 
 def has_settled(trace):
-    """Whether the last two fifths of the time brought no better validation score."""
-    return len(trace) > 20 and max(trace, key=lambda point: point[2])[0] < 0.6 * trace[-1][0]
+    """Whether the last two fifths of the time, in 200 steps or more, brought no better validation score."""
+    return trace[-1][1] >= 200 and max(trace, key=lambda point: point[2])[0] < 0.6 * trace[-1][0]
 
 
 def keep_best(traces):
@@ -154,14 +194,30 @@ def keep_best(traces):
 
 
 def find_time(curve, column, goal):
-    return next((point[0] for point in curve if point[column] >= goal), None)
+    """When the curve comes to the goal to stay."""
+    found = None
+    for point in reversed(curve):
+        if point[column] < goal:
+            break
+        found = point[0]
+    return found
 
 
 def set_against(ours, theirs):
-    """(validation score, our seconds to it, their seconds to it), the score being the lower one of where both ended."""
+    """(validation score, our seconds to it, their seconds to it): where the worse of both ended, less the margin."""
     curves = keep_best(ours), keep_best(theirs)
-    goal = min(curve[-1][1] for curve in curves)
+    goal = min(curve[-1][1] for curve in curves) - MARGIN
     return goal, *(find_time(curve, 1, goal) for curve in curves)
+
+
+def choose(tries, goal):
+    """The try that has the goal of validation first; where none has it, the one that ends best."""
+
+    def rank(one):
+        curve = keep_best([one["trace"]])
+        return find_time(curve, 1, goal) or float("inf"), -curve[-1][1]
+
+    return min(tries, key=rank)
 
 
 class Case:
@@ -173,109 +229,85 @@ class Case:
         graph = shoal.load(name, **found)
         self.graph = graph if graph.has_split else graph.with_split(seed=0)
         self.shape = {"hidden": options.hidden, "num_layers": layers, "dropout": rate}
-        self.options = options
+        self.seeds = options.seeds
+        self.limits = {way: options.full_limit if "full batch" in way else options.limit for way in WAYS}
         self.clock = {"wall": time.perf_counter, "cpu": time.process_time}[options.clock]
         self.result = {"data": name, "nodes": graph.num_nodes, "layers": layers, "hidden": options.hidden}
 
-    def follow(self, way, settings, seed, limit, is_over=lambda trace: False):
+    def follow(self, way, settings, seed, is_over=None):
         if way == "PyG full batch":
             make = lambda: PygStepper(self.graph, self.shape, self.metric, seed, **settings)  # noqa: E731
         else:
             make = lambda: Stepper(self.graph, way, self.shape, self.metric, seed, **settings)  # noqa: E731
-        return follow(make, self.clock, limit, is_over)
+        return follow(make, self.clock, self.limits[way], is_over)
 
-    def choose(self, way, goal):
-        """The setting that has the goal of validation first; where none has it, the one that ends best."""
+    def try_all(self, way, goal):
+        """Every setting with seed 0, ended where it has the goal of validation or another had it sooner."""
         tries, soonest = [], float("inf")
-        limit = self.options.full_limit if way == "full batch" else self.options.limit
         for settings in list_settings(self.graph, way):
             is_over = lambda trace: trace[-1][0] > soonest or trace[-1][2] >= goal  # noqa: B023, E731
-            trace, work, made = self.follow(way, settings, 0, limit, is_over)
-            curve = keep_best([trace])
-            took = find_time(curve, 1, goal)
-            soonest = min(soonest, took or float("inf"))
-            tries.append(
-                {
-                    "settings": settings,
-                    "seconds_to_val": took,
-                    "best_val": curve[-1][1],
-                    "macs_per_node": work,
-                    "seconds_to_make": made,
-                    "trace": trace,
-                }
-            )
-        return tries, min(tries, key=lambda one: (one["seconds_to_val"] or float("inf"), -one["best_val"]))
-
-    def run(self, way, settings):
-        """The curves of all seeds, full batch's with its own limit."""
-        limit = self.options.full_limit if way == "full batch" else self.options.limit
-        return [self.follow(way, settings, 1 + k, limit)[0] for k in range(self.options.seeds)]
+            trace, work = self.follow(way, settings, 0, is_over)
+            soonest = min(soonest, find_time(keep_best([trace]), 1, goal) or float("inf"))
+            tries.append({"settings": settings, "macs_per_node": work, "trace": trace})
+        return tries
 
     def measure(self, keep):
-        """Everything, calling `keep` after each way."""
+        """Everything, calling `keep` after each step."""
         ways = self.result["ways"] = {}
-        for way in ("full batch", "subgraphs", "neighbours", "PyG full batch"):
-            if way == "PyG full batch":
-                tries, settings = [], ways["full batch"]["settings"]
-            else:
-                goal = ways["full batch"]["chosen_val"] - MARGIN if ways else float("inf")
-                tries, chosen = self.choose(way, goal)
-                settings = chosen["settings"]
-            try:
-                traces = self.run(way, settings)
-            except RuntimeError as error:  # PyG's messages may not fit the memory
-                ways[way] = {"settings": settings, "failed": str(error)[:200]}
-                keep()
-                continue
-            curve = keep_best(traces)
-            ways[way] = {
-                "settings": settings,
-                "seconds": max(trace[-1][0] for trace in traces),
-                "steps": max(trace[-1][1] for trace in traces),
-                "settled": sum(map(has_settled, traces)),
-                "val": curve[-1][1],
-                "test": curve[-1][2],
-                "tests": [keep_best([trace])[-1][2] for trace in traces],
-                "tries": tries,
-                "traces": traces,
-            }
+        goal = float("inf")
+        for way in WAYS[:3]:
+            tries = self.try_all(way, goal)
             if way == "full batch":
-                ways[way]["chosen_val"] = chosen["best_val"]
-            ways[way]["seconds_to_val"] = find_time(curve, 1, ways["full batch"]["val"] - MARGIN)
-            ways[way]["seconds_to_test"] = find_time(curve, 2, ways["full batch"]["test"] - MARGIN)
+                goal = max(keep_best([one["trace"]])[-1][1] for one in tries) - MARGIN
+            ways[way] = {"settings": choose(tries, goal)["settings"], "tries": tries, "traces": []}
             keep()
+        ways["PyG full batch"] = {"settings": ways["full batch"]["settings"], "traces": []}
+        for seed in range(1, self.seeds + 1):
+            for name, way in ways.items():
+                try:
+                    if "failed" not in way:
+                        way["traces"].append(self.follow(name, way["settings"], seed)[0])
+                except RuntimeError as error:  # PyG's messages may not fit the memory
+                    way["failed"] = str(error)[:200]
+                keep()
         return self.result
 
 
 def show(result):
-    ways, full = result["ways"], result["ways"]["full batch"]
-    settled = f"{full['settled']} of {len(full['traces'])} runs settled"
+    ways = {name: way for name, way in result["ways"].items() if way["traces"]}
+    if "subgraphs" not in ways:
+        print(f"{result['data']}, {result['layers']} layers: not measured to the end")
+        return
+    curves = {name: keep_best(way["traces"]) for name, way in ways.items()}
+    _, val, test = curves["full batch"][-1]
+    settled = sum(map(has_settled, ways["full batch"]["traces"]))
     print(
-        f"{result['data']}, {result['layers']} layers: full batch validation {full['val']:.4f}, test {full['test']:.4f} ({settled})"
+        f"{result['data']}, {result['layers']} layers, {len(ways['full batch']['traces'])} seeds: full batch validation {val:.4f}, test {test:.4f} ({settled} settled)"
     )
-    ours = ways["subgraphs"]
+    ours = find_time(curves["subgraphs"], 2, test - MARGIN)
     for name, way in ways.items():
-        if "failed" in way:
-            print(f"  {name:<16} {way['failed']}")
-            continue
-        took = way["seconds_to_test"]
-        said = f"{took:.2f} s" if took else f"not in {way['seconds']:.0f} s"
-        ratio = f"{took / ours['seconds_to_test']:6.2f}x" if took and ours["seconds_to_test"] else ""
+        took = find_time(curves[name], 2, test - MARGIN)
+        ratio = f"{took / ours:.2f}x" if took and ours else ""
+        said = f"{took:.2f} s" if took else f"not in {curves[name][-1][0]:.0f} s"
+        tests = ", ".join(f"{keep_best([trace])[-1][2]:.4f}" for trace in way["traces"])
+        settings = {key: value for key, value in way["settings"].items() if value is not None}
         print(
-            f"  {name:<16} {said:>14} {ratio:>8}  {way['steps']} steps, test {way['test']:.4f}, {way['settings']}"
+            f"  {name:<16} {ratio:>8} {said:>14}  {way['traces'][0][-1][1]} steps, test {curves[name][-1][2]:.4f} ({tests}), {settings}"
         )
-        if way is not ours:
-            goal, ours_took, took = set_against(ours["traces"], way["traces"])
+        if name != "subgraphs":
+            goal, ours_took, took = set_against(ways["subgraphs"]["traces"], way["traces"])
             print(
-                f"  {'':<16} to validation {goal:.4f}, where the worse of both ends: {took:.2f} s, subgraphs {ours_took:.2f} s, {took / ours_took:.2f}x",
+                f"  {'':<16} {took / ours_took:7.2f}x to validation {goal:.4f}, .0025 below where the worse of both ended: {took:.2f} s, subgraphs {ours_took:.2f} s",
                 flush=True,
             )
+    for name, way in result["ways"].items():
+        if "failed" in way:
+            print(f"  {name:<16} failed: {way['failed']}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", nargs="+", default=list(DATA))
-    parser.add_argument("--large", action="store_true", help="only the graphs of more than 50,000 nodes")
     parser.add_argument("--layers", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument(
@@ -295,8 +327,9 @@ def main():
             show(result)
         return
     use_threads(options.threads)
+    importlib.import_module("torch_geometric")  # else it would be missed after hours only
     results = []
-    for name in LARGE if options.large else options.data:
+    for name in options.data:
         if find_graph(name) is None:
             print(f"{name}: not on this machine, skipped")
             continue

@@ -26,11 +26,18 @@ class PygModel(nn.Module):
 
     def forward(self, h, edge_index):
         for number, (neighbours, own) in enumerate(zip(self.neighbours, self.own)):
-            halves = (self.conv(neighbours(h), edge_index), own(h))
+            halves = (self.conv(multiply(h, neighbours), edge_index), multiply(h, own))
             norms = self.norms[2 * number : 2 * number + 2]
             h = torch.cat([norm(torch.relu(half)) for norm, half in zip(norms, halves)], 1)
             h = functional.dropout(h, self.rate, self.training)
         return self.classifier(h)
+
+
+def multiply(h, linear):
+    """`linear(h)` for dense features, and for sparse ones without making them dense."""
+    if h.layout == torch.strided:
+        return linear(h)
+    return torch.sparse.mm(h, linear.weight.t()) + linear.bias
 
 
 class PygStepper:
@@ -45,7 +52,7 @@ class PygStepper:
         self.graph = graph
         self.batch = shoal.FullSampler(graph).sample(0)
         x = self.batch.x
-        self.x = x if isinstance(x, torch.Tensor) else x.to_torch().to_dense()
+        self.x = x if isinstance(x, torch.Tensor) else x.to_torch()
 
     def train(self, steps):
         y, mask = self.batch.y, self.batch.train_mask
@@ -59,6 +66,9 @@ class PygStepper:
             self.optimizer.zero_grad()
             loss.backward()
             self.optimizer.step()
+
+    def prepare(self):
+        """Nothing to count."""
 
     def count_work(self):
         return None  # that of shoal's full batch

@@ -57,7 +57,7 @@ class ModelConfig:
         _check("heads", self.heads, self.heads >= 1, "at least 1")
         check_head(self.head_layers, self.jumping, self.l2_normalize)
         num_layers = len(parse_orders(self.orders, self.num_layers))
-        parse_widths(self.hidden, num_layers - (self.head_layers == 0))
+        parse_widths(self.hidden, num_layers, 1 if self.head_layers == 0 else None)
 
 
 @dataclass

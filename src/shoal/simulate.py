@@ -274,7 +274,7 @@ def time_sum(model: GNN, num_ranks: int, machine: Machine) -> float:
 def count_macs(part: Part, model: GNN) -> int:
     """Multiply-adds of a step's dense products over a part's rows: forward, gradients of weights and, behind the
     first layer, of inputs."""
-    total = 3 * part.num_local * (model.classifier.weight.numel() if model.classifier else 0)
+    total = 3 * part.num_local * (0 if model.classifier is None else model.classifier.weight.numel())
     for number, layer in enumerate(model.layers):
         assert isinstance(layer, Layer)
         total += (3 if number else 2) * part.num_local * layer.linear.weight.numel()

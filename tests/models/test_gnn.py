@@ -178,6 +178,7 @@ STACKS = [
     {"orders": "1-0-1", "jumping": "max", "head_layers": 2, "norm": "none"},
     {"head_layers": 0, "num_layers": 3, "hidden": "24-12"},
     {"head_layers": 0, "orders": "1-0", "norm": "batch"},
+    {"head_layers": 0, "hidden": 4, "num_classes": 4, "num_layers": 3, "residual": True},
 ]
 
 
@@ -209,8 +210,10 @@ def test_stacks_follow_their_formula(graph, settings):
         z = (a @ h if layer.kind else h) @ layer.linear.weight
         z = z if layer.bias is None else z + layer.bias
         norm = layer.norm if layer.norm is not None else torch.nn.Identity()
-        if layer is not model.layers[-1] or model.classifier is not None:
-            z = torch.relu(norm(z)) if layer.norm_first else norm(torch.relu(z))
+        if layer is model.layers[-1] and model.classifier is None:
+            h = z
+            break
+        z = torch.relu(norm(z)) if layer.norm_first else norm(torch.relu(z))
         h = z + h if settings.get("residual") and h.shape == z.shape else z
         outputs.append(h)
     jumping = settings.get("jumping")
@@ -240,6 +243,8 @@ def test_what_needs_a_classifier_is_refused_without_one():
     for settings in ({"l2_normalize": True}, {"jumping": "concat"}):
         with pytest.raises(shoal.ShoalError, match=f"no classifier for what {next(iter(settings))} makes"):
             GNN("gcn", 8, 16, 3, head_layers=0, **settings)
+    with pytest.raises(shoal.ShoalError, match="jumping 'bogus'"):
+        GNN("gcn", 8, 16, 3, head_layers=0, jumping="bogus")
     with pytest.raises(shoal.ShoalError, match="head_layers is -1"):
         GNN("gcn", 8, 16, 3, head_layers=-1)
     with pytest.raises(shoal.ShoalError, match="3 widths: expected one, or one for each of 2 layers"):

@@ -74,7 +74,6 @@ class GNN(nn.Module):
             name, lacks = ("in_features", "features") if in_features == 0 else ("num_classes", "labels")
             raise ShoalError(f"{name} is 0: the graph has no {lacks}, and training needs them")
         check_positive(in_features=in_features, num_classes=num_classes, heads=heads)
-        check_head(head_layers, jumping, l2_normalize)
         check_seed(seed)
         for what, name, known in (
             ("model", model, MODELS),
@@ -83,6 +82,7 @@ class GNN(nn.Module):
         ):
             if name not in known:
                 raise unknown_name(what, name, known)
+        check_head(head_layers, jumping, l2_normalize)
         for what, rate in (("dropout", dropout), ("input_dropout", input_dropout)):
             if not 0 <= rate < 1:
                 raise ShoalError(f"{what} is {rate}: expected a rate from 0 up to, not including, 1")
@@ -99,20 +99,19 @@ class GNN(nn.Module):
         self.classifier: nn.Linear | None = None
         width = in_features
         pattern = parse_orders(orders, num_layers, default=2 if model == "mixhop" else 1)
-        self.widths = parse_widths(hidden, len(pattern) - (head_layers == 0))
-        if head_layers == 0:
-            self.widths.append(num_classes)
+        has_classifier = head_layers > 0
+        self.widths = parse_widths(hidden, len(pattern), None if has_classifier else num_classes)
         with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it was
             torch.manual_seed(seed)
             for number, (order, out) in enumerate(zip(pattern, self.widths)):
                 last = not any(pattern[number + 1 :])
-                is_output = head_layers == 0 and number == len(pattern) - 1
-                parts = count_parts(model, order) if is_output else 1
-                linear = make_linear(model, order, width, parts * out, heads=heads, last=last)
-                if is_output:
-                    self.layers.append(Output(linear, out))
-                else:
+                if has_classifier or number < len(pattern) - 1:
+                    linear = make_linear(model, order, width, out, heads=heads, last=last)
                     self.layers.append(Layer(linear, out, norm, dropout, norm_first=norm_first))
+                else:
+                    parts = count_parts(model, order)
+                    linear = make_linear(model, order, width, parts * out, heads=heads, last=last)
+                    self.layers.append(Output(linear, out))
                 width = out
             if jumping == "max" and len(set(self.widths)) > 1:
                 raise ShoalError(f"jumping max compares layers of widths {hidden}: expected all the same")
@@ -121,7 +120,7 @@ class GNN(nn.Module):
             for _ in range(head_layers - 1):
                 self.head.append(Layer(Dense(width, out), out, norm, dropout, norm_first=norm_first))
                 width = out
-            if head_layers:
+            if has_classifier:
                 self.classifier = nn.Linear(width, num_classes)
 
     def forward(self, batch: Batch, step: int = 0) -> Tensor:
@@ -138,7 +137,7 @@ class GNN(nn.Module):
                 known = batch.aggregate_input(adj[0]) if number == 0 and is_whole else None
                 out = layer.linear(adj[1], h, known)
             out = layer.finish(out, batch.n_id[: out.shape[0]], self._key(step, number))
-            h = self.connect(out, h)
+            h = self.connect(layer, out, h)
             outputs = [*outputs, h] if self.jumping != "none" else [h]
         if self.num_aggregations and outputs[-1].shape[0] != batch.num_outputs:
             raise ShoalError(
@@ -170,9 +169,11 @@ class GNN(nn.Module):
                 yield number, layer, (layer.kind, batch.block(depth).adjacency(layer.kind))
                 depth += 1
 
-    def connect(self, out: Tensor, h: Input) -> Tensor:
-        """A layer's result: its output, with `residual` plus the same rows of its input."""
-        if not self.residual or not isinstance(h, Tensor) or h.shape[1] != out.shape[1]:
+    def connect(self, layer: Layer, out: Tensor, h: Input) -> Tensor:
+        """A layer's result: its output, with `residual` plus the same rows of its input; logits stay as they are."""
+        if not self.residual or isinstance(layer, Output):
+            return out
+        if not isinstance(h, Tensor) or h.shape[1] != out.shape[1]:
             return out
         return out + h[: out.shape[0]]
 
@@ -242,7 +243,7 @@ class GNN(nn.Module):
         for head in self.head:
             assert isinstance(head, Layer)
             total += batch.num_outputs * head.linear.weight.numel()
-        return total + batch.num_outputs * (self.classifier.weight.numel() if self.classifier else 0)
+        return total + batch.num_outputs * (0 if self.classifier is None else self.classifier.weight.numel())
 
 
 def make_linear(
@@ -293,8 +294,11 @@ def parse_orders(orders: str | int | None, num_layers: int | None, default: int 
     return [int(part) for part in parts]
 
 
-def parse_widths(hidden: int | str, num_layers: int) -> list[int]:
-    """The width of every layer: one for all, or `"1024-512"` → [1024, 512]."""
+def parse_widths(hidden: int | str, num_layers: int, num_classes: int | None = None) -> list[int]:
+    """The width of every layer: one for all, or `"1024-512"` → [1024, 512]; num_classes, where given, is the last one's."""
+    if num_classes is not None:
+        before = parse_widths(hidden, max(1, num_layers - 1))[: num_layers - 1]
+        return [*before, num_classes]
     parts = str(hidden).split("-")
     if not all(part.isdigit() and int(part) > 0 for part in parts):
         raise ShoalError(

@@ -63,7 +63,7 @@ def _embed(
         keep = is_last and model.jumping == "none"
         result = out if keep else torch.empty(whole.num_nodes, model.widths[number], dtype=dtype)
         for start, end, rows in _infer(layer, whole.blocks[0], h, rows_at_once):
-            rows = model.connect(layer.finish(rows), take_rows(h, start, end))
+            rows = model.connect(layer, layer.finish(rows), take_rows(h, start, end))
             result[start:end] = rows
             if model.jumping == "concat":
                 out[start:end, sum(model.widths[:number]) : sum(model.widths[: number + 1])] = rows
