@@ -37,6 +37,7 @@ def test_a_configuration_survives_yaml(tmp_path):
         ("model.hidden=true", "got True, expected int"),
         ("training.patience=x", "got 'x', expected int | None"),
         ("model=sage", "expected keys and values"),
+        ("hidden=64", "did you mean model.hidden=64?"),
         ("hidden", "expected key=value"),
         ("model.hidden=[", "not a valid value"),
     ],

@@ -306,6 +306,9 @@ def _place(where: str, key: str) -> str:
     return f"{where}, {key.rstrip('.')}" if key and not where.startswith("--set") else where
 
 
+GROUPS = ("model", "training", "partition")
+
+
 def apply_setting(config: RunConfig, setting: str) -> None:
     """Apply one `key=value`, such as `model.hidden=128` or `sampler.roots=2000`."""
     path, found, text = setting.partition("=")
@@ -318,6 +321,9 @@ def apply_setting(config: RunConfig, setting: str) -> None:
     elif len(names) == 2 and names[0] == "data":
         config.data_options[names[1]] = value
     else:
+        group = next((group for group in GROUPS if path in vars(getattr(config, group))), None)
+        if group is not None and path not in vars(config):
+            raise ShoalError(f"--set {setting}: did you mean {group}.{setting}?")
         for name in reversed(names):
             value = {name: value}
         update_config(config, value, f"--set {setting}")

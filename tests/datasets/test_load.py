@@ -60,7 +60,9 @@ def test_registered_graph_that_is_not_here_names_the_command() -> None:
 
 
 def test_unknown_name_is_answered_with_the_nearest() -> None:
-    with pytest.raises(ShoalError, match=r"unknown graph 'digit': did you mean 'digits'\?"):
+    with pytest.raises(
+        ShoalError, match=r"unknown graph 'digit': did you mean 'digits'\?; no file or folder has that name"
+    ):
         load("digit")
     save_graph(ring(5), graph_folder("my-own-ring"))
     with pytest.raises(ShoalError, match=r"did you mean 'my-own-ring'\?"):

@@ -247,7 +247,7 @@ def test_what_needs_a_classifier_is_refused_without_one():
         GNN("gcn", 8, 16, 3, head_layers=0, jumping="bogus")
     with pytest.raises(shoal.ShoalError, match="head_layers is -1"):
         GNN("gcn", 8, 16, 3, head_layers=-1)
-    with pytest.raises(shoal.ShoalError, match="3 widths: expected one, or one for each of 2 layers"):
+    with pytest.raises(shoal.ShoalError, match="3 widths: expected one, or one for each of 2 layers before"):
         GNN("gcn", 8, "16-8-3", 3, num_layers=3, head_layers=0)
 
 

@@ -97,6 +97,7 @@ def test_the_command_writes_parts_and_a_table(shoal, tmp_path):
     assert "writing parts …" in run.stderr
     assert read_manifest(tmp_path / "p")["method"] == "metis"
     assert "exists already" in shoal("partition", "digits", "--parts", 4, "-o", "p").refusal()
+    assert "no more parts" in shoal("partition", "digits", "--parts", 1798, "-o", "q").refusal()
     assert shoal("partition", "digits", "--parts", 2, "--method", "block", "-o", "p", "--overwrite").code == 0
     assert read_manifest(tmp_path / "p")["num_parts"] == 2
 

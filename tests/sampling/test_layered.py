@@ -128,6 +128,13 @@ def test_models_learn_from_these_batches(graph, model, name, options):
     assert trainer.evaluate("test")["accuracy"] > 0.8
 
 
+def test_fanouts_are_written_as_widths_are(graph):
+    assert shoal.NeighborSampler(graph, fanouts="10-5").fanouts == [10, 5]
+    assert shoal.NeighborSampler(graph, fanouts=7).fanouts == [7]
+    with pytest.raises(shoal.ShoalError, match="such as 25-10"):
+        shoal.NeighborSampler(graph, fanouts="10,5")
+
+
 def test_a_model_deeper_than_the_batch_is_refused(graph):
     batch = make_sampler("neighbor", graph, **LAYERED["neighbor"]).sample(0)
     model = shoal.GNN("sage", graph.num_features, 8, graph.num_classes, num_layers=3)

@@ -72,7 +72,7 @@ def partition(
     from shoal.commands.sample import parse_options
     from shoal.commands.screen import follow_steps, open_console
     from shoal.datasets import load
-    from shoal.errors import unknown_name
+    from shoal.errors import ShoalError, unknown_name
     from shoal.partitioning.partition import BALANCES, METHODS, partition_graph
     from shoal.partitioning.stored import check_target, store_parts
 
@@ -86,6 +86,10 @@ def partition(
     screen = open_console(stderr=True)
     say = lambda step: screen.print(f"{step} …", style="dim", markup=False)  # noqa: E731
     graph = load(data)
+    if num_parts > graph.num_nodes:
+        raise ShoalError(
+            f"--parts {num_parts:,}: the graph has {graph.num_nodes:,} nodes, expected no more parts"
+        )
     if graph.num_classes and not graph.has_split:
         graph = graph.with_split(seed=0)  # what training on the graph itself would draw
     found = partition_graph(

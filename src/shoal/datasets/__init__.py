@@ -43,7 +43,8 @@ def load(name_or_path: str | Path, **settings: Any) -> Graph:
         return _load_path(found, settings, name=name)
     if name in registered():
         raise ShoalError(f"{name} is not here yet: run `shoal data get {name}`")
-    raise unknown_name("graph", name, known_names())
+    unknown = unknown_name("graph", name, known_names())
+    raise ShoalError(f"{unknown}; no file or folder has that name, here or in $SHOAL_DATA")
 
 
 def known_names() -> list[str]:

@@ -78,7 +78,7 @@ class _CompileNotice(event.Listener):
         if not self.said and module.startswith("shoal."):
             self.said = True
             print(
-                "shoal: compiling kernels that are new to this machine (up to a minute); they are kept for later runs",
+                "shoal: compiling kernels that are used here for the first time (up to a minute); they are kept",
                 file=sys.stderr,
             )
 

@@ -46,6 +46,9 @@ class Conv(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(in_features, out_features)))
 
+    def extra_repr(self) -> str:
+        return "{}, {}".format(*self.weight.shape)
+
     @abstractmethod
     def forward(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
         """Shapes: adj (n, m), h (m, in_features), its first n rows those of the result; result (n, out_features).

@@ -16,7 +16,7 @@ from shoal.models.attention import GATConv
 from shoal.models.convs import Conv, GCNConv, Input, OnePassConv, SAGEConv, count_entries, take_rows
 from shoal.models.layers import NORMS, Dense, Layer, Output
 from shoal.models.mixhop import MixHopConv
-from shoal.sampling.batch import Batch
+from shoal.sampling.batch import SAMPLE_LAYERS, Batch
 
 MODELS = ("sage", "gcn", "mixhop", "gat", "mlp")
 JUMPS = ("none", "concat", "max")
@@ -141,7 +141,7 @@ class GNN(nn.Module):
             outputs = [*outputs, h] if self.jumping != "none" else [h]
         if self.num_aggregations and outputs[-1].shape[0] != batch.num_outputs:
             raise ShoalError(
-                f"the model aggregates {self.num_aggregations} times but the batch has {len(batch.blocks)} blocks: sample as many layers as the model aggregates"
+                f"the model aggregates {self.num_aggregations} times but the batch has {len(batch.blocks)} blocks: {SAMPLE_LAYERS}"
             )
         return self.jump([out[: batch.num_outputs] for out in outputs])
 
@@ -274,7 +274,7 @@ def check_head(head_layers: int, jumping: str, l2_normalize: bool) -> None:
         raise ShoalError(f"head_layers is {head_layers}: expected 0 or more")
     if head_layers == 0 and (jumping != "none" or l2_normalize):
         raise ShoalError(
-            f"head_layers 0 has no classifier for what {'l2_normalize' if l2_normalize else 'jumping'} makes: expected at least 1 with it"
+            f"head_layers is 0, so there is no classifier for what {'l2_normalize' if l2_normalize else 'jumping'} makes: leave that out, or give head_layers 1 or more"
         )
 
 
@@ -296,16 +296,16 @@ def parse_orders(orders: str | int | None, num_layers: int | None, default: int 
 
 def parse_widths(hidden: int | str, num_layers: int, num_classes: int | None = None) -> list[int]:
     """The width of every layer: one for all, or `"1024-512"` → [1024, 512]; num_classes, where given, is the last one's."""
-    if num_classes is not None:
-        before = parse_widths(hidden, max(1, num_layers - 1))[: num_layers - 1]
-        return [*before, num_classes]
     parts = str(hidden).split("-")
     if not all(part.isdigit() and int(part) > 0 for part in parts):
         raise ShoalError(
             f"hidden is {hidden}: expected a width of at least 1, or one for every layer, such as 512-256"
         )
-    if len(parts) not in (1, num_layers):
-        raise ShoalError(
-            f"hidden {hidden} has {len(parts)} widths: expected one, or one for each of {num_layers} layers"
-        )
-    return [int(part) for part in parts] * (num_layers if len(parts) == 1 else 1)
+    free = num_layers if num_classes is None else num_layers - 1
+    if len(parts) not in (1, free):
+        layers = f"each of {num_layers} layers"
+        if num_classes is not None:
+            layers = f"each of {free} layers before the last, which is as wide as there are classes where head_layers is 0"
+        raise ShoalError(f"hidden {hidden} has {len(parts)} widths: expected one, or one for {layers}")
+    widths = [int(part) for part in parts] * (free if len(parts) == 1 else 1)
+    return widths if num_classes is None else [*widths, num_classes]

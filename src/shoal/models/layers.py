@@ -23,6 +23,9 @@ class Dense(nn.Module):
     def forward(self, h: Input) -> Tensor:
         return multiply_weight(h, self.weight)
 
+    def extra_repr(self) -> str:
+        return "{}, {}".format(*self.weight.shape)
+
 
 class BatchNorm(nn.BatchNorm1d):
     """Batch norm for which one row, having no spread to measure, is normalised by what was measured so far."""

@@ -32,6 +32,9 @@ with warnings.catch_warnings():  # torch warns once in a process that a read-onl
     as_tensor(_read_only)
 
 
+SAMPLE_LAYERS = "sample as many layers as the model aggregates (for three: sampler.fanouts=10-10-10, or sampler.num_layers=3)"
+
+
 class Block:
     """The pattern one layer aggregates over. Row i reads from the columns listed; the first `num_rows`
     columns are the rows themselves, so a square block is a subgraph and a wide one a neighbourhood or a
@@ -191,7 +194,7 @@ class Batch:
             return self.blocks[0]
         if layer >= len(self.blocks):
             raise ShoalError(
-                f"the model aggregates more than {len(self.blocks)} times but the batch has {len(self.blocks)} blocks: sample as many layers as the model has"
+                f"the model aggregates more than {len(self.blocks)} times but the batch has {len(self.blocks)} blocks: {SAMPLE_LAYERS}"
             )
         return self.blocks[layer]
 

@@ -16,6 +16,18 @@ from shoal.sampling.rng import below, key, random_u64
 ALL = -1
 
 
+def parse_fanouts(fanouts: Sequence[int] | int | str) -> list[int]:
+    """`"25-10"`, as widths and orders are written, or a list."""
+    if isinstance(fanouts, int):
+        return [fanouts]
+    if not isinstance(fanouts, str):
+        return list(fanouts)
+    parts = fanouts.split("-")
+    if not all(part.isdigit() for part in parts):
+        raise ShoalError(f"fanouts is {fanouts!r}: expected one for each layer, such as 25-10 or [25, -1]")
+    return [int(part) for part in parts]
+
+
 class NeighborSampler(LayeredSampler):
     """Each node of a layer reads from `fanout` of the nodes it aggregates from, drawn uniformly without
     replacement; all of them where it has no more, or where the fan-out is -1. A self loop is always kept
@@ -27,7 +39,7 @@ class NeighborSampler(LayeredSampler):
 
     Args:
         fanouts: one for each layer, the output's first, as in PyG: (25, 10) reads 25 neighbours of every
-            output node and 10 of each of those.
+            output node and 10 of each of those; "25-10" is the same.
         batch_size: output nodes in a batch.
 
     Cost: O(entries drawn).
@@ -39,12 +51,12 @@ class NeighborSampler(LayeredSampler):
         self,
         graph: Graph,
         *,
-        fanouts: Sequence[int] = (25, 10),
+        fanouts: Sequence[int] | int | str = (25, 10),
         batch_size: int = 1000,
         setting: str = "transductive",
         seed: int = 0,
     ) -> None:
-        self.fanouts = [fanouts] if isinstance(fanouts, int) else list(fanouts)
+        self.fanouts = parse_fanouts(fanouts)
         if not self.fanouts:
             raise ShoalError("fanouts is empty: expected one fan-out for each layer, such as (25, 10)")
         for fanout in self.fanouts:

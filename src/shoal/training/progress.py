@@ -10,6 +10,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from shoal.sampling.base import Sampler
 from shoal.training.trainer import Record
 
+_WIDTH_WITH_BAR = 110  # columns; on a narrower terminal figures come first
+
 
 class TrainingProgress:
     """A context manager whose `show` takes every epoch's record: loss, score, nodes per second, time left."""
@@ -18,10 +20,11 @@ class TrainingProgress:
         self.console = console
         self.epochs = epochs
         self.metric = metric
+        bar = [BarColumn(bar_width=24)] if console.width >= _WIDTH_WITH_BAR else []
         self._bar = Progress(
             TextColumn("[bold]epoch"),
             MofNCompleteColumn(),
-            BarColumn(bar_width=24),
+            *bar,
             TextColumn("{task.description}"),
             TextColumn("[dim]left"),
             TimeRemainingColumn(),
