@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -153,7 +154,13 @@ def save(name: str, results: list[dict]) -> None:
     given = [Path(arg).name if os.path.isabs(arg) else arg for arg in sys.argv[1:]]
     command = "python " + " ".join([f"benchmarks/{Path(sys.argv[0]).name}", *given])
     record = {"command": command, "environment": environment(), "results": results}
-    (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+    (RESULTS / f"{name}.json").write_text(format_record(record))
+
+
+def format_record(record: object) -> str:
+    """JSON with one line for each list of plain values."""
+    text = json.dumps(record, indent=1) + "\n"
+    return re.sub(r"\[\s+([^\[\]{}]+?)\s+\]", lambda found: f"[{' '.join(found[1].split())}]", text)
 
 
 def print_environment() -> None:
