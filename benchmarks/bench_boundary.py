@@ -30,7 +30,7 @@ from bench_distributed import make_graph, run_job, store
 from hosts import network_hosts, why_not
 from shoal.partitioning.part import split_graph
 from shoal.partitioning.stored import store_parts
-from shoal.training.run import with_split
+from shoal.runs.run import with_split
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"

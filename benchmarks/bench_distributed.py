@@ -24,8 +24,8 @@ import numpy as np
 
 import shoal
 from hosts import network_hosts, run_inside, why_not
+from shoal.analysis.simulate import Machine, Prediction, predict_epoch
 from shoal.partitioning.part import Part, split_graph
-from shoal.simulate import Machine, Prediction, predict_epoch
 
 HERE = Path(__file__).resolve().parent
 LIMIT = 900

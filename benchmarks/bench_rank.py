@@ -15,13 +15,13 @@ import numpy as np
 import torch
 
 import shoal
+from shoal.analysis.probe import probe_network
+from shoal.analysis.simulate import Machine, list_exchanges
+from shoal.analysis.speed import probe_rates
 from shoal.distributed.launch import joined_ranks
-from shoal.distributed.probe import probe_network
 from shoal.distributed.runtime import share_cores
-from shoal.distributed.speed import probe_rates
 from shoal.distributed.transport import Transport
 from shoal.partitioning.part import Part
-from shoal.simulate import Machine, list_exchanges
 from shoal.training.partitioned import PartitionedTrainer
 
 

@@ -18,11 +18,11 @@ from torch import nn
 from torch.nn import functional
 
 import shoal
-from shoal.config import read_config
 from shoal.datasets.places import find_graph
 from shoal.memory import keep_freed_memory
-from shoal.recipes import find_recipe
-from shoal.training.run import make_trainer, with_split
+from shoal.runs.config import read_config
+from shoal.runs.recipes import find_recipe
+from shoal.runs.run import make_trainer, with_split
 
 from timing import describe, interleave, print_environment, save, use_threads  # isort: skip
 

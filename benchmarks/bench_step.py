@@ -20,9 +20,9 @@ from torch import nn
 from torch.nn import functional
 
 import shoal
+from shoal.batch import Batch, Block
 from shoal.kernels.adam import FusedAdam
 from shoal.kernels.spmm import multiply
-from shoal.sampling.batch import Batch, Block
 from shoal.training.loss import compute_loss
 from timing import (
     Worker,

@@ -13,9 +13,9 @@ from shoal.distributed.runtime import share_cores
 from shoal.distributed.transport import Transport
 from shoal.partitioning.part import Part
 from shoal.partitioning.stored import open_part
+from shoal.runs.run import with_split
 from shoal.sampling.registry import make_sampler
 from shoal.training.partitioned import PartitionedTrainer
-from shoal.training.run import with_split
 
 
 def train(transport: Transport, part: Part, job: dict[str, Any]) -> dict[str, Any]:

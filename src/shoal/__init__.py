@@ -14,6 +14,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from shoal.batch import Batch as Batch
     from shoal.datasets import load as load
     from shoal.errors import ShoalError as ShoalError
     from shoal.graph import Graph as Graph
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from shoal.partitioning.stored import open_part as open_part
     from shoal.partitioning.stored import store_parts as store_parts
     from shoal.sampling.base import Sampler as Sampler
-    from shoal.sampling.batch import Batch as Batch
     from shoal.sampling.cluster import ClusterSampler as ClusterSampler
     from shoal.sampling.edge import EdgeSampler as EdgeSampler
     from shoal.sampling.forest_fire import ForestFireSampler as ForestFireSampler
@@ -58,7 +58,7 @@ _HOMES = {
     "store_parts": "shoal.partitioning.stored",
     "Partition": "shoal.partitioning.partition",
     "partition_graph": "shoal.partitioning.partition",
-    "Batch": "shoal.sampling.batch",
+    "Batch": "shoal.batch",
     "Sampler": "shoal.sampling.base",
     "FrontierSampler": "shoal.sampling.frontier",
     "FullSampler": "shoal.sampling.full",

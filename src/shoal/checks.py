@@ -5,6 +5,8 @@ from typing import SupportsIndex
 from shoal.errors import ShoalError
 
 MAX_NODES = 2**31
+MAX_THREADS = 4096
+MAX_SEED = 2**63 - 1
 MAX_EDGES = 2**40
 
 
@@ -29,7 +31,7 @@ def check_number(name: str, value: object, low: float, high: float, *, open_end:
 
 
 def check_seed(seed: object) -> int:
-    return check_whole("seed", seed, 0, 2**63 - 1)
+    return check_whole("seed", seed, 0, MAX_SEED)
 
 
 def check_positive(**settings: object) -> None:

@@ -5,7 +5,7 @@ import os
 import numba
 import torch
 
-from shoal.config import MAX_THREADS
+from shoal.checks import MAX_THREADS
 from shoal.errors import ShoalError
 
 

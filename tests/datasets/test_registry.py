@@ -97,11 +97,11 @@ def test_home_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/someone")
     monkeypatch.delenv("SHOAL_HOME", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert str(places.data_home()) == "/home/someone/.cache/shoal"
+    assert str(places.home_folder()) == "/home/someone/.cache/shoal"
     monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache/me")
-    assert str(places.data_home()) == "/var/cache/me/shoal"
+    assert str(places.home_folder()) == "/var/cache/me/shoal"
     monkeypatch.setenv("SHOAL_HOME", "~/graphs")
-    assert str(places.data_home()) == "/home/someone/graphs"
+    assert str(places.home_folder()) == "/home/someone/graphs"
 
 
 def test_stored_graphs_are_recognised_by_the_same_file_as_in_the_store() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from launched_ranks import rank_environment
-from shoal.simulate import read_machine
+from shoal.analysis.simulate import read_machine
 
 SETTINGS = ("--set", "model.hidden=16", "--set", "partition.method=metis", "--set", "training.patience=null")
 

@@ -15,7 +15,7 @@ import torch
 import rank_jobs
 from launched_ranks import run_ranks
 from rank_jobs import Job, assign_nodes, make_graph, train_alone
-from shoal.simulate import Machine, predict_epoch
+from shoal.analysis.simulate import Machine, predict_epoch
 from shoal.threads import set_threads
 
 MODELS = ("sage", "gcn", "mixhop", "gat")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from shoal.analysis.probe import Network, advise
 from shoal.distributed.detect import Launch, detect_launch
-from shoal.distributed.probe import Network, advise
 from shoal.distributed.runtime import find_first_host, pick_port
 from shoal.distributed.transport import read_limit
 from shoal.errors import ShoalError

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sampler_laws import SIGNIFICANCE, chi_square_p
+from shoal.rng import key
 from shoal.sampling.alias import build_alias, draw_alias
-from shoal.sampling.rng import key
 
 
 @settings(deadline=None, max_examples=50)

@@ -11,12 +11,12 @@ def demo(epochs: int) -> None:
     """Train on embedded data and set the score beside a model that sees no edges."""
     from rich.table import Table
 
+    from shoal.commands.progress import TrainingProgress
     from shoal.commands.screen import open_console
-    from shoal.config import ModelConfig, RunConfig, SamplerConfig, TrainingConfig
     from shoal.datasets import load
+    from shoal.runs.config import ModelConfig, RunConfig, SamplerConfig, TrainingConfig
+    from shoal.runs.run import make_trainer, with_split
     from shoal.threads import set_threads
-    from shoal.training.progress import TrainingProgress
-    from shoal.training.run import make_trainer, with_split
 
     console = open_console()
     set_threads()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from shoal.distributed.probe import Network
+    from shoal.analysis.probe import Network
     from shoal.distributed.transport import Transport
 
 EXTRAS = {
@@ -63,9 +63,9 @@ def doctor(workers: int | None, save: Path | None) -> None:
 
 def _test_network(save: Path | None) -> None:
     """Measure every pair of ranks; rank 0 tells the result."""
+    from shoal.analysis.probe import advise, list_interfaces, probe_network
     from shoal.commands.screen import open_console, plain_table
     from shoal.distributed.launch import joined_ranks
-    from shoal.distributed.probe import advise, list_interfaces, probe_network
 
     with joined_ranks() as transport:
         network = probe_network(transport)
@@ -100,9 +100,9 @@ def _test_network(save: Path | None) -> None:
 
 def _save_machine(transport: Transport, network: Network, path: Path) -> None:
     """Measure how fast ranks compute too, and keep all that predictions need; rank 0 writes it."""
+    from shoal.analysis.simulate import Machine
+    from shoal.analysis.speed import probe_rates
     from shoal.distributed.runtime import share_cores
-    from shoal.distributed.speed import probe_rates
-    from shoal.simulate import Machine
 
     share_cores(transport)
     machine = Machine(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from shoal.training.run import Run
+    from shoal.runs.run import Run
 
 _RUN = click.argument("folder", metavar="RUN", type=click.Path(path_type=Path))
 _OUT = click.option(
@@ -46,10 +46,10 @@ def _write(folder: Path, out: Path, column: str) -> None:
     import torch
     from rich.progress import Progress
 
+    from shoal.commands.node_files import check_output, map_rows, write_nodes
     from shoal.commands.runs import is_partitioned
     from shoal.commands.screen import open_console
-    from shoal.training.output import check_output, map_rows, write_nodes
-    from shoal.training.run import Run
+    from shoal.runs.run import Run
 
     check_output(out)
     if (folder / "config.yaml").is_file() and is_partitioned(folder):
@@ -80,13 +80,13 @@ def _write_ranks(folder: Path, out: Path, column: str) -> None:
     """The same on the ranks that hold the run's parts, each writing its rows; started here if they are not yet."""
     import sys
 
+    from shoal.commands.node_files import check_output, write_part_rows
     from shoal.commands.screen import open_console
-    from shoal.config import read_config
     from shoal.distributed.detect import detect_launch
     from shoal.distributed.launch import joined_ranks, start_workers
     from shoal.errors import ShoalError
-    from shoal.training.output import check_output, write_part_rows
-    from shoal.training.partitioned_run import PartitionedRun
+    from shoal.runs.config import read_config
+    from shoal.runs.partitioned_run import PartitionedRun
 
     if out.suffix == ".parquet":
         raise ShoalError(f"{out}: the ranks of a partitioned run write one .npy file together: name one")

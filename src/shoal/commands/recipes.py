@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from shoal.config import RunConfig
+    from shoal.runs.config import RunConfig
 
 TABLE = "table.md"
 
@@ -36,8 +36,8 @@ def recipes(names: tuple[str, ...], train: bool, out: Path) -> None:
       shoal recipes --run cora pubmed
     """
     from shoal.commands.screen import open_console, plain_table
-    from shoal.config import read_config
-    from shoal.recipes import find_recipe, list_recipes
+    from shoal.runs.config import read_config
+    from shoal.runs.recipes import find_recipe, list_recipes
 
     files = [find_recipe(name) for name in names or list_recipes()]
     chosen = {path.stem: read_config(path) for path in files}
@@ -88,8 +88,8 @@ def _run_all(chosen: dict[str, RunConfig], out: Path) -> None:
 
 def _summarize(name: str, config: RunConfig, folder: Path) -> dict[str, Any]:
     """What a finished recipe's folder says: the score over its seeds and the time an epoch took."""
-    from shoal.training.repeat import summarize_scores
-    from shoal.training.run import METRICS, read_metrics
+    from shoal.runs.repeat import summarize_scores
+    from shoal.runs.run import METRICS, read_metrics
 
     folders = sorted(folder.glob("seed-*")) or [folder]
     summary = summarize_scores(folders)
@@ -118,8 +118,8 @@ def find_changes(config: RunConfig, folder: Path) -> list[str]:
 
     Nothing for a folder that is not there. The target does not count: it decides nothing in a run.
     """
-    from shoal.config import read_config
-    from shoal.training import repeat, run
+    from shoal.runs import repeat, run
+    from shoal.runs.config import read_config
 
     stored = next((path for name in (repeat.CONFIG, run.CONFIG) if (path := folder / name).is_file()), None)
     if stored is None:
@@ -131,7 +131,7 @@ def find_changes(config: RunConfig, folder: Path) -> list[str]:
 
 def _flatten(config: RunConfig) -> dict[str, Any]:
     """Every setting that decides a run, by its dotted name, with what would be filled in when it starts."""
-    from shoal.training.run import fill_defaults, make_paths_absolute
+    from shoal.runs.run import fill_defaults, make_paths_absolute
 
     config = copy.deepcopy(config)
     make_paths_absolute(config)

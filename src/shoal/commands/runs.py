@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shoal.config import RunConfig
-    from shoal.training.repeat import Repeat
-    from shoal.training.run import Run
+    from shoal.runs.config import RunConfig
+    from shoal.runs.repeat import Repeat
+    from shoal.runs.run import Run
 
 
 def train_configured(config: RunConfig, folder: Path) -> None:
@@ -25,8 +25,8 @@ def train_configured(config: RunConfig, folder: Path) -> None:
 
 def start_run(config: RunConfig, folder: Path) -> None:
     """Train a new run, or as many as the configuration repeats, in one process."""
-    from shoal.training.repeat import Repeat
-    from shoal.training.run import Run
+    from shoal.runs.repeat import Repeat
+    from shoal.runs.run import Run
 
     if config.repeat > 1:
         _train_all(Repeat.create(folder, config))
@@ -36,8 +36,8 @@ def start_run(config: RunConfig, folder: Path) -> None:
 
 def continue_run(folder: Path, epochs: int | None) -> None:
     """Go on with a run or repeated runs where they stopped, to other `epochs` if given."""
-    from shoal.training.repeat import Repeat
-    from shoal.training.run import Run
+    from shoal.runs.repeat import Repeat
+    from shoal.runs.run import Run
 
     if Repeat.is_one(folder):
         _train_all(Repeat.open(folder, epochs=epochs))
@@ -49,12 +49,12 @@ def train_ranks(config: RunConfig | None, folder: Path, workers: int | None, epo
     """Train across ranks: as one of them, or by starting them. Without a config the folder's run goes on."""
     import sys
 
-    from shoal.config import read_config
     from shoal.distributed.detect import detect_launch
     from shoal.distributed.launch import joined_ranks, start_workers
     from shoal.errors import ShoalError
-    from shoal.training.partitioned_run import PartitionedRun
-    from shoal.training.repeat import Repeat
+    from shoal.runs.config import read_config
+    from shoal.runs.partitioned_run import PartitionedRun
+    from shoal.runs.repeat import Repeat
 
     launch = detect_launch()
     if launch.size > 1 and workers not in (None, launch.size):
@@ -92,7 +92,7 @@ def train_ranks(config: RunConfig | None, folder: Path, workers: int | None, epo
 
 def is_partitioned(folder: Path) -> bool:
     """Whether a run folder, or one of repeated runs, is of method partitioned."""
-    from shoal.config import read_config
+    from shoal.runs.config import read_config
 
     path = _find_config(folder)
     return path.is_file() and read_config(path).method == "partitioned"
@@ -149,8 +149,8 @@ def _train_all(repeat: Repeat, *, quiet: bool = False) -> None:
 
 def _train_run(run: Run, *, quiet: bool = False) -> dict[str, float]:
     """Train a run to its end, showing how it goes unless `quiet`; returns its test scores."""
+    from shoal.commands.progress import TrainingProgress, show_counting
     from shoal.commands.screen import open_console
-    from shoal.training.progress import TrainingProgress, show_counting
 
     console = open_console()
     console.quiet = quiet

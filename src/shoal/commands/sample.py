@@ -10,8 +10,8 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from shoal.analysis.subgraphs import SampleCharacter
     from shoal.sampling.base import Sampler
-    from shoal.sampling.character import SampleCharacter
 
 
 @click.command()
@@ -49,11 +49,11 @@ def sample(
       shoal sample digits --sampler frontier --set budget=500 --set frontier=100
       shoal sample my-graph/ --sampler random-walk --stats --plot walk.png
     """
+    from shoal.commands.node_files import check_output
     from shoal.commands.screen import open_console
     from shoal.datasets import load
     from shoal.errors import ShoalError
     from shoal.sampling.registry import default_options, make_sampler
-    from shoal.training.output import check_output
 
     if plot is not None and not stats:
         raise ShoalError("--plot shows what --stats measures: give both")
@@ -68,7 +68,7 @@ def sample(
         console.print(f"notice: {notice}", markup=False)
     show_sizes(console, chosen, num_samples)
     if stats:
-        from shoal.sampling.character import measure_samples
+        from shoal.analysis.subgraphs import measure_samples
         from shoal.sampling.layered import LayeredSampler
 
         if isinstance(chosen, LayeredSampler):
@@ -84,8 +84,8 @@ def sample(
 
 def parse_options(settings: tuple[str, ...]) -> dict[str, Any]:
     """`("budget=500", …)` as a dictionary with YAML values."""
-    from shoal.config import parse_value
     from shoal.errors import ShoalError
+    from shoal.runs.config import parse_value
 
     options = {}
     for setting in settings:
@@ -132,8 +132,8 @@ def show_sizes(console: Console, sampler: Sampler, num_samples: int) -> None:
 def show_character(console: Console, character: SampleCharacter) -> None:
     import numpy as np
 
+    from shoal.analysis.subgraphs import Character
     from shoal.commands.screen import plain_table
-    from shoal.sampling.character import Character
 
     measures = {
         "mean degree": lambda c: c.mean_degree,

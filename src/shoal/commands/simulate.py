@@ -10,9 +10,9 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shoal.config import RunConfig
+    from shoal.analysis.simulate import Machine, Prediction
     from shoal.partitioning.part import Part
-    from shoal.simulate import Machine, Prediction
+    from shoal.runs.config import RunConfig
 
 
 @click.command()
@@ -51,11 +51,11 @@ def simulate(
       shoal simulate my-graph/ --parts 2,4,8,16 --latency 50 --bandwidth 1200 --model gcn --set model.hidden=128
       shoal simulate my-parts/ --machine machine.json --set partition.exchange=broadcast
     """
+    from shoal.analysis.simulate import predict_epoch
     from shoal.commands.screen import open_console
     from shoal.commands.train import configure
     from shoal.errors import ShoalError
-    from shoal.simulate import predict_epoch
-    from shoal.training.run import make_model
+    from shoal.runs.run import make_model
     from shoal.wording import count
 
     config = configure(target, "partitioned", None, model, None, None, recipe, settings)
@@ -97,8 +97,8 @@ def _describe_machine(path: Path | None, latency: float | None, bandwidth: float
     """The file's machine, its wire replaced by what was given by hand."""
     from dataclasses import replace
 
+    from shoal.analysis.simulate import Machine, read_machine
     from shoal.errors import ShoalError
-    from shoal.simulate import Machine, read_machine
 
     for name, value in (("--latency", latency), ("--bandwidth", bandwidth)):
         if value is not None and not 0 < value < float("inf"):
@@ -123,8 +123,8 @@ def _open_or_cut(
     """(parts, features, classes, whether features are sparse): those stored, or those of DATA for every number."""
     import numpy as np
 
+    from shoal.analysis.simulate import open_parts
     from shoal.errors import ShoalError
-    from shoal.simulate import open_parts
 
     if (Path(target) / "manifest.json").is_file():
         if parts is not None or method is not None:
@@ -140,7 +140,7 @@ def _open_or_cut(
     from shoal.graph import Graph
     from shoal.partitioning.part import split_graph
     from shoal.partitioning.partition import partition_graph
-    from shoal.training.run import with_split
+    from shoal.runs.run import with_split
 
     graph = with_split(load(target, **config.data_options))
     pattern = Graph(

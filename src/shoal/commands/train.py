@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from shoal.config import RunConfig
+    from shoal.runs.config import RunConfig
 
 
 @click.command()
@@ -173,9 +173,9 @@ def configure(
     settings: tuple[str, ...],
 ) -> RunConfig:
     """The recipe, overridden by options, overridden by --set."""
-    from shoal.config import RunConfig, TargetConfig, apply_setting, read_config
     from shoal.errors import ShoalError
-    from shoal.recipes import find_recipe
+    from shoal.runs.config import RunConfig, TargetConfig, apply_setting, read_config
+    from shoal.runs.recipes import find_recipe
 
     config = read_config(find_recipe(recipe)) if recipe is not None else RunConfig()
     if data not in (None, config.data):

@@ -4,7 +4,7 @@ import numpy as np
 from numba import prange
 
 from shoal.kernels.jit import parallel_kernel
-from shoal.sampling.rng import key, normal_pair, permute, random_u64
+from shoal.rng import key, normal_pair, permute, random_u64
 
 # One stream of the counter-based generator for each purpose.
 LABELS, FEATURES, MEANS, EDGES, NUMBERING = range(5)

@@ -8,7 +8,7 @@ from shoal.datasets.attributes import EDGES, MEANS, NUMBERING, draw_classes, dra
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.jit import parallel_kernel
-from shoal.sampling.rng import below, key, permute, random_u64, uniform
+from shoal.rng import below, key, permute, random_u64, uniform
 from shoal.split import draw_split
 
 _EDGES_AT_ONCE = 1 << 22

@@ -7,7 +7,7 @@ from shoal.checks import check_number, check_seed, check_whole
 from shoal.datasets.attributes import EDGES, NUMBERING, draw_classes, draw_normal
 from shoal.graph import Graph
 from shoal.kernels.jit import parallel_kernel
-from shoal.sampling.rng import key, permute, random_u64
+from shoal.rng import key, permute, random_u64
 from shoal.split import draw_split
 
 # Chance that an edge falls in quadrant (0,0), (0,1), (1,0), (1,1): [[0.9, 0.5], [0.5, 0.1]] over its sum.

@@ -7,26 +7,19 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from shoal.errors import ShoalError
+from shoal.home import home_folder
 
 META = "meta.json"  # what makes a folder a stored graph; repeated here so that a look-up needs no NumPy
 
 
-def data_home() -> Path:
-    """`$SHOAL_HOME`, else `$XDG_CACHE_HOME/shoal`, else `~/.cache/shoal`."""
-    if home := os.environ.get("SHOAL_HOME"):
-        return Path(home).expanduser()
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache).expanduser() if cache else Path.home() / ".cache") / "shoal"
-
-
 def graph_folder(name: str) -> Path:
     """Where `shoal data get NAME` stores the graph."""
-    return data_home() / "graphs" / name
+    return home_folder() / "graphs" / name
 
 
 def download_folder(name: str) -> Path:
     """Where the publisher's files of a dataset are kept while they are fetched and read."""
-    return data_home() / "downloads" / name
+    return home_folder() / "downloads" / name
 
 
 def find_graph(name: str) -> Path | None:
@@ -46,7 +39,7 @@ def local_names() -> list[str]:
     """Every name that `find_graph` finds."""
     names = set()
     shared = _shared_folder()
-    for folder in (shared, data_home() / "graphs"):
+    for folder in (shared, home_folder() / "graphs"):
         if folder is not None and folder.is_dir():
             for path in folder.iterdir():
                 name = path.stem if path.suffix == ".npz" else path.name

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.batch import Batch, Block, as_tensor
 from shoal.distributed.features import widen_features
 from shoal.distributed.halo import HaloPlan
 from shoal.distributed.ledger import INPUT
@@ -23,7 +24,6 @@ from shoal.models.layers import Layer
 from shoal.models.mixhop import MixHopConv
 from shoal.partitioning.part import Part
 from shoal.sampling.base import Sampler
-from shoal.sampling.batch import Batch, Block, as_tensor
 
 
 def local_graph(part: Part) -> Graph:

@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.config import BOUNDARY_SAMPLINGS
+from shoal.batch import Batch
 from shoal.distributed.batch import PartBatch, PartBatchSampler
 from shoal.distributed.halo import HaloPlan
 from shoal.distributed.ledger import IDS, INPUT, SAMPLING
 from shoal.errors import ShoalError, unknown_name
 from shoal.kernels.jit import kernel
 from shoal.partitioning.part import Part
-from shoal.sampling.batch import Batch
-from shoal.sampling.rng import key, random_u64, uniform
+from shoal.rng import key, random_u64, uniform
+from shoal.runs.config import BOUNDARY_SAMPLINGS
 
 _PURPOSE = 0xB0DA  # keeps these draws apart from those of samplers with the same seed
 

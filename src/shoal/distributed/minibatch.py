@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.batch import Batch, Block, as_tensor
 from shoal.distributed.halo import HaloPlan
 from shoal.distributed.ledger import INPUT, SAMPLING
 from shoal.distributed.operator import PartBlock
@@ -18,7 +19,6 @@ from shoal.kernels.csr import index_dtype
 from shoal.kernels.jit import kernel
 from shoal.partitioning.part import Part
 from shoal.sampling.base import Sampler
-from shoal.sampling.batch import Batch, Block, as_tensor
 from shoal.sampling.shard import RankSampler
 
 

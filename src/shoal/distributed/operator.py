@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from shoal.batch import Block, as_tensor
 from shoal.distributed.halo import HaloExchange, HaloPlan
 from shoal.distributed.pattern import PartPattern
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.spmm import multiply
-from shoal.sampling.batch import Block, as_tensor
 
 
 class PartAdjacency(Adjacency):

@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 import torch
 
+from shoal.batch import as_tensor
 from shoal.distributed.halo import HaloPlan
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.jit import kernel
-from shoal.sampling.batch import as_tensor
 
 _INNER_SHARE = 0.25  # of the local entries
 _PIECES = 8  # of the local product, where the transport moves data only when asked

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from shoal.batch import SAMPLE_LAYERS, Batch
 from shoal.checks import check_positive, check_seed
 from shoal.errors import ShoalError, unknown_name
 from shoal.kernels.adjacency import Adjacency
@@ -16,7 +17,6 @@ from shoal.models.attention import GATConv
 from shoal.models.convs import Conv, GCNConv, Input, OnePassConv, SAGEConv, count_entries, take_rows
 from shoal.models.layers import NORMS, Dense, Layer, Output
 from shoal.models.mixhop import MixHopConv
-from shoal.sampling.batch import SAMPLE_LAYERS, Batch
 
 MODELS = ("sage", "gcn", "mixhop", "gat", "mlp")
 JUMPS = ("none", "concat", "max")

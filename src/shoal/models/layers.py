@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from shoal.kernels.fused import bias_relu_dropout, dropout
-from shoal.kernels.norm import relu_norm_dropout
+from shoal.kernels.layer_norm import relu_norm_dropout
 from shoal.models.convs import Conv, Input, multiply_weight
 
 NORMS = ("layer", "batch", "none")

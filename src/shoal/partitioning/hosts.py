@@ -7,7 +7,7 @@ import numpy as np
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.jit import kernel
-from shoal.partitioning.split import list_members
+from shoal.partitioning.cut import list_members
 
 MAX_PARTS = 8192  # the exchange between all pairs of parts is a table
 

@@ -17,7 +17,7 @@ import numpy as np
 from shoal.graph import Graph
 from shoal.kernels.csr import add_diagonal, index_dtype
 from shoal.kernels.jit import kernel
-from shoal.partitioning.split import list_members
+from shoal.partitioning.cut import list_members
 
 _ROOM = 4  # counts per pin that a net may take for one count per part
 

@@ -11,7 +11,7 @@ from shoal.checks import check_whole
 from shoal.errors import ShoalError
 from shoal.graph import MASKS, Features, Graph
 from shoal.kernels.csr import index_dtype
-from shoal.partitioning.split import find_halo, find_receivers, list_members, mark_loops, split_rows
+from shoal.partitioning.cut import find_halo, find_receivers, list_members, mark_loops, split_rows
 
 MAX_PARTS = 1 << 20
 

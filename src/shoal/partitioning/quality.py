@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.graph import Graph
 from shoal.kernels.jit import kernel
-from shoal.partitioning.split import list_members
+from shoal.partitioning.cut import list_members
 
 BYTES_PER_VALUE = 4
 

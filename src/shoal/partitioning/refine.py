@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.kernels.jit import kernel
 from shoal.partitioning.nets import Loads, Nets, count_pins, get_count, move_vertex
-from shoal.sampling.rng import key, permute, random_u64, uniform
+from shoal.rng import key, permute, random_u64, uniform
 
 _PRICES = (0.4, 3.0, 0.2)  # of a message, of a row above the peaks; how far above the average these are
 _CHOICES = 4  # best parts by volume that are looked at exactly

@@ -6,7 +6,7 @@ import numpy as np
 
 from shoal.graph import Graph
 from shoal.kernels.jit import kernel
-from shoal.sampling.rng import permute
+from shoal.rng import permute
 
 _ORDER = 1 << 60  # the stream of the random order
 _PASSES = 3

@@ -11,8 +11,8 @@ from shoal.graph import Graph
 from shoal.kernels.csr import index_dtype, transpose_csr
 from shoal.kernels.jit import kernel
 from shoal.partitioning.nets import Nets
+from shoal.rng import key, random_u64
 from shoal.sampling.base import Sampler
-from shoal.sampling.rng import key, random_u64
 
 MAX_PINS = 50_000_000
 _MEAN_WEIGHT, _LARGEST_WEIGHT = 32, 1 << 20  # of an entry, in whole numbers

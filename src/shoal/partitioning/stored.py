@@ -17,10 +17,10 @@ from shoal.errors import ShoalError, explain_full_disk
 from shoal.files import flush_tree
 from shoal.graph import MASKS, Graph
 from shoal.kernels.csr import index_dtype
+from shoal.partitioning.cut import find_halo, list_members
 from shoal.partitioning.part import Part, cut_part
 from shoal.partitioning.partition import Partition
 from shoal.partitioning.quality import Quality
-from shoal.partitioning.split import find_halo, list_members
 from shoal.store import hash_file, map_array, put_in_place, write_array
 
 FORMAT = "shoal-parts"

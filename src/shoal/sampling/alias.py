@@ -4,7 +4,7 @@ import numpy as np
 
 from shoal.kernels.csr import index_dtype
 from shoal.kernels.jit import kernel
-from shoal.sampling.rng import below, random_u64, uniform
+from shoal.rng import below, random_u64, uniform
 
 
 def build_alias(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from shoal.batch import Batch, Block, as_tensor
 from shoal.checks import check_positive, check_seed
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.bits import make_bitmap
 from shoal.kernels.induce import SubgraphExtractor
 from shoal.kernels.orient import OrientedExtractor, OrientedGraph, is_worth_orienting
-from shoal.sampling.batch import Batch, Block, as_tensor
 
 if TYPE_CHECKING:
     from shoal.sampling.normalize import Norms

@@ -7,8 +7,8 @@ import numpy as np
 from shoal.checks import check_positive
 from shoal.errors import ShoalError
 from shoal.graph import Graph
+from shoal.rng import permute
 from shoal.sampling.base import Sampler
-from shoal.sampling.rng import permute
 
 _FIRST_ORDER = 1 << 62
 

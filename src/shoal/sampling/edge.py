@@ -6,9 +6,9 @@ from shoal.checks import check_positive
 from shoal.graph import Graph
 from shoal.kernels.bits import mark, take_marked
 from shoal.kernels.jit import kernel
+from shoal.rng import below, key, random_u64
 from shoal.sampling.alias import build_alias, draw_alias
 from shoal.sampling.base import Sampler
-from shoal.sampling.rng import below, key, random_u64
 
 
 class EdgeSampler(Sampler):

@@ -9,8 +9,8 @@ from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.bits import is_marked, mark, take_marked
 from shoal.kernels.jit import kernel
+from shoal.rng import below, key, random_u64, uniform
 from shoal.sampling.base import Sampler
-from shoal.sampling.rng import below, key, random_u64, uniform
 
 _TRIES = 8
 

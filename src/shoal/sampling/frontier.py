@@ -11,12 +11,12 @@ from shoal.checks import check_positive
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
 from shoal.kernels.bits import take_marked
+from shoal.rng import key
 from shoal.sampling.base import Sampler
 from shoal.sampling.frontier_methods.buckets import draw_by_buckets
 from shoal.sampling.frontier_methods.clocks import draw_by_clocks
 from shoal.sampling.frontier_methods.dashboard import draw_by_dashboard
 from shoal.sampling.frontier_methods.fenwick import draw_by_fenwick
-from shoal.sampling.rng import key
 
 POPS_PER_NODE = 20
 _DRAWS: dict[str, Callable[..., Any]] = {

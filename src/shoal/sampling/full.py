@@ -4,9 +4,9 @@ from functools import cached_property
 
 import numpy as np
 
+from shoal.batch import Batch, Block, as_tensor
 from shoal.graph import Graph
 from shoal.sampling.base import Sampler
-from shoal.sampling.batch import Batch, Block, as_tensor
 
 
 class FullSampler(Sampler):

@@ -12,15 +12,15 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 
+from shoal.batch import Batch, Block, as_tensor
 from shoal.checks import check_positive
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.jit import kernel
+from shoal.rng import key, permute
 from shoal.sampling.alias import build_alias, draw_alias
 from shoal.sampling.base import Sampler
-from shoal.sampling.batch import Batch, Block, as_tensor
 from shoal.sampling.normalize import Norms
-from shoal.sampling.rng import key, permute
 
 _FIRST_ORDER = 1 << 62  # streams of the epochs' orders, apart from those of the batches
 

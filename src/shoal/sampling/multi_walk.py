@@ -7,9 +7,9 @@ from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.bits import mark, take_marked
 from shoal.kernels.jit import kernel
+from shoal.rng import below, key, random_u64
 from shoal.sampling.base import Sampler
 from shoal.sampling.frontier_methods.start import draw_frontier, step
-from shoal.sampling.rng import below, key, random_u64
 
 STEPS_PER_NODE = 20
 

@@ -10,8 +10,8 @@ from shoal.checks import check_positive
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.jit import kernel
+from shoal.rng import below, key, random_u64
 from shoal.sampling.layered import Grown, LayeredSampler, sort_row
-from shoal.sampling.rng import below, key, random_u64
 
 ALL = -1
 

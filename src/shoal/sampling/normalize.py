@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import threading
 import time
@@ -27,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import ShoalError
+from shoal.home import home_folder
 from shoal.kernels.jit import kernel
 from shoal.sampling.base import Sampler
 from shoal.threads import available_cores
@@ -160,9 +160,8 @@ def _add_ones(counts, places):
 
 
 def cache_folder() -> Path:
-    """`norms` in SHOAL_HOME, or in ~/.cache/shoal."""
-    home = os.environ.get("SHOAL_HOME")
-    return (Path(home) if home else Path.home() / ".cache" / "shoal") / "norms"
+    """`norms` in Shoal's home."""
+    return home_folder() / "norms"
 
 
 def cache_key(sampler: Sampler, num_batches: int) -> str:

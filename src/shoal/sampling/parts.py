@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shoal.batch import Batch
 from shoal.checks import check_positive
 from shoal.errors import ShoalError
 from shoal.graph import Graph
+from shoal.rng import permute
 from shoal.sampling.base import Sampler
-from shoal.sampling.batch import Batch
 from shoal.sampling.registry import make_sampler
-from shoal.sampling.rng import permute
 
 if TYPE_CHECKING:
     from shoal.sampling.normalize import Norms

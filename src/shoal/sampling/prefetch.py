@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shoal.batch import Batch
 from shoal.checks import check_positive
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
 from shoal.sampling.base import Sampler
-from shoal.sampling.batch import Batch
 from shoal.sampling.full import FullSampler
 
 _PATIENCE = 0.5  # seconds between looks at whether a drawing thread still lives

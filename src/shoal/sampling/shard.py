@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shoal.batch import Batch
 from shoal.checks import check_positive
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.sampling.base import Sampler
-from shoal.sampling.batch import Batch
 
 if TYPE_CHECKING:
     from shoal.sampling.normalize import Norms

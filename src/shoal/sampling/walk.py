@@ -7,8 +7,8 @@ from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.bits import mark, prefetch, take_marked
 from shoal.kernels.jit import kernel
+from shoal.rng import below, key, random_u64
 from shoal.sampling.base import Sampler
-from shoal.sampling.rng import below, key, random_u64
 
 
 class RandomWalkSampler(Sampler):

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from shoal.batch import Batch, Block
 from shoal.models.convs import Conv, Input, take_rows
 from shoal.models.gnn import GNN
 from shoal.models.layers import Layer
-from shoal.sampling.batch import Batch, Block
 
 ROWS_AT_ONCE = 1 << 15
 

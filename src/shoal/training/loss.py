@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from shoal.batch import Batch
 from shoal.errors import ShoalError
 from shoal.graph import Graph
-from shoal.sampling.batch import Batch
 
 
 def compute_loss(logits: Tensor, batch: Batch, class_weights: Tensor | None = None) -> Tensor:

@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.batch import Batch, as_tensor
 from shoal.distributed.batch import PartBatch
+from shoal.distributed.batch_norm import share_batch_norms
 from shoal.distributed.boundary import BoundarySampler
 from shoal.distributed.broadcast import BroadcastPlan
 from shoal.distributed.halo import HaloPlan
 from shoal.distributed.ledger import BACKWARD, FORWARD, IDLE, IDS, INPUT, KINDS, REDUCE, Ledger
 from shoal.distributed.minibatch import SharedBatch, SharedBatchSampler
-from shoal.distributed.norm import share_batch_norms
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError, unknown_name
 from shoal.memory import forget_peak, read_memory
@@ -23,7 +24,6 @@ from shoal.models.gnn import GNN
 from shoal.models.layers import Layer
 from shoal.partitioning.part import Part
 from shoal.sampling.base import Sampler
-from shoal.sampling.batch import Batch, as_tensor
 from shoal.training.inference import classify_nodes, evaluating
 from shoal.training.loss import balance_classes, count_classes
 from shoal.training.metrics import compute_roc_auc, count_outcomes, known_metrics, score_outcomes

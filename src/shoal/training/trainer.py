@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.config import TrainingConfig
+from shoal.batch import Batch
 from shoal.distributed.gradients import (
     average_buffers,
     average_gradients,
@@ -24,8 +24,8 @@ from shoal.graph import Graph
 from shoal.kernels.adam import FusedAdam
 from shoal.memory import keep_freed_memory
 from shoal.models.gnn import GNN
+from shoal.runs.config import TrainingConfig
 from shoal.sampling.base import Sampler
-from shoal.sampling.batch import Batch
 from shoal.sampling.full import FullSampler
 from shoal.sampling.prefetch import Prefetcher
 from shoal.sampling.shard import ShardedSampler

@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.datasets.importers.class_map import read_class_map
 from shoal.datasets.importers.files import Progress, read_json_object, read_npy, silent
-from shoal.datasets.importers.split import standardize_features
+from shoal.datasets.importers.node_lists import standardize_features
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 

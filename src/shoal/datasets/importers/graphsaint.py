@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from shoal.datasets.importers.class_map import read_class_map
 from shoal.datasets.importers.files import Progress, read_json_object, read_npy, reading, silent
-from shoal.datasets.importers.split import masks_from_lists, standardize_features
+from shoal.datasets.importers.node_lists import masks_from_lists, standardize_features
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.csr import build_csr

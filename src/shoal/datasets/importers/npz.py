@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from shoal.datasets.importers.files import Progress, read_npz, silent
-from shoal.datasets.importers.split import standardize_features
+from shoal.datasets.importers.node_lists import standardize_features
 from shoal.errors import ShoalError
 from shoal.graph import MASKS, Graph
 

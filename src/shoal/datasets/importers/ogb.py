@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from shoal.datasets.importers.files import Progress, read_npz, silent
+from shoal.datasets.importers.node_lists import masks_from_lists
 from shoal.datasets.importers.number_csv import read_numbers, stream_numbers
-from shoal.datasets.importers.split import masks_from_lists
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
 

@@ -4,8 +4,8 @@ import numpy as np
 
 from shoal.kernels.bits import mark
 from shoal.kernels.jit import kernel
+from shoal.rng import below, random_u64
 from shoal.sampling.frontier_methods.start import draw_frontier, step, weigh
-from shoal.sampling.rng import below, random_u64
 
 _NUM_BUCKETS = 48  # weights up to 2⁴⁸
 

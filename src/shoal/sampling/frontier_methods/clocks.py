@@ -6,8 +6,8 @@ import numpy as np
 
 from shoal.kernels.bits import mark, prefetch
 from shoal.kernels.jit import kernel
+from shoal.rng import below, random_u64, uniform
 from shoal.sampling.frontier_methods.start import draw_frontier, weigh
-from shoal.sampling.rng import below, random_u64, uniform
 
 _AHEAD = 16  # walkers
 

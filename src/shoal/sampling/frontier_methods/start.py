@@ -4,7 +4,7 @@ import numpy as np
 
 from shoal.kernels.bits import mark
 from shoal.kernels.jit import kernel
-from shoal.sampling.rng import below, random_u64
+from shoal.rng import below, random_u64
 
 
 @kernel

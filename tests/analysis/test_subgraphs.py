@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.sampling.character import measure_graph, measure_samples
+from shoal.analysis.subgraphs import measure_graph, measure_samples
 from small_graphs import make_graph
 
 

@@ -12,6 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
 
+from shoal.checks import MAX_SEED, MAX_THREADS
 from shoal.errors import ShoalError, unknown_name
 
 METHODS = ("sampled", "full", "partitioned")
@@ -19,8 +20,6 @@ EXCHANGES = ("p2p", "broadcast")
 MESSAGES = ("float32", "bfloat16")
 BOUNDARY_SAMPLINGS = ("nodes", "edges", "dropedge")
 OPTIMIZERS = ("adam", "adamw")
-MAX_SEED = 2**63 - 1
-MAX_THREADS = 4096
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # YAML 1.1 reads 1e-3, without a point, as text
 
 

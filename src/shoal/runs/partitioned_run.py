@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from shoal.config import RunConfig, read_config
+from shoal.runs.config import RunConfig, read_config
 from shoal.datasets import load
 from shoal.datasets.places import check_place
 from shoal.distributed.runtime import agree, share_cores
@@ -23,7 +23,7 @@ from shoal.partitioning.part import Part, make_part
 from shoal.sampling.base import Sampler
 from shoal.sampling.registry import make_sampler
 from shoal.training.partitioned import PartitionedTrainer
-from shoal.training.run import (
+from shoal.runs.run import (
     CHECKPOINTS,
     CONFIG,
     GRAPH,

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import shoal
-from shoal.training.output import check_output, write_nodes
+from shoal.commands.node_files import check_output, write_nodes
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_result_file_that_cannot_be_written_is_refused_first(tmp_path):
 def test_a_full_disk_names_the_file_and_leaves_nothing(graph, tmp_path, name):
     program = (
         "import resource, sys, numpy as np, shoal\n"
-        "from shoal.training.output import write_nodes\n"
+        "from shoal.commands.node_files import write_nodes\n"
         "graph = shoal.open_graph(sys.argv[1])\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
         "values = np.random.default_rng(0).random((3, 5_000), np.float32)\n"

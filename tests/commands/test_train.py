@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import shoal
 from shoal.cli import main
 from shoal.cli import shoal as shoal_command
-from shoal.config import RunConfig
+from shoal.runs.config import RunConfig
 
 
 def run(capsys, *args: str) -> tuple[int, str, str]:

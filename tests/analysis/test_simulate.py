@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.errors import ShoalError
-from shoal.partitioning.part import split_graph
-from shoal.simulate import (
+from shoal.analysis.simulate import (
     Machine,
     count_broadcast_rows,
     count_rows,
@@ -17,6 +15,8 @@ from shoal.simulate import (
     time_broadcasts,
     time_messages,
 )
+from shoal.errors import ShoalError
+from shoal.partitioning.part import split_graph
 from small_graphs import make_labelled
 
 

@@ -11,9 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from shoal.config import RunConfig, read_config
+from shoal.runs.config import RunConfig, read_config
 from shoal.datasets import load
-from shoal.datasets.places import check_place, data_home, find_graph, is_plain_name, is_stored
+from shoal.datasets.places import check_place, find_graph, is_plain_name, is_stored
+from shoal.home import home_folder
 from shoal.datasets.registry import BUILT_IN
 from shoal.errors import ShoalError, explain_full_disk
 from shoal.files import replace_file
@@ -262,7 +263,7 @@ def _check_data(folder: Path, data: str) -> None:
         return
     where = data
     if is_plain_name(data):
-        where = f"{data} in $SHOAL_DATA and {data_home() / 'graphs'}"
+        where = f"{data} in $SHOAL_DATA and {home_folder() / 'graphs'}"
     raise ShoalError(
         f"the data of run {folder} was not found: looked for {where}; put it back, or change `data` in {folder / CONFIG}"
     )

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shoal.config import RunConfig, read_config
+from shoal.runs.config import RunConfig, read_config
 from shoal.datasets.places import check_place
 from shoal.errors import ShoalError
 from shoal.files import replace_file
-from shoal.training.run import METRICS, Run, read_metrics
+from shoal.runs.run import METRICS, Run, read_metrics
 
 if TYPE_CHECKING:
     from shoal.distributed.transport import Transport
@@ -94,14 +94,14 @@ class Repeat:
         epochs = self.config.training.epochs
         if self.transport is None:
             return Run.open(folder, epochs=epochs)
-        from shoal.training.partitioned_run import PartitionedRun
+        from shoal.runs.partitioned_run import PartitionedRun
 
         return PartitionedRun.go_on(folder, self.transport, epochs=epochs)
 
     def _start_run(self, folder: Path, config: RunConfig) -> Run:
         if self.transport is None:
             return Run.create(folder, config)
-        from shoal.training.partitioned_run import PartitionedRun
+        from shoal.runs.partitioned_run import PartitionedRun
 
         return PartitionedRun.start(folder, config, self.transport)
 

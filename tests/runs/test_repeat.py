@@ -7,8 +7,8 @@ import pytest
 
 import shoal
 from command_line import run_shoal
-from shoal.config import RunConfig, read_config
-from shoal.recipes import find_recipe, list_recipes
+from shoal.runs.config import RunConfig, read_config
+from shoal.runs.recipes import find_recipe, list_recipes
 
 SMALL = ("--set", "model.hidden=16", "--set", "sampler.roots=100", "--epochs", "2")
 

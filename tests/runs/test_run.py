@@ -12,9 +12,9 @@ import yaml
 
 import shoal as package
 from command_line import Run as Answer
-from shoal.config import RunConfig, SamplerConfig, read_config
+from shoal.runs.config import RunConfig, SamplerConfig, read_config
 from shoal.sampling.registry import SAMPLERS, default_options, make_sampler
-from shoal.training.run import fill_defaults
+from shoal.runs.run import fill_defaults
 from small_graphs import make_labelled
 
 SMALL = ("--set", "model.hidden=8", "--set", "sampler.roots=50", "--epochs", "1")

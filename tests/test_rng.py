@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from shoal.sampling import rng
+from shoal import rng
 
 SIGNIFICANCE = 1e-6
 U64 = st.integers(0, 2**64 - 1)

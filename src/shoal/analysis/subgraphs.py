@@ -8,8 +8,8 @@ import numpy as np
 
 from shoal.graph import Graph
 from shoal.kernels.jit import kernel
+from shoal.rng import below, key, random_u64
 from shoal.sampling.base import Sampler
-from shoal.sampling.rng import below, key, random_u64
 
 PAIRS = 200_000  # of neighbours looked at to estimate a clustering coefficient
 

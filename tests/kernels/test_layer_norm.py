@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.fused import drop_entries, dropout, dropout_reference
-from shoal.kernels.norm import relu_norm_dropout, relu_norm_dropout_reference
+from shoal.kernels.layer_norm import relu_norm_dropout, relu_norm_dropout_reference
 from shoal.models.convs import take_rows
 
 

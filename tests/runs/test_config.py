@@ -5,7 +5,7 @@ import re
 import pytest
 
 import shoal
-from shoal.config import RunConfig, apply_setting, read_config
+from shoal.runs.config import RunConfig, apply_setting, read_config
 
 
 def test_a_configuration_survives_yaml(tmp_path):

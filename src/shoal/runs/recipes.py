@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shoal.errors import ShoalError, unknown_name
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parents[1] / "recipes"
 
 
 def list_recipes() -> list[str]:

@@ -1,0 +1,157 @@
+"""Registries: components by name. A component registers itself in the file that defines it.
+
+    SAMPLERS = Registry("sampler", "shoal.sampling")
+
+    @SAMPLERS.register
+    class RandomWalkSampler(Sampler):
+        name = "random-walk"
+
+Built-in components are found by importing the modules of their package, others come from plug-ins: modules named
+with `--plugin`, or entry points of the group `shoal.plugins`. Both use the same door.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from shoal.errors import ShoalError, unknown_name
+
+T = TypeVar("T")
+GROUP = "shoal.plugins"
+_loaded_entry_points = False
+_loaded_plugins: dict[str, Any] = {}
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """The components of one kind by name. Looking one up loads them; an unknown name is refused with the nearest.
+
+    Args:
+        kind: what a component is called in messages.
+        package: where the built-in ones are; every module of it is imported.
+    """
+
+    def __init__(self, kind: str, package: str) -> None:
+        self.kind = kind
+        self.package = package
+        self._components: dict[str, T] = {}
+        self._is_loaded = False
+
+    def register(self, component: Any) -> Any:
+        """Add a component under its `name`; a decorator for classes and for functions with a `name`."""
+        return self.add(component.name, component)
+
+    def named(self, name: str) -> Callable[[Any], Any]:
+        """A decorator that adds what it decorates under `name`."""
+        return lambda component: self.add(name, component)
+
+    def add(self, name: str, component: Any) -> Any:
+        known = self._components.get(name)
+        if known is not None and not _is_same(known, component):
+            raise ShoalError(f"there is a {self.kind} called {name!r} already: give yours another name")
+        self._components[name] = component
+        return component
+
+    def __getitem__(self, name: str) -> T:
+        self._load()
+        if name not in self._components:
+            raise unknown_name(self.kind, str(name), self._components)
+        return self._components[name]
+
+    def __contains__(self, name: object) -> bool:
+        self._load()
+        return name in self._components
+
+    def __iter__(self) -> Iterator[str]:
+        self._load()
+        return iter(sorted(self._components))
+
+    def __len__(self) -> int:
+        self._load()
+        return len(self._components)
+
+    def _load(self) -> None:
+        if self._is_loaded:
+            return
+        self._is_loaded = True
+        package = importlib.import_module(self.package)
+        for module in pkgutil.iter_modules(package.__path__, f"{self.package}."):
+            importlib.import_module(module.name)
+        load_entry_points()
+
+
+def load_entry_points() -> None:
+    """Import what installed packages offer as plug-ins, once."""
+    global _loaded_entry_points
+    if _loaded_entry_points:
+        return
+    _loaded_entry_points = True
+    for entry in importlib.metadata.entry_points(group=GROUP):
+        try:
+            entry.load()
+        except ImportError as error:
+            raise ShoalError(
+                f"plug-in {entry.name!r} cannot be imported ({error}): mend or uninstall {entry.value}"
+            ) from None
+
+
+def load_plugin(name: str) -> str:
+    """Import a plug-in, a module's name or the path of a .py file; returns what names it from any folder."""
+    path = Path(name).expanduser()
+    if path.suffix == ".py":
+        if not path.is_file():
+            raise ShoalError(
+                f"plug-in {name} does not exist: expected a Python file, or the name of a module"
+            )
+        path = path.resolve()
+        if str(path) not in _loaded_plugins:
+            _loaded_plugins[str(path)] = _import_file(path)
+        return str(path)
+    if name not in _loaded_plugins:
+        here = Path.cwd() / Path(*name.split(".")).with_suffix(".py")
+        if importlib.util.find_spec(name.split(".")[0]) is None and here.is_file():
+            return load_plugin(str(here))
+        try:
+            _loaded_plugins[name] = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name and not name.startswith(error.name):
+                raise ShoalError(f"plug-in {name} cannot be imported: {error}") from None
+            raise ShoalError(
+                f"there is no module {name!r} to plug in: install it, or name its file (--plugin {name}.py)"
+            ) from None
+    return name
+
+
+def _import_file(path: Path) -> Any:
+    """Import a file under a name of its own, known to others that import it by its stem."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    try:
+        spec.loader.exec_module(module)
+    except ShoalError:
+        raise
+    except Exception as error:
+        sys.modules.pop(path.stem, None)
+        raise ShoalError(f"plug-in {path} cannot be imported: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _is_same(known: Any, component: Any) -> bool:
+    """Whether a component was defined again, as when its file is run and imported."""
+    names = [
+        (
+            getattr(one, "__qualname__", None),
+            getattr(sys.modules.get(getattr(one, "__module__", "")), "__file__", None),
+        )
+        for one in (known, component)
+    ]
+    return known is component or (names[0] == names[1] and names[0][0] is not None)

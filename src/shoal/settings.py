@@ -1,0 +1,259 @@
+"""Settings: what a component can be told, declared once in its signature and read everywhere else.
+
+A parameter becomes a setting by an annotation that says what it means, and where that matters which values it takes:
+
+    def __init__(self, graph: Graph, *, roots: Annotated[int, AtLeast(1), "walks started in a batch"] = 3000) -> None: ...
+
+`list_settings` reads such declarations. Validation of configurations, `did you mean`, help and the tables in the docs
+are made of what it returns; `@check_settings` holds the calls of Python users to the same rules.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import types
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache, wraps
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from shoal.checks import MAX_SEED
+from shoal.errors import ShoalError, unknown_name
+
+F = TypeVar("F", bound=Callable[..., Any])
+M = TypeVar("M")
+REQUIRED = inspect.Parameter.empty
+_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", list: "a list"}
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`; an open end is excluded. `said` replaces the derived sentence."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    open_low: bool = False
+    open_high: bool = False
+    said: str = ""
+
+    def holds(self, value: float) -> bool:
+        above = value > self.low if self.open_low else value >= self.low
+        below = value < self.high if self.open_high or self.high == math.inf else value <= self.high
+        return above and below
+
+    def __str__(self) -> str:
+        if self.said:
+            return self.said
+        low, high = _show_bound(self.low), _show_bound(self.high)
+        if self.high == math.inf:
+            return f"a number above {low}" if self.open_low else f"at least {low}"
+        if self.low == -math.inf:
+            return f"a number below {high}" if self.open_high else f"at most {high}"
+        return f"{'above ' if self.open_low else ''}{low} {'up to, not including,' if self.open_high else 'to'} {high}"
+
+
+def AtLeast(low: float) -> Range:
+    return Range(low)
+
+
+def Above(low: float) -> Range:
+    return Range(low, open_low=True)
+
+
+Rate = Range(0, 1, open_high=True, said="a rate from 0 up to, not including, 1")
+Share = Range(0, 1, said="a rate from 0 to 1")
+
+
+@dataclass(frozen=True)
+class Choices:
+    """One of some names; `names` may be a registry, whose components load when it is asked."""
+
+    names: Collection[str]
+
+    def __hash__(self) -> int:
+        return id(self.names)
+
+    def __str__(self) -> str:
+        return " | ".join(self.names)
+
+
+@dataclass(frozen=True)
+class Null:
+    """What None means, for settings that take it."""
+
+    meaning: str
+
+
+Seed = Annotated[int, Range(0, MAX_SEED, said="0 to 2^63 - 1"), "decides every random choice"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One declared setting: its type, range or choices, default and meaning."""
+
+    name: str
+    accepted: tuple[type, ...]
+    optional: bool
+    default: Any
+    meaning: str
+    range: Range | None = None
+    choices: Choices | None = None
+    null: str = ""
+
+    def check(self, value: Any, *, where: str = "", label: str = "") -> Any:
+        """`value` as the setting's type; refused with a sentence if it is of another type or out of range.
+
+        `where` is the file or option it was given in, `label` what to call the setting there.
+        """
+        if value is None and self.optional:
+            return None
+        value = self._convert(value, where)
+        if self.choices is not None and isinstance(value, str) and value not in self.choices.names:
+            raise unknown_name(label or self.name, value, self.choices.names)
+        if self.range is not None and not isinstance(value, str | bool):
+            values = value if isinstance(value, list | tuple) else [value]
+            if not all(self.range.holds(one) for one in values):
+                raise ShoalError(f"{label or self.name} is {value}: expected {self.expected}")
+        return value
+
+    @property
+    def expected(self) -> str:
+        """The range in words, with what null means."""
+        null = f", or null{f' for {self.null}' if self.null else ''}" if self.optional else ""
+        return f"{self.range or self.type_name}{null}"
+
+    @property
+    def type_name(self) -> str:
+        """Its types in words: a whole number, text, …"""
+        return " or ".join([_WORDS.get(kind, kind.__name__) for kind in self.accepted])
+
+    @property
+    def values(self) -> str:
+        """What it takes, for tables: choices, a range, or a type."""
+        if self.choices is not None:
+            return str(self.choices)
+        return self.type_name if self.range is None else str(self.range)
+
+    def _convert(self, value: Any, where: str) -> Any:
+        """Whole numbers are floats too, and so are "1e-3" and NumPy's numbers; a bool is no number."""
+        plain = self.accepted
+        if isinstance(value, np.generic):
+            value = value.item()
+        if isinstance(value, int) and not isinstance(value, bool) and int not in plain and float in plain:
+            value = float(value)
+        if isinstance(value, str) and float in plain and str not in plain:
+            with suppress(ValueError):
+                value = float(value)
+        if isinstance(value, float) and value.is_integer() and int in plain and float not in plain:
+            value = int(value)
+        fits = isinstance(value, plain) and not (isinstance(value, bool) and bool not in plain)
+        if not fits and object not in plain:
+            got = f"{where}: got {value!r}," if where else f"{self.name} is {value!r}:"
+            null = ", or null" if self.optional else ""
+            raise ShoalError(f"{got} expected {self.type_name}{null}")
+        return value
+
+
+def list_settings(declared: Callable[..., Any]) -> Mapping[str, Setting]:
+    """The settings that a class, a dataclass or a function declares, in the order of its signature."""
+    return _list_settings(declared)
+
+
+@cache
+def _list_settings(declared: Callable[..., Any]) -> Mapping[str, Setting]:
+    found = {}
+    if is_dataclass(declared):
+        hints = get_type_hints(declared, include_extras=True)
+        defaults = {
+            field.name: field.default if field.default is not MISSING else
+            field.default_factory() if field.default_factory is not MISSING else REQUIRED
+            for field in fields(declared)
+        }  # fmt: skip
+    else:
+        function = inspect.unwrap(declared.__init__ if isinstance(declared, type) else declared)  # type: ignore[misc]
+        hints = get_type_hints(function, include_extras=True)
+        defaults = {name: known.default for name, known in inspect.signature(function).parameters.items()}
+    for name, default in defaults.items():
+        if (setting := _read_setting(name, hints.get(name), default)) is not None:
+            found[name] = setting
+    return types.MappingProxyType(found)
+
+
+def _read_setting(name: str, hint: Any, default: Any) -> Setting | None:
+    """The setting that an annotation declares; None where it gives no meaning."""
+    if get_origin(hint) is not Annotated:
+        return None
+    kind, *said = get_args(hint)
+    meaning = next((one for one in said if isinstance(one, str)), None)
+    if meaning is None:
+        return None
+    options = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    accepted = tuple(_plain_type(one) for one in options if one is not type(None))
+
+    def find(marker: type[M]) -> M | None:
+        return next((one for one in said if isinstance(one, marker)), None)
+
+    null = find(Null)
+    return Setting(
+        name,
+        accepted,
+        type(None) in options,
+        default,
+        meaning,
+        find(Range),
+        find(Choices),
+        "" if null is None else null.meaning,
+    )
+
+
+def _plain_type(kind: Any) -> type:
+    """`list[float]` as list, Sequence as list or tuple's own base, Any as object."""
+    plain = get_origin(kind) or kind
+    if plain is Any:
+        return object
+    return plain if isinstance(plain, type) else object
+
+
+def check_settings(function: F) -> F:
+    """Hold every call of `function` to the settings it declares: types, ranges and choices, before its body runs."""
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        declared = list_settings(function)
+        for name, value in bound.arguments.items():
+            if name in declared:
+                bound.arguments[name] = declared[name].check(value)
+        return function(*bound.args, **bound.kwargs)
+
+    return checked  # type: ignore[return-value]
+
+
+def check_options(
+    declared: Mapping[str, Setting], options: Mapping[str, Any], *, what: str, where: str = ""
+) -> dict[str, Any]:
+    """`options` checked against their declarations; one that `what` does not have is refused with the nearest."""
+    checked = {}
+    for name, value in options.items():
+        if name not in declared:
+            raise unknown_name(f"setting of {what}", str(name), declared, where)
+        checked[name] = declared[name].check(value, where=where)
+    return checked
+
+
+def show_value(value: Any) -> str:
+    """A value as it is written in a setting."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return "-".join(map(str, value)) or "[]"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _show_bound(bound: float) -> str:
+    return f"{int(bound):,}".replace(",", "") if float(bound).is_integer() else f"{bound:g}"
