@@ -30,10 +30,6 @@ def check_number(name: str, value: object, low: float, high: float, *, open_end:
     return number
 
 
-def check_seed(seed: object) -> int:
-    return check_whole("seed", seed, 0, MAX_SEED)
-
-
 def check_positive(**settings: object) -> None:
     """Refuse settings that are not positive whole numbers."""
     for name, value in settings.items():

@@ -23,6 +23,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") ->
     names = sorted(known)
     near = get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
+    if not names:
+        hint = "there is none yet, a plug-in may bring it (--plugin)"
     return ShoalError(f"unknown {kind} {name!r}{f' in {where}' if where else ''}: {hint}")
 
 

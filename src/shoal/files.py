@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+from shoal.errors import ShoalError
+
 _FLUSHES_AT_ONCE = 32
 
 
@@ -29,6 +31,13 @@ def replace_file(path: Path) -> Iterator[Path]:
         scratch.unlink(missing_ok=True)
         raise
     flush(path.parent)
+
+
+def check_place(folder: Path) -> None:
+    """Refuse to make `folder` below something that is a file."""
+    parent = next((parent for parent in folder.parents if parent.exists()), None)
+    if parent is not None and not parent.is_dir():
+        raise ShoalError(f"{parent} is a file: {folder} cannot be made inside it")
 
 
 def flush(path: Path) -> None:

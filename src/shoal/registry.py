@@ -15,8 +15,11 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
+import inspect
 import pkgutil
 import sys
+import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -27,6 +30,7 @@ T = TypeVar("T")
 GROUP = "shoal.plugins"
 _loaded_entry_points = False
 _loaded_plugins: dict[str, Any] = {}
+_loading = threading.RLock()
 
 
 class Registry(Mapping[str, T], Generic[T]):
@@ -44,8 +48,14 @@ class Registry(Mapping[str, T], Generic[T]):
         self._is_loaded = False
 
     def register(self, component: Any) -> Any:
-        """Add a component under its `name`; a decorator for classes and for functions with a `name`."""
-        return self.add(component.name, component)
+        """Add a class under its `name`; a decorator. Functions are `named`."""
+        name = getattr(component, "name", None)
+        if not isinstance(name, str) or not name:
+            shown = getattr(component, "__qualname__", repr(component))
+            raise ShoalError(
+                f'{shown} has no name: give the class a `name = "…"`, or decorate a function with `.named("…")`'
+            )
+        return self.add(name, component)
 
     def named(self, name: str) -> Callable[[Any], Any]:
         """A decorator that adds what it decorates under `name`."""
@@ -77,13 +87,24 @@ class Registry(Mapping[str, T], Generic[T]):
         return len(self._components)
 
     def _load(self) -> None:
-        if self._is_loaded:
-            return
-        self._is_loaded = True
-        package = importlib.import_module(self.package)
-        for module in pkgutil.iter_modules(package.__path__, f"{self.package}."):
-            importlib.import_module(module.name)
-        load_entry_points()
+        with _loading:
+            if self._is_loaded:
+                return
+            self._is_loaded = True  # components that are being imported may ask for others
+            try:
+                package = importlib.import_module(self.package)
+                for module in pkgutil.iter_modules(package.__path__, f"{self.package}."):
+                    importlib.import_module(module.name)
+                load_entry_points()
+            except BaseException:
+                self._is_loaded = False
+                raise
+
+
+def summarize(component: Any) -> str:
+    """What a component is: the first paragraph of its docstring, in a line."""
+    text = getattr(component, "summary", None) or inspect.cleandoc(component.__doc__ or "")
+    return " ".join(text.split("\n\n")[0].split())
 
 
 def load_entry_points() -> None:
@@ -95,10 +116,12 @@ def load_entry_points() -> None:
     for entry in importlib.metadata.entry_points(group=GROUP):
         try:
             entry.load()
-        except ImportError as error:
+        except ShoalError:
+            raise
+        except Exception as error:
             raise ShoalError(
-                f"plug-in {entry.name!r} cannot be imported ({error}): mend or uninstall {entry.value}"
-            ) from None
+                f"plug-in {entry.name!r} cannot be imported ({type(error).__name__}: {error}): mend or uninstall {entry.value}"
+            ) from error
 
 
 def load_plugin(name: str) -> str:
@@ -115,33 +138,43 @@ def load_plugin(name: str) -> str:
         return str(path)
     if name not in _loaded_plugins:
         here = Path.cwd() / Path(*name.split(".")).with_suffix(".py")
-        if importlib.util.find_spec(name.split(".")[0]) is None and here.is_file():
+        if here.is_file():  # found from any folder by its path only
             return load_plugin(str(here))
         try:
             _loaded_plugins[name] = importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name and not name.startswith(error.name):
-                raise ShoalError(f"plug-in {name} cannot be imported: {error}") from None
-            raise ShoalError(
-                f"there is no module {name!r} to plug in: install it, or name its file (--plugin {name}.py)"
-            ) from None
+        except ShoalError:
+            raise
+        except Exception as error:
+            if isinstance(error, ModuleNotFoundError) and error.name and name.startswith(error.name):
+                raise ShoalError(
+                    f"there is no module {name!r} to plug in: install it, or name its file (--plugin {name}.py)"
+                ) from None
+            raise ShoalError(f"plug-in {name} cannot be imported: {type(error).__name__}: {error}") from error
     return name
 
 
 def _import_file(path: Path) -> Any:
     """Import a file under a name of its own, known to others that import it by its stem."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = path.stem if path.stem not in sys.modules else f"{path.stem}_{abs(hash(str(path))):x}"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except ShoalError:
         raise
     except Exception as error:
-        sys.modules.pop(path.stem, None)
-        raise ShoalError(f"plug-in {path} cannot be imported: {type(error).__name__}: {error}") from error
+        del sys.modules[name]
+        lines = [
+            frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
+        ]
+        where = f", line {lines[-1]}" if lines else ""
+        said = " ".join(str(error).split())
+        raise ShoalError(
+            f"plug-in {path}{where} cannot be imported: {type(error).__name__}: {said}"
+        ) from error
     return module
 
 

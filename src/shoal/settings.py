@@ -17,9 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, wraps
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
-
-import numpy as np
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from shoal.checks import MAX_SEED
 from shoal.errors import ShoalError, unknown_name
@@ -27,7 +25,15 @@ from shoal.errors import ShoalError, unknown_name
 F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M")
 REQUIRED = inspect.Parameter.empty
-_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", list: "a list"}
+_WORDS: dict[type, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    bool: "true or false",
+    list: "a list",
+    Sequence: "a list",
+    Callable: "a function",  # type: ignore[dict-item]
+}
 
 
 @dataclass(frozen=True)
@@ -141,8 +147,10 @@ class Setting:
     def _convert(self, value: Any, where: str) -> Any:
         """Whole numbers are floats too, and so are "1e-3" and NumPy's numbers; a bool is no number."""
         plain = self.accepted
-        if isinstance(value, np.generic):
+        if getattr(value, "ndim", None) == 0:
             value = value.item()
+        if getattr(value, "ndim", None) == 1 and Sequence in plain:
+            value = value.tolist()
         if isinstance(value, int) and not isinstance(value, bool) and int not in plain and float in plain:
             value = float(value)
         if isinstance(value, str) and float in plain and str not in plain:
@@ -175,7 +183,17 @@ def _list_settings(declared: Callable[..., Any]) -> Mapping[str, Setting]:
         }  # fmt: skip
     else:
         function = inspect.unwrap(declared.__init__ if isinstance(declared, type) else declared)  # type: ignore[misc]
-        hints = get_type_hints(function, include_extras=True)
+        annotations = getattr(function, "__annotations__", None)  # a class without a constructor has none
+        if annotations is None:
+            return types.MappingProxyType({})
+        given = {name: hint for name, hint in annotations.items() if name != "return"}
+        names = types.SimpleNamespace(__annotations__=given)
+        try:
+            hints = get_type_hints(names, function.__globals__, include_extras=True)
+        except NameError as error:
+            raise ShoalError(
+                f"the annotations of {declared.__qualname__} cannot be read ({error}): import what they name at run time too"
+            ) from None
         defaults = {name: known.default for name, known in inspect.signature(function).parameters.items()}
     for name, default in defaults.items():
         if (setting := _read_setting(name, hints.get(name), default)) is not None:
@@ -192,7 +210,11 @@ def _read_setting(name: str, hint: Any, default: Any) -> Setting | None:
     if meaning is None:
         return None
     options = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-    accepted = tuple(_plain_type(one) for one in options if one is not type(None))
+    literals = [value for one in options if get_origin(one) is Literal for value in get_args(one)]
+    accepted = tuple(
+        _plain_type(one) for one in options if one is not type(None) and get_origin(one) is not Literal
+    )
+    accepted += tuple(dict.fromkeys(type(value) for value in literals))
 
     def find(marker: type[M]) -> M | None:
         return next((one for one in said if isinstance(one, marker)), None)
@@ -205,7 +227,7 @@ def _read_setting(name: str, hint: Any, default: Any) -> Setting | None:
         default,
         meaning,
         find(Range),
-        find(Choices),
+        find(Choices) or (Choices(tuple(map(str, literals))) if literals else None),
         "" if null is None else null.meaning,
     )
 
@@ -224,7 +246,10 @@ def check_settings(function: F) -> F:
 
     @wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
-        bound = signature.bind(*args, **kwargs)
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{function.__qualname__}: {error}") from None
         declared = list_settings(function)
         for name, value in bound.arguments.items():
             if name in declared:
@@ -248,6 +273,8 @@ def check_options(
 
 def show_value(value: Any) -> str:
     """A value as it is written in a setting."""
+    if value is REQUIRED:
+        return "required"
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, Sequence) and not isinstance(value, str):
