@@ -1,22 +1,28 @@
-"""python benchmarks/bench_spmm.py [--seconds 4] [--threads 1 2] [--keep-memory]
+"""python benchmarks/bench_spmm.py [--seconds 4] [--threads 1 2] [--keep-memory] [--rows-only]
 
 Sparse × dense product beside torch CSR, torch addmm(out=) with int32 indices, MKL and PyG message passing: forward,
-forward + backward, the feature-partitioned variant, bfloat16 storage and sparse features. Ratios are peer / ours: above 1 is faster here.
+forward + backward, the feature-partitioned variant, bfloat16 storage and sparse features. A plain Numba loop of the same
+product shows what the row kernel in LLVM (`shoal.kernels.rows`) is for; --rows-only measures just these two.
+Ratios are peer / ours: above 1 is faster here.
 """
 
 import argparse
 import statistics
+import time
 import warnings
 from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+from numba import prange
 
 from shoal.kernels.adjacency import Adjacency
+from shoal.kernels.jit import new_counter, next_chunk, parallel_kernel
 from shoal.kernels.plan import explain_products
 from shoal.kernels.spmm import multiply, spmm
 from timing import (
+    Elapsed,
     add_memory_option,
     describe,
     interleave,
@@ -28,7 +34,31 @@ from timing import (
 
 warnings.filterwarnings("ignore")
 CASES = [(8_000, 15, 64), (8_000, 15, 128), (8_000, 15, 512), (200_000, 50, 128), (1_000_000, 16, 64)]
-OURS = "shoal"
+OURS, PLAIN = "shoal", "plain Numba loop"
+ROWS_A_CHUNK = 64
+
+
+@parallel_kernel
+def multiply_plainly(indptr, indices, h, out, num_threads):
+    """`out = A · h` as one writes it in Numba: threads take chunks of rows, the inner loop adds a row of h."""
+    n, f = out.shape
+    counter = new_counter()
+    for _ in prange(num_threads):
+        chunk = next_chunk(counter)
+        while chunk * ROWS_A_CHUNK < n:
+            for r in range(chunk * ROWS_A_CHUNK, min(n, (chunk + 1) * ROWS_A_CHUNK)):
+                for j in range(f):
+                    out[r, j] = 0
+                for k in range(indptr[r], indptr[r + 1]):
+                    c = indices[k]
+                    for j in range(f):
+                        out[r, j] += h[c, j]
+            chunk = next_chunk(counter)
+
+
+def plain_product(adj, h, out, threads):
+    arrays = [part.numpy() for part in (adj.indptr, adj.indices, h, out)]
+    return lambda: multiply_plainly(*arrays, threads)
 
 
 def random_adjacency(n, degree):
@@ -81,6 +111,7 @@ def forward(n, degree, f, seconds, threads):
     half_out = torch.empty(n, f)
     contenders = {
         OURS: lambda: multiply(adj, h, ours),
+        PLAIN: plain_product(adj, h, mkl, threads),
         "torch A @ h": lambda: long @ h,
         "torch addmm(out=) int32": lambda: torch.addmm(theirs, short, h, beta=0, out=theirs),
         "shoal features": lambda: multiply(adj, h, theirs, variant="features"),
@@ -95,6 +126,32 @@ def forward(n, degree, f, seconds, threads):
     print(f"forward n={n:,} degree={degree} f={f} threads={threads}")
     print(describe(times, OURS))
     return {"what": "forward", "n": n, "degree": degree, "f": f, "threads": threads, "ms": times}
+
+
+def rows_only(n, degree, f, seconds, threads):
+    """The row kernel beside the plain loop, in processor time, which a busy machine does not stretch."""
+    adj, h = random_adjacency(n, degree), torch.randn(n, f)
+    ours, theirs = torch.empty(n, f), torch.empty(n, f)
+    contenders = {
+        OURS: count_processor_time(lambda: multiply(adj, h, ours, variant="rows")),
+        PLAIN: count_processor_time(plain_product(adj, h, theirs, threads)),
+    }
+    times = interleave(contenders, seconds)
+    assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-3)
+    print(f"row kernel n={n:,} degree={degree} f={f} threads={threads}")
+    print(describe(times, OURS))
+    return {"what": "row kernel", "n": n, "degree": degree, "f": f, "threads": threads, "cpu_ms": times}
+
+
+def count_processor_time(run):
+    """A contender whose time is what all its threads spent on processors."""
+
+    def timed():
+        before = time.process_time()
+        run()
+        return Elapsed((time.process_time() - before) * 1e3)
+
+    return timed
 
 
 def with_backward(n, degree, f, seconds, threads):
@@ -165,19 +222,25 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=4.0, help="for each case")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--rows-only", action="store_true", help="the row kernel beside the plain loop")
     add_memory_option(parser)
     options = parser.parse_args()
     suffix = use_memory_option(options.keep_memory)
+    name = f"spmm-rows{suffix}" if options.rows_only else f"spmm{suffix}"
     results = []
     for threads in options.threads:
         use_threads(threads)
         runs = [partial(forward, *case) for case in CASES] + [
             partial(with_backward, *case) for case in CASES[:4]
         ]
-        for run in [*runs, sparse_features, dense_subgraph]:
+        runs += [sparse_features, dense_subgraph]
+        if options.rows_only:
+            runs = [partial(rows_only, *case) for case in CASES[:4]]
+        for run in runs:
             results.append(run(options.seconds, threads))
-            save(f"spmm{suffix}", results)  # what has been measured stays when the rest is interrupted
-    summarise(results)
+            save(name, results)  # what has been measured stays when the rest is interrupted
+    if not options.rows_only:
+        summarise(results)
     print("\n".join(explain_products()))
     print_environment()
 

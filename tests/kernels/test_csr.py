@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from random_graphs import edges
+from shoal.kernels.build import build_csr
 from shoal.kernels.csr import (
-    build_csr,
     count_diagonal,
     first_bad_row,
     index_dtype,

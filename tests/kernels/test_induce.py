@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import shoal
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.bits import make_bitmap, mark, take_marked
-from shoal.kernels.csr import build_csr, induce_csr
+from shoal.kernels.build import build_csr
+from shoal.kernels.csr import induce_csr
 from shoal.kernels.induce import FILTER_BITS, SMALL_GRAPH, SubgraphExtractor
 from shoal.kernels.orient import OrientedExtractor, OrientedGraph
 

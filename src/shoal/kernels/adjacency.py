@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from shoal.errors import ShoalError
-from shoal.kernels.csr import build_csr, is_symmetric, mirror_permutation, transpose_csr
+from shoal.kernels.build import build_csr
+from shoal.kernels.csr import is_symmetric
+from shoal.kernels.patterns import find_mirrors, row_of_entries, transpose_pattern
 
 
 class Adjacency:
@@ -155,16 +157,14 @@ class Adjacency:
             if self.symmetric:
                 self._pattern = self.indptr, self.indices, self._mirror()
             else:
-                made = transpose_csr(_numpy(self.indptr), _numpy(self.indices), self.num_columns)
-                indptr, indices, permutation = (torch.from_numpy(part).to(self.device) for part in made)
-                self._pattern = indptr, indices, permutation
+                self._pattern = transpose_pattern(self.indptr, self.indices, self.num_columns)
         return self._pattern
 
     def _mirror(self) -> Tensor:
-        mirror = mirror_permutation(_numpy(self.indptr), _numpy(self.indices))
+        mirror = find_mirrors(self.indptr, self.indices)
         if mirror is None:
             raise ShoalError("the adjacency is marked symmetric but its pattern is not")
-        return torch.from_numpy(mirror).to(self.device)
+        return mirror
 
     def pieces(self, z: Tensor) -> Iterator[tuple[Adjacency, Tensor]]:
         """Operators whose columns are all in this process, each with z's rows for them.
@@ -215,10 +215,7 @@ class Adjacency:
         if self.values is not None:
             weights = weights * self.values.to(weights.dtype)
         if self.row_scale is not None:
-            rows = torch.repeat_interleave(
-                torch.arange(self.num_rows, device=self.device), self.indptr.diff()
-            )
-            weights = weights * self.row_scale.to(weights.dtype)[rows]
+            weights = weights * self.row_scale.to(weights.dtype)[row_of_entries(self.indptr)]
         if self.column_scale is not None:
             weights = weights * self.column_scale.to(weights.dtype)[self.indices.long()]
         return weights
@@ -248,7 +245,3 @@ class Adjacency:
 
     def __repr__(self) -> str:
         return f"Adjacency({self.num_rows:,} × {self.num_columns:,}, {self.num_entries:,} entries)"
-
-
-def _numpy(tensor: Tensor) -> np.ndarray:
-    return tensor.cpu().numpy()

@@ -13,7 +13,9 @@ from torch.autograd.function import once_differentiable
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.attention_loops import attend, attend_backward, attend_transposed
+from shoal.kernels.dispatch import FLOATS, implements, kernel_of
 from shoal.kernels.jit import worker_threads
+from shoal.kernels.patterns import row_of_entries
 from shoal.kernels.plan import cache_bytes
 
 _CHUNKS_PER_THREAD = 32
@@ -48,11 +50,12 @@ def gat_attention(
         raise ShoalError(
             f"onto has shape {tuple(onto.shape)} and {onto.dtype}: expected {(n, heads, z.shape[2])} and {z.dtype}"
         )
-    if z.device.type != "cpu" or z.dtype not in (torch.float32, torch.float64):
-        return gat_attention_reference(adj, z, score_dst, score_src, negative_slope, onto)
-    return _Attention.apply(z, score_dst, score_src, onto, adj, negative_slope)
+    attend_rows = kernel_of("gat_attention", z)
+    attended: Tensor = attend_rows(adj, z, score_dst, score_src, negative_slope, onto)
+    return attended
 
 
+@implements("gat_attention")
 def gat_attention_reference(
     adj: Adjacency,
     z: Tensor,
@@ -62,7 +65,7 @@ def gat_attention_reference(
     onto: Tensor | None = None,
 ) -> Tensor:
     """The same in plain torch with edge × feature messages, on any device."""
-    rows = torch.repeat_interleave(torch.arange(adj.num_rows, device=adj.device), adj.indptr.diff())
+    rows = row_of_entries(adj.indptr)
     columns = adj.indices.long()
     scores = torch.nn.functional.leaky_relu(score_dst[rows] + score_src[columns], negative_slope)
     spread = rows[:, None].expand_as(scores)
@@ -76,6 +79,13 @@ def gat_attention_reference(
     if onto is not None:
         out = torch.where((adj.indptr.diff() == 0)[:, None, None], onto, out)
     return out.index_add(0, rows, messages)
+
+
+@implements("gat_attention", "cpu", FLOATS)
+def _attend_cpu(
+    adj: Adjacency, z: Tensor, score_dst: Tensor, score_src: Tensor, slope: float, onto: Tensor | None
+) -> Tensor:
+    return _Attention.apply(z, score_dst, score_src, onto, adj, slope)
 
 
 class _Attention(torch.autograd.Function):

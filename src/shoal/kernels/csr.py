@@ -1,11 +1,10 @@
-"""Building, transposing and checking CSR patterns.
+"""Transposing, checking and cutting CSR patterns held in arrays; `shoal.kernels.build` makes them.
 
 A pattern is (`indptr`, `indices`): the columns of row i are `indices[indptr[i]:indptr[i + 1]]`, strictly
 increasing. Every function here is linear in the number of entries but for the sort inside each row.
 """
 
 import threading
-from collections.abc import Iterable
 
 import numba
 import numpy as np
@@ -21,48 +20,6 @@ def index_dtype(num_columns: int) -> type[np.signedinteger]:
     return np.int32 if num_columns <= np.iinfo(np.int32).max else np.int64
 
 
-def build_csr(
-    chunks: Iterable[tuple[np.ndarray, np.ndarray]],
-    num_rows: int,
-    num_columns: int,
-    *,
-    symmetrize: bool = False,
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """Sorted, duplicate-free CSR pattern of the entries (rows, columns) given in chunks.
-
-    With `symmetrize` every entry stands for its mirror image too, so an entry and its mirror image are one
-    edge given twice. Returns `indptr` (int64), `indices` and the number of repeated entries that were merged.
-    Counting sort into place, then a parallel sort inside each row: no copy of all the edges is made beyond
-    the chunks themselves.
-    """
-    chunks = list(chunks)
-    given = sum(len(rows) for rows, _ in chunks)
-    counts = np.zeros(num_rows + 1, np.int64)
-    for rows, columns in chunks:
-        _count(rows, counts)
-        if symmetrize:
-            _count_mirrored(rows, columns, counts)
-    indptr = np.cumsum(counts)
-    del counts
-    indices = np.empty(int(indptr[-1]), index_dtype(num_columns))
-    cursor = indptr[:-1].copy()
-    while chunks:
-        rows, columns = chunks.pop()
-        _scatter(rows, columns, cursor, indices)
-        if symmetrize:
-            _scatter_mirrored(rows, columns, cursor, indices)
-    del cursor
-    if _thread_count(len(indices)) > 1:
-        _sort_all_rows(indptr, indices)
-    else:
-        _sort_rows(indptr, indices, 0, num_rows)
-    kept, loops = _merge_duplicates(indptr, indices)
-    if kept < len(indices):
-        indices.resize(kept, refcheck=False)  # shrinks in place: no second copy of the edges
-    distinct = (kept - loops) // 2 + loops if symmetrize else kept
-    return indptr, indices, given - distinct
-
-
 def transpose_csr(
     indptr: np.ndarray, indices: np.ndarray, num_columns: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -75,14 +32,14 @@ def transpose_csr(
     indices_t = np.empty(len(indices), index_dtype(len(indptr) - 1))
     permutation = np.empty(len(indices), index_dtype(len(indices)))
     # Each thread pays for one counter per column: more threads than that is worth do not help.
-    threads = min(_thread_count(len(indices)), max(1, len(indices) // (num_columns + 1)))
+    threads = min(thread_count(len(indices)), max(1, len(indices) // (num_columns + 1)))
     indptr_t = np.zeros(num_columns + 1, np.int64)
     if threads > 1:
         cursors = np.zeros((threads, num_columns), np.int64)
         bounds = _split_rows(indptr, threads)
         _transpose_parallel(indptr, indices, bounds, cursors, indptr_t, indices_t, permutation)
     else:
-        _count(indices, indptr_t)
+        count_rows(indices, indptr_t)
         np.cumsum(indptr_t, out=indptr_t)
         _fill_transpose(indptr, indices, indptr_t[:-1].copy(), indices_t, permutation)
     return indptr_t, indices_t, permutation
@@ -97,7 +54,7 @@ def mirror_permutation(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray | 
     column of that run, which a binary search in row j finds without counting anything.
     """
     permutation = np.empty(len(indices), index_dtype(len(indices)))
-    threads = _thread_count(len(indices))
+    threads = thread_count(len(indices))
     if threads > 1:
         bounds = _split_rows(indptr, threads)
         cursors = np.empty((threads, len(indptr) - 1), np.int64)
@@ -107,7 +64,7 @@ def mirror_permutation(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray | 
     return permutation if matched else None
 
 
-def _thread_count(num_entries: int) -> int:
+def thread_count(num_entries: int) -> int:
     """Threads worth using: parallel kernels belong to the main thread, and starting them costs some µs."""
     if num_entries < _MIN_PARALLEL_ENTRIES or threading.current_thread() is not threading.main_thread():
         return 1
@@ -129,13 +86,6 @@ def is_symmetric(indptr: np.ndarray, indices: np.ndarray) -> bool:
 def count_diagonal(indptr: np.ndarray, indices: np.ndarray) -> int:
     """The number of entries (i, i)."""
     return int(_count_diagonal(indptr, indices))
-
-
-def list_edges(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """(2, nnz) int64: the column and the row of every entry, PyG's sources and targets."""
-    edges = np.empty((2, len(indices)), np.int64)
-    _list_edges(indptr, indices, edges)
-    return edges
 
 
 def first_bad_row(indptr: np.ndarray, indices: np.ndarray) -> int:
@@ -199,68 +149,9 @@ def _insert_diagonal(indptr, indices, full_indptr, full_indices, origin):
 
 
 @kernel
-def _count(rows, counts):
+def count_rows(rows, counts):
     for i in range(len(rows)):
         counts[rows[i] + 1] += 1
-
-
-@kernel
-def _count_mirrored(rows, columns, counts):
-    for i in range(len(rows)):
-        if rows[i] != columns[i]:
-            counts[columns[i] + 1] += 1
-
-
-@kernel
-def _scatter(rows, columns, cursor, indices):
-    for i in range(len(rows)):
-        r = rows[i]
-        indices[cursor[r]] = columns[i]
-        cursor[r] += 1
-
-
-@kernel
-def _scatter_mirrored(rows, columns, cursor, indices):
-    for i in range(len(rows)):
-        r = columns[i]
-        if rows[i] != r:
-            indices[cursor[r]] = rows[i]
-            cursor[r] += 1
-
-
-@kernel
-def _sort_rows(indptr, indices, first, last):
-    for r in range(first, last):
-        row = indices[indptr[r] : indptr[r + 1]]
-        for i in range(1, len(row)):
-            if row[i] < row[i - 1]:
-                row.sort()
-                break
-
-
-@parallel_kernel
-def _sort_all_rows(indptr, indices):
-    for r in prange(len(indptr) - 1):
-        _sort_rows(indptr, indices, r, r + 1)
-
-
-@kernel
-def _merge_duplicates(indptr, indices):
-    """Drop repeats in place; returns how many entries and how many of them on the diagonal are left."""
-    kept = 0
-    loops = 0
-    start = indptr[0]
-    for r in range(len(indptr) - 1):
-        end = indptr[r + 1]
-        for k in range(start, end):
-            c = indices[k]
-            if k == start or c != indices[kept - 1]:
-                indices[kept] = c
-                kept += 1
-                loops += c == r
-        start = end
-        indptr[r + 1] = kept
-    return kept, loops
 
 
 @kernel
@@ -379,11 +270,3 @@ def _induce(indptr, indices, nodes, scratch, sub_indptr, sub_indices, edge_id):
     for i in range(len(nodes)):
         scratch[nodes[i]] = -1
     return size
-
-
-@kernel
-def _list_edges(indptr, indices, edges):
-    for row in range(len(indptr) - 1):
-        for k in range(np.uint64(indptr[row]), np.uint64(indptr[row + 1])):
-            edges[0, k] = indices[k]
-            edges[1, k] = row

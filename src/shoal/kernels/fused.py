@@ -10,7 +10,9 @@ from torch.autograd.function import once_differentiable
 
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
+from shoal.kernels.dispatch import FLOATS, implements, kernel_of
 from shoal.kernels.jit import kernel, new_counter, next_chunk, parallel_kernel, worker_threads
+from shoal.kernels.patterns import row_of_entries
 
 ROWS_PER_CHUNK = 64
 _MASK64 = (1 << 64) - 1
@@ -46,15 +48,15 @@ def bias_relu_dropout(
     Shapes: h (n, f) float32 or float64, bias (f,), n_id (n,) int64. Traffic: h read once, out written once.
     """
     check_dropout(h, rate, n_id)
-    if h.device.type != "cpu" or h.dtype not in (torch.float32, torch.float64):
-        return bias_relu_dropout_reference(h, bias, rate, key, n_id)
-    return _BiasReluDropout.apply(h, bias, rate, key, n_id, inplace)
+    out: Tensor = kernel_of("bias_relu_dropout", h)(h, bias, rate, key, n_id, inplace)
+    return out
 
 
+@implements("bias_relu_dropout")
 def bias_relu_dropout_reference(
-    h: Tensor, bias: Tensor | None, rate: float, key: int, n_id: Tensor | None = None
+    h: Tensor, bias: Tensor | None, rate: float, key: int, n_id: Tensor | None = None, inplace: bool = False
 ) -> Tensor:
-    """The same in plain torch, on any device."""
+    """The same in plain torch, on any device; h is left as it is."""
     return dropout_reference(torch.relu(h if bias is None else h + bias), rate, key, n_id)
 
 
@@ -66,21 +68,23 @@ def check_dropout(h: Tensor, rate: float, n_id: Tensor | None) -> None:
         raise ShoalError(f"n_id has shape {tuple(n_id.shape)}: expected ({h.shape[0]},), one id per row of h")
 
 
+@implements("dropout")
 def dropout_reference(h: Tensor, rate: float, key: int, n_id: Tensor | None = None) -> Tensor:
     """Dropout with the mask of `bias_relu_dropout`, in plain torch, on any device."""
     n_id = torch.arange(h.shape[0], device=h.device) if n_id is None else n_id
-    return h * keep_mask_reference(key, n_id, h.shape[1], rate) / (1 - rate)
+    columns = torch.arange(h.shape[1], device=h.device)
+    return h * keep_mask_reference(key, n_id[:, None], columns, rate) / (1 - rate)
 
 
-def keep_mask_reference(key: int, n_id: Tensor, f: int, rate: float) -> Tensor:
-    """The mask of `bias_relu_dropout`, (n, f) booleans, by torch's integer arithmetic."""
+def keep_mask_reference(key: int, n_id: Tensor, columns: Tensor, rate: float) -> Tensor:
+    """Whether `bias_relu_dropout` keeps these columns of these nodes, by torch's integer arithmetic."""
     row = n_id.long() * _signed(_GOLDEN) + _signed(key)
     for shift, factor in ((30, _MIX_A), (27, _MIX_B)):
         row = (row ^ _shift_right(row, shift, 64)) * _signed(factor)
     row = row ^ _shift_right(row, 31, 64)
     low, high = row & 0xFFFFFFFF, _shift_right(row, 32, 64)
-    x = (torch.arange(f, device=n_id.device) * _COLUMN + low[:, None]) & 0xFFFFFFFF
-    x = ((x ^ (x >> 16)) * _FIRST & 0xFFFFFFFF) ^ high[:, None]
+    x = (columns.long() * _COLUMN + low) & 0xFFFFFFFF
+    x = ((x ^ (x >> 16)) * _FIRST & 0xFFFFFFFF) ^ high
     x = (x ^ (x >> 15)) * _SECOND & 0xFFFFFFFF
     return (x ^ (x >> 16)) >= keep_threshold(rate)
 
@@ -93,9 +97,8 @@ def dropout(h: Tensor, rate: float, key: int, n_id: Tensor | None = None) -> Ten
     check_dropout(h, rate, n_id)
     if rate == 0:
         return h
-    if h.device.type != "cpu" or h.dtype not in (torch.float32, torch.float64):
-        return dropout_reference(h, rate, key, n_id)
-    return _Dropout.apply(h, rate, key, n_id)
+    out: Tensor = kernel_of("dropout", h)(h, rate, key, n_id)
+    return out
 
 
 def drop_entries(x: Adjacency, rate: float, key: int, n_id: Tensor) -> Adjacency:
@@ -105,10 +108,26 @@ def drop_entries(x: Adjacency, rate: float, key: int, n_id: Tensor) -> Adjacency
     """
     if len(n_id) != x.num_rows:
         raise ShoalError(f"n_id has shape {tuple(n_id.shape)}: expected ({x.num_rows},)")
+    return x.with_values(kernel_of("drop_entries", x.indices)(x, rate, key, n_id))
+
+
+@implements("drop_entries")
+def _drop_entries_reference(x: Adjacency, rate: float, key: int, n_id: Tensor) -> Tensor:
+    kept = keep_mask_reference(key, n_id[row_of_entries(x.indptr)], x.indices, rate)
+    return x.entry_weights() * kept / (1 - rate)
+
+
+@implements("drop_entries", "cpu")
+def _drop_entries_cpu(x: Adjacency, rate: float, key: int, n_id: Tensor) -> Tensor:
     mask = make_mask(torch.empty(0), rate, key, n_id)
     values = torch.empty(x.num_entries)
     _drop_sparse(x.indptr.numpy(), x.indices.numpy(), x.entry_weights().numpy(), *mask, values.numpy())
-    return x.with_values(values)
+    return values
+
+
+@implements("dropout", "cpu", FLOATS)
+def _dropout_cpu(h: Tensor, rate: float, key: int, n_id: Tensor | None) -> Tensor:
+    return _Dropout.apply(h, rate, key, n_id)
 
 
 class _Dropout(torch.autograd.Function):
@@ -138,6 +157,13 @@ def make_mask(
     ids = np.empty(0, np.int64) if n_id is None else n_id.long().contiguous().numpy()
     factor = h.detach().numpy().dtype.type(1 / (1 - rate))
     return factor, np.uint32(keep_threshold(rate)), np.uint64(key & _MASK64), ids
+
+
+@implements("bias_relu_dropout", "cpu", FLOATS)
+def _bias_relu_dropout_cpu(
+    h: Tensor, bias: Tensor | None, rate: float, key: int, n_id: Tensor | None, inplace: bool
+) -> Tensor:
+    return _BiasReluDropout.apply(h, bias, rate, key, n_id, inplace)
 
 
 class _BiasReluDropout(torch.autograd.Function):

@@ -1,16 +1,29 @@
 """Gathering feature rows of a batch: dense or CSR, in memory or memory-mapped, in parallel."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from numba import prange
 from torch import Tensor
 
 from shoal.errors import ShoalError
+from shoal.kernels.arrays import as_tensor
 from shoal.kernels.bits import prefetch
+from shoal.kernels.dispatch import implements, kernel_of
 from shoal.kernels.jit import kernel, new_counter, next_chunk, parallel_kernel
 
 _ROWS_PER_CHUNK = 256
 _VALUES_AHEAD = 32
+# What rows of a type are gathered as.
+_GATHERED: dict[Any, torch.dtype] = {
+    np.dtype(np.float16): torch.float32,
+    np.dtype(np.float32): torch.float32,
+    np.dtype(np.float64): torch.float64,
+    torch.float16: torch.float32,
+    torch.float32: torch.float32,
+    torch.float64: torch.float64,
+}
 
 
 def gather_rows(source: np.ndarray | Tensor, rows: np.ndarray | Tensor, out: Tensor | None = None) -> Tensor:
@@ -21,40 +34,52 @@ def gather_rows(source: np.ndarray | Tensor, rows: np.ndarray | Tensor, out: Ten
     first touch of fresh memory. Threads take rows in small chunks, which also keeps several page faults of a
     memory-mapped file in flight. Traffic: k · f values read and written.
     """
-    data = source.detach().numpy() if isinstance(source, Tensor) else np.asarray(source)
-    if data.ndim != 2 or data.dtype not in (np.float16, np.float32, np.float64):
+    dtype = _GATHERED.get(source.dtype)
+    if source.ndim != 2 or dtype is None:
+        kind = str(source.dtype).removeprefix("torch.")
         raise ShoalError(
-            f"source is {data.dtype} of shape {data.shape}: expected a float16, float32 or float64 matrix"
+            f"source is {kind} of shape {tuple(source.shape)}: expected a float16, float32 or float64 matrix"
         )
-    numbers = _row_numbers(rows, len(data))
-    dtype = torch.float64 if data.dtype == np.float64 else torch.float32
-    shape = (len(numbers), data.shape[1])
+    shape = (len(rows), source.shape[1])
     if out is None:
-        out = torch.empty(shape, dtype=dtype)
+        device = source.device if isinstance(source, Tensor) else None
+        out = torch.empty(shape, dtype=dtype, device=device)
     elif out.shape != shape or out.dtype != dtype or not out.is_contiguous():
         raise ShoalError(
             f"out is {out.dtype} of shape {tuple(out.shape)}: expected contiguous {dtype}, {shape}"
         )
+    kernel_of("gather_rows", out)(source, rows, out)
+    return out
+
+
+@implements("gather_rows")
+def gather_rows_reference(source: np.ndarray | Tensor, rows: np.ndarray | Tensor, out: Tensor) -> None:
+    """The same by torch's indexing, on any device."""
+    data = source.detach() if isinstance(source, Tensor) else as_tensor(np.ascontiguousarray(source))
+    numbers = rows if isinstance(rows, Tensor) else as_tensor(np.ascontiguousarray(rows, np.int64))
+    if len(numbers):
+        low, high = torch.aminmax(numbers)
+        _check_range(int(low), int(high), len(data))
+    out.copy_(data[numbers.long()])
+
+
+@implements("gather_rows", "cpu")
+def _gather_rows_cpu(source: np.ndarray | Tensor, rows: np.ndarray | Tensor, out: Tensor) -> None:
+    data = source.detach().numpy() if isinstance(source, Tensor) else np.asarray(source)
+    numbers = _row_numbers(rows.numpy() if isinstance(rows, Tensor) else rows, len(data))
     if not data.flags.c_contiguous:
         out.copy_(torch.from_numpy(np.ascontiguousarray(data[numbers])))
     elif out.numel():
         # A memory map is passed as a plain array, and half precision as its bits: Numba knows neither.
         flat = data.view(np.ndarray).reshape(-1)
+        half = data.dtype == np.float16
         threads = 1 if len(numbers) <= _ROWS_PER_CHUNK else torch.get_num_threads()
-        copy = _copy_half_rows if data.dtype == np.float16 else _copy_rows
-        flat = flat.view(np.uint16) if data.dtype == np.float16 else flat
-        copy(flat, numbers, out.view(-1).numpy(), shape[1], threads)
-    return out
-
-
-def gather_rows_reference(source: np.ndarray | Tensor, rows: np.ndarray | Tensor) -> Tensor:
-    """The same by NumPy indexing."""
-    data = np.asarray(source)[np.asarray(rows)]
-    return torch.from_numpy(data.astype(np.float64 if data.dtype == np.float64 else np.float32))
+        copy = _copy_half_rows if half else _copy_rows
+        copy(flat.view(np.uint16) if half else flat, numbers, out.view(-1).numpy(), out.shape[1], threads)
 
 
 def gather_csr_rows(
-    indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, rows: np.ndarray | Tensor
+    indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, rows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows of a CSR matrix as a CSR matrix of their own: (indptr, indices, data).
 
@@ -84,12 +109,16 @@ def take_values(values: np.ndarray, places: np.ndarray) -> np.ndarray:
     return out
 
 
-def _row_numbers(rows: np.ndarray | Tensor, num_rows: int) -> np.ndarray:
-    numbers = np.ascontiguousarray(rows.numpy() if isinstance(rows, Tensor) else rows, np.int64)
-    if len(numbers) and (numbers.min() < 0 or numbers.max() >= num_rows):
-        wrong = int(numbers.min() if numbers.min() < 0 else numbers.max())
-        raise ShoalError(f"row {wrong} asked for: expected rows 0 to {num_rows - 1}")
+def _row_numbers(rows: np.ndarray, num_rows: int) -> np.ndarray:
+    numbers = np.ascontiguousarray(rows, np.int64)
+    if len(numbers):
+        _check_range(int(numbers.min()), int(numbers.max()), num_rows)
     return numbers
+
+
+def _check_range(low: int, high: int, num_rows: int) -> None:
+    if low < 0 or high >= num_rows:
+        raise ShoalError(f"row {low if low < 0 else high} asked for: expected rows 0 to {num_rows - 1}")
 
 
 @parallel_kernel

@@ -13,19 +13,21 @@ from numba import njit, types
 from numba.core import event
 from numba.extending import intrinsic
 
+from shoal.kernels.compile_once import compile_once
+
 # OpenMP and TBB let several Python threads run parallel kernels at once; workqueue does not.
 numba.config.THREADING_LAYER_PRIORITY = ["omp", "tbb", "workqueue"]
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a sequential kernel. Safe to call from any Python thread."""
-    compiled: Callable[..., Any] = njit(cache=True, nogil=True)(function)
+    compiled: Callable[..., Any] = compile_once(njit(cache=True, nogil=True)(function))
     return compiled
 
 
 def parallel_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a kernel whose `prange` loops use the thread budget. Called by one Python thread at a time."""
-    compiled: Callable[..., Any] = njit(cache=True, nogil=True, parallel=True)(function)
+    compiled: Callable[..., Any] = compile_once(njit(cache=True, nogil=True, parallel=True)(function))
     return compiled
 
 

@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from shoal.errors import ShoalError
+from shoal.kernels.dispatch import FLOATS, implements, kernel_of
 from shoal.kernels.fused import (
     ROWS_PER_CHUNK,
     bias_relu_dropout_reference,
@@ -46,16 +47,16 @@ def relu_norm_dropout(
     written once; backward reads h and the gradient and writes one matrix.
     """
     check_dropout(h, rate, n_id)
-    if h.device.type != "cpu" or h.dtype not in (torch.float32, torch.float64):
-        return relu_norm_dropout_reference(h, bias, scale, shift, rate, key, n_id, eps, widths)
-    starts = np.cumsum([0, *(widths or [h.shape[1]])])
-    if starts[-1] != h.shape[1]:
+    if widths is not None and sum(widths) != h.shape[1]:
         raise ShoalError(
             f"parts of widths {widths} are normalised: expected them to fill {h.shape[1]} columns"
         )
-    return _ReluNormDropout.apply(h, bias, scale, shift, rate, key, n_id, eps, starts)
+    normalize = kernel_of("relu_norm_dropout", h)
+    out: Tensor = normalize(h, bias, scale, shift, rate, key, n_id, eps, widths)
+    return out
 
 
+@implements("relu_norm_dropout")
 def relu_norm_dropout_reference(
     h: Tensor,
     bias: Tensor,
@@ -72,6 +73,22 @@ def relu_norm_dropout_reference(
     parts = zip(*(part.split(list(widths or [h.shape[1]]), dim=-1) for part in (active, scale, shift)))
     normal = torch.cat([functional.layer_norm(a, a.shape[1:], g, b, eps) for a, g, b in parts], dim=1)
     return dropout_reference(normal, rate, key, n_id)
+
+
+@implements("relu_norm_dropout", "cpu", FLOATS)
+def _relu_norm_dropout_cpu(
+    h: Tensor,
+    bias: Tensor,
+    scale: Tensor,
+    shift: Tensor,
+    rate: float,
+    key: int,
+    n_id: Tensor | None,
+    eps: float,
+    widths: Sequence[int] | None,
+) -> Tensor:
+    starts = np.cumsum([0, *(widths or [h.shape[1]])])
+    return _ReluNormDropout.apply(h, bias, scale, shift, rate, key, n_id, eps, starts)
 
 
 class _ReluNormDropout(torch.autograd.Function):

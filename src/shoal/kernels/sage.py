@@ -32,8 +32,6 @@ def sage_linear(
             f"h has {h.shape[0]} rows and weight {weight.shape[1]} columns: expected at least {adj.num_rows} rows "
             f"(the nodes computed come first) and at least num_neighbor = {num_neighbor} columns"
         )
-    if h.device.type != "cpu":
-        return sage_linear_reference(adj, h, weight, num_neighbor)
     return _SageLinear.apply(h, weight, adj, num_neighbor, transform_first)
 
 
@@ -47,7 +45,7 @@ class _SageLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor, adj: Adjacency, k: int, transform_first: bool) -> Tensor:
         n = adj.num_rows
-        out = torch.empty(n, weight.shape[1], dtype=h.dtype)
+        out = h.new_empty(n, weight.shape[1])
         aggregated = None
         if transform_first:
             multiply(adj, h @ weight[:, :k], out[:, :k])

@@ -15,7 +15,9 @@ from torch.autograd.function import once_differentiable
 
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
+from shoal.kernels.dispatch import implements, kernel_of
 from shoal.kernels.jit import kernel, new_counter, next_chunk, parallel_kernel, worker_threads
+from shoal.kernels.patterns import row_of_entries
 from shoal.kernels.plan import ProductTimer
 from shoal.kernels.rows import add_row
 
@@ -29,7 +31,6 @@ def spmm(adj: Adjacency, h: Tensor, variant: str = "auto", out_dtype: torch.dtyp
     Shapes: adj (n, m), h (m, f), result (n, f). Work: nnz · f multiply-adds; traffic: nnz · f values gathered.
     h is float32, float64 or bfloat16; bfloat16 is summed in float32 and the result has `out_dtype`, by
     default that of h. `variant` is "rows", "features" or "auto" (`shoal.kernels.plan` decides).
-    On a device other than the CPU torch's own sparse product is used.
     """
     if h.dim() != 2 or h.shape[0] != adj.num_columns:
         raise ShoalError(f"h has shape {tuple(h.shape)}: expected ({adj.num_columns}, f) for {adj!r}")
@@ -39,7 +40,7 @@ def spmm(adj: Adjacency, h: Tensor, variant: str = "auto", out_dtype: torch.dtyp
 
 def spmm_reference(adj: Adjacency, h: Tensor) -> Tensor:
     """The same product by gather and scatter in plain torch, on any device, differentiable by torch itself."""
-    rows = torch.repeat_interleave(torch.arange(adj.num_rows, device=adj.device), adj.indptr.diff())
+    rows = row_of_entries(adj.indptr)
     messages = h[adj.indices.long()] * adj.entry_weights(h.dtype)[:, None]
     return torch.zeros(adj.num_rows, h.shape[1], dtype=h.dtype, device=h.device).index_add(0, rows, messages)
 
@@ -82,12 +83,29 @@ def multiply(
         )
     if adj.product is not None:
         return adj.product(h, out, accumulate)
-    compute = torch.float64 if h.dtype == torch.float64 else torch.float32
-    if h.device.type != "cpu" or not _is_supported(h.dtype, out.dtype):
-        product = (adj.to_torch(h.dtype) @ h).to(out.dtype)
-        return out.add_(product) if accumulate else out.copy_(product)
+    kernel_of("multiply", h)(adj, h, out, accumulate, variant)
+    return out
+
+
+@implements("multiply")
+def multiply_by_torch(
+    adj: Adjacency, h: Tensor, out: Tensor, accumulate: bool = False, variant: str = "auto"
+) -> None:
+    """The same by torch's own sparse product, on any device."""
+    product = (adj.to_torch(h.dtype) @ h).to(out.dtype)
+    out.add_(product) if accumulate else out.copy_(product)
+
+
+@implements("multiply", "cpu")
+def _multiply_cpu(adj: Adjacency, h: Tensor, out: Tensor, accumulate: bool, variant: str) -> None:
+    if not _is_supported(h.dtype, out.dtype):
+        multiply_by_torch(adj, h, out, accumulate)
+        return
     if out.numel() == 0 or h.numel() == 0:
-        return out if accumulate else out.zero_()
+        if not accumulate:
+            out.zero_()
+        return
+    compute = torch.float64 if h.dtype == torch.float64 else torch.float32
     h = h.detach() if h.stride(1) == 1 or h.shape[1] == 1 else h.detach().contiguous()
     f = h.shape[1]
     row_scale = _NO_SCALE[compute] if adj.row_scale is None else _numpy(adj.row_scale, compute)
@@ -113,7 +131,6 @@ def multiply(
         else:
             chunks = 1 if threads == 1 else _ROUNDS_OF_CHUNKS * threads
             _multiply_rows(*operands, plan.prefetch, threads, chunks)
-    return out
 
 
 def _weights(adj: Adjacency, dtype: torch.dtype, row_scale: Any) -> tuple[Any, Any, Any]:
