@@ -10,7 +10,7 @@ import shoal
 from sampler_laws import SIGNIFICANCE, chi_square_p, count_sets, enumerate_frontier_law, homogeneity_p
 from shoal.sampling.frontier_methods.reference import draw_by_definition
 
-METHODS = shoal.FrontierSampler.METHODS
+METHODS = sorted(shoal.FrontierSampler.METHODS)
 NUM_DRAWS = 20_000
 
 

@@ -21,7 +21,7 @@ CASES = [
 CHILD = """
 import json, signal, sys, threading
 import shoal
-from shoal.sampling.registry import make_sampler
+from shoal.sampling.base import make_sampler
 from shoal.threads import set_threads
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell's children ignore it

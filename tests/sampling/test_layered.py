@@ -10,7 +10,7 @@ import torch
 import shoal
 from sampler_laws import SIGNIFICANCE, chi_square_p
 from shoal.kernels.spmm import spmm_reference
-from shoal.sampling.registry import make_sampler
+from shoal.sampling.base import make_sampler
 from small_graphs import make_graph, make_labelled, make_lopsided
 
 LAYERED = {

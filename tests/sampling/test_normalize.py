@@ -9,8 +9,8 @@ import torch
 
 import shoal
 from shoal.kernels.spmm import spmm_reference as spmm
+from shoal.sampling.base import make_sampler
 from shoal.sampling.normalize import FIRST_COUNTED_BATCH, cache_folder, cache_key, count_batches
-from shoal.sampling.registry import make_sampler
 from shoal.sampling.shard import ShardedSampler
 from shoal.training.loss import compute_loss
 from small_graphs import make_graph, make_labelled

@@ -1,5 +1,6 @@
 """Edge, node, multiple-walk and forest-fire samplers draw the laws they state, on every kind of graph."""
 
+import inspect
 import itertools
 from collections import Counter
 
@@ -8,7 +9,8 @@ import pytest
 
 import shoal
 from sampler_laws import SIGNIFICANCE, chi_square_p, count_sets
-from shoal.sampling.registry import SAMPLERS, make_sampler
+from shoal.sampling.base import SAMPLERS, make_sampler, sampler_settings
+from shoal.settings import list_settings
 from small_graphs import make_graph, make_labelled, make_lopsided
 
 NUM_DRAWS = 20_000
@@ -178,3 +180,47 @@ def test_sinks_and_isolated_nodes_do_no_harm(name):
 
 def test_every_sampler_is_registered_under_its_name():
     assert set(SMALL) | {"full"} <= set(SAMPLERS)
+
+
+WRONG = {"a whole number": ["x", None, 2.5, True, 0, -1, 2**70], "a number": ["x", None, True, -1, 1e9]}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_values_of_the_wrong_type_or_size_are_refused_in_a_sentence(name):
+    graph = make_labelled()
+    for setting in list_settings(SAMPLERS[name]).values():
+        for value in WRONG.get(setting.type_name, [1.5]):
+            if (value is None and setting.optional) or (value == 0 and setting.name == "seed"):
+                continue
+            with pytest.raises(shoal.ShoalError, match=f"^{setting.name} is .*: expected "):
+                SAMPLERS[name](graph, **{setting.name: value})
+
+
+@pytest.mark.parametrize("fanouts", [[2**70], ["x"], [2.5], [None], [True], "x-1", "", None, {}])
+def test_fanouts_of_the_wrong_type_or_size_are_refused_in_a_sentence(fanouts):
+    with pytest.raises(shoal.ShoalError, match=r"^fanouts is "):
+        shoal.NeighborSampler(make_labelled(), fanouts=fanouts)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_samplers_settings_are_its_constructors_arguments_with_their_meanings(name):
+    arguments = set(inspect.signature(SAMPLERS[name]).parameters) - {"graph"}
+    assert set(list_settings(SAMPLERS[name])) == arguments
+    assert set(sampler_settings(name)) == arguments - {"setting", "seed"}
+    for setting in list_settings(SAMPLERS[name]).values():
+        assert setting.meaning
+        assert setting.check(setting.default) == setting.default
+
+
+def test_a_sampler_that_ranks_cannot_share_names_those_they_can():
+    with pytest.raises(shoal.ShoalError, match=r"'neighbor' .* expected one of .*\bnode\b") as refused:
+        shoal.NeighborSampler.require_shareable()
+    assert "ladies" not in str(refused.value)
+    shoal.NodeSampler.require_shareable()
+
+
+def test_a_setting_that_a_sampler_does_not_have_is_refused_with_the_nearest():
+    with pytest.raises(shoal.ShoalError, match="sampler 'node' 'budgt': did you mean 'budget'"):
+        make_sampler("node", make_labelled(), budgt=3)
+    with pytest.raises(shoal.ShoalError, match="did you mean 'node'"):
+        make_sampler("nodes", make_labelled())

@@ -1,28 +1,40 @@
-"""Sampler: what draws Batches."""
+"""Sampler: what draws Batches. SAMPLERS: every sampler by name, and what its settings are."""
 
 from __future__ import annotations
 
 import inspect
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from shoal.batch import Batch, Block, as_tensor
-from shoal.checks import check_positive, check_seed
+from shoal.checks import MAX_NODES, check_positive
 from shoal.errors import ShoalError
-from shoal.graph import Graph
+from shoal.graph import SETTINGS, Graph
 from shoal.kernels.bits import make_bitmap
 from shoal.kernels.induce import SubgraphExtractor
 from shoal.kernels.orient import OrientedExtractor, OrientedGraph, is_worth_orienting
+from shoal.registry import Registry
+from shoal.sampling.normalize import Norms, make_norms
+from shoal.settings import Choices, Null, Range, Seed, Setting, check_options, check_settings, list_settings
 
-if TYPE_CHECKING:
-    from shoal.sampling.normalize import Norms
-
+COUNT = Range(1, MAX_NODES, said="1 to 2^31")
+Count = Annotated[int, COUNT]
+Budget = Annotated[Count, "nodes in a batch; more than the training graph has means all of them"]
+TrainingGraph = Annotated[
+    str, Choices(SETTINGS), "what training sees: training nodes only (inductive) or the whole graph"
+]
+Coverage = Annotated[
+    int | None,
+    COUNT,
+    Null("no normalisation"),
+    "normalise batches by counts from so many draws of each node on average",
+]
 _BATCHES_TO_ESTIMATE_SIZE = 8
 
 
@@ -32,6 +44,7 @@ class Sampler(ABC):
     `sample(k)` is batch number k, a pure function of (graph, settings, seed, k), whoever calls it and in
     whatever order. Subclasses say which nodes batch k has; the induced subgraph is taken here. Every
     argument of a subclass's constructor is kept as an attribute of the same name: `settings` reads them.
+    Those with an annotated meaning are settings of a run (`shoal.settings`).
 
     Args:
         setting: `"inductive"` or `"transductive"`: what of the graph training sees.
@@ -43,15 +56,19 @@ class Sampler(ABC):
     """
 
     name: ClassVar[str]
-    is_for_one_rank: ClassVar[bool] = False  # whether its batches are one rank's own already
-    draws_subgraphs: ClassVar[bool] = True  # new ones, of which every rank could take its rows
+    is_for_one_rank: ClassVar[bool] = False  # its batches are one rank's own already
+    draws_subgraphs: ClassVar[bool] = True  # a batch is a new induced subgraph, of which ranks can take rows
+    needs_edges: ClassVar[bool] = False  # a training graph without edges is refused
 
+    @check_settings
     def __init__(
-        self, graph: Graph, *, setting: str = "transductive", seed: int = 0, coverage: int | None = None
+        self,
+        graph: Graph,
+        *,
+        setting: TrainingGraph = "transductive",
+        seed: Seed = 0,
+        coverage: Coverage = None,
     ) -> None:
-        if coverage is not None:
-            check_positive(coverage=coverage)
-        check_seed(seed)
         self.graph = graph.train_graph(setting) if graph.has_split else graph
         self.setting = setting
         self.seed = seed
@@ -63,13 +80,24 @@ class Sampler(ABC):
         self._is_orientation_known = False
         self._lock = threading.Lock()
         self._norms_lock = threading.Lock()
+        if self.needs_edges and self.graph.num_entries == 0:
+            others = " or ".join(name for name, known in SAMPLERS.items() if not known.needs_edges)
+            raise ShoalError(
+                f"the training graph of {self.graph.name!r} has no edges to sample along: use sampler {others}"
+            )
+
+    @classmethod
+    def is_shareable(cls) -> bool:
+        """Whether ranks that hold a part each can share a batch, each taking its rows."""
+        return cls.draws_subgraphs and not cls.is_for_one_rank
 
     @classmethod
     def require_shareable(cls) -> None:
-        """Refuse a sampler of whose batches ranks that hold a part each cannot take their rows."""
-        if cls.is_for_one_rank or not cls.draws_subgraphs:
+        """Raise if ranks cannot share this sampler's batches."""
+        if not cls.is_shareable():
+            others = ", ".join(name for name, known in SAMPLERS.items() if known.is_shareable())
             raise ShoalError(
-                f"sampler {cls.name!r} draws no whole subgraphs that ranks could share: use node, edge, random-walk or frontier"
+                f"sampler {cls.name!r} draws no whole subgraphs that ranks could share: expected one of {others}"
             )
 
     @abstractmethod
@@ -142,8 +170,6 @@ class Sampler(ABC):
         progress: Callable[[int, int, float], None] | None = None,
     ) -> Norms:
         """Make batches unbiased from now on; `progress(done, total, seconds_left)` follows the counting."""
-        from shoal.sampling.normalize import make_norms
-
         check_positive(coverage=coverage)
         self._norms = make_norms(self, coverage, num_threads=num_threads, progress=progress)
         self.coverage = coverage
@@ -214,13 +240,6 @@ class Sampler(ABC):
         """An empty set of nodes."""
         return self.borrow("bitmap", lambda: make_bitmap(self.graph.num_nodes))
 
-    def require_edges(self) -> None:
-        """Refuse a training graph on which nothing can walk."""
-        if self.graph.num_entries == 0:
-            raise ShoalError(
-                f"the training graph of {self.graph.name!r} has no edges to sample along: use the node or full sampler"
-            )
-
     def clip_to_graph(self, name: str, size: int) -> int:
         """`size` nodes, or all of the graph's with a notice where that is fewer."""
         if size > self.graph.num_nodes:
@@ -228,3 +247,29 @@ class Sampler(ABC):
                 f"{name} {size:,} is more than the training graph's {self.graph.num_nodes:,} nodes: took all of them",
             )
         return min(size, self.graph.num_nodes)
+
+
+SAMPLERS: Registry[type[Sampler]] = Registry("sampler", "shoal.sampling")
+
+
+def sampler_settings(name: str) -> Mapping[str, Setting]:
+    """The settings of the sampler called `name`, without those that a run gives to every one: setting and seed."""
+    declared = list_settings(SAMPLERS[name])
+    return {key: setting for key, setting in declared.items() if key not in ("setting", "seed")}
+
+
+def make_sampler(name: str, graph: Graph, **options: Any) -> Sampler:
+    """The sampler called `name` on `graph`; a setting it does not have is refused with the nearest one.
+
+    `setting` and `seed` are a run's, which every sampler takes.
+    """
+    sampler = SAMPLERS[name]
+    takes = inspect.signature(sampler).parameters
+    given = {one: options.pop(one) for one in ("setting", "seed") if one in options}
+    for one in given:
+        if one not in takes:
+            raise ShoalError(
+                f"sampler {name!r} takes no {one}: give its constructor the arguments setting and seed, and pass them on"
+            )
+    checked = check_options(list_settings(sampler), options, what=f"sampler {name!r}")
+    return sampler(graph, **given, **checked)

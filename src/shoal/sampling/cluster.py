@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
+from typing import Annotated
 
-from shoal.checks import check_positive
+import numpy as np
+from torch import Tensor
+
 from shoal.errors import ShoalError
 from shoal.graph import Graph
+from shoal.partitioning.partition import partition_graph
 from shoal.rng import permute
-from shoal.sampling.base import Sampler
+from shoal.sampling.base import COUNT, SAMPLERS, Count, Coverage, Sampler, TrainingGraph
+from shoal.settings import Null, Seed, check_settings
 
 _FIRST_ORDER = 1 << 62
 
 
+@SAMPLERS.register
 class ClusterSampler(Sampler):
     """The subgraph induced by `clusters_per_batch` parts; every part is in one batch an epoch, in a new
     random order each epoch.
@@ -21,36 +27,40 @@ class ClusterSampler(Sampler):
     and `p_uv = c/P` within a part, `c(c-1) / (P(P-1))` between two. Parts that c does not divide are left
     out of an epoch's last batch, never twice in one epoch.
 
-    Args:
-        assignment: the part of every node of `graph`, (num_nodes,) from 0; None to make a partition.
-        num_parts: parts to make with METIS (needs `shoal[partition]`) when no assignment is given.
+    The partition is given as `assignment`, (num_nodes,), or made with METIS (needs `shoal[partition]`).
 
     Cost: the size of the batch and its total degree.
     """
 
     name = "cluster"
 
+    @check_settings
     def __init__(
         self,
         graph: Graph,
         *,
-        assignment: np.ndarray | None = None,
-        num_parts: int | None = None,
-        clusters_per_batch: int = 1,
-        setting: str = "transductive",
-        seed: int = 0,
-        coverage: int | None = None,
+        assignment: Annotated[
+            Sequence[int] | np.ndarray | Tensor | None,
+            Null("a partition into num_parts"),
+            "part of every node, numbered from 0",
+        ] = None,
+        num_parts: Annotated[
+            int | None,
+            COUNT,
+            Null("the parts of assignment"),
+            "parts to make with METIS where no assignment is given",
+        ] = None,
+        clusters_per_batch: Annotated[Count, "parts in a batch, with the edges between them"] = 1,
+        setting: TrainingGraph = "transductive",
+        seed: Seed = 0,
+        coverage: Coverage = None,
     ) -> None:
-        check_positive(clusters_per_batch=clusters_per_batch)
         super().__init__(graph, setting=setting, seed=seed, coverage=coverage)
         if assignment is None:
             if num_parts is None:
                 raise ShoalError(
                     "a cluster sampler needs parts: give assignment or num_parts (shoal train: --set sampler.num_parts=50)"
                 )
-            check_positive(num_parts=num_parts)
-            from shoal.partitioning.partition import partition_graph  # which itself knows samplers
-
             made = partition_graph(self.graph, num_parts, "metis", balance="nodes", seed=seed)
             assignment = made.assignment
         else:

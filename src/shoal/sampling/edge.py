@@ -1,16 +1,19 @@
 """EdgeSampler: the subgraph induced by the ends of independently drawn edges."""
 
+from typing import Annotated
+
 import numpy as np
 
-from shoal.checks import check_positive
 from shoal.graph import Graph
 from shoal.kernels.bits import mark, take_marked
 from shoal.kernels.jit import kernel
 from shoal.rng import below, key, random_u64
 from shoal.sampling.alias import build_alias, draw_alias
-from shoal.sampling.base import Sampler
+from shoal.sampling.base import SAMPLERS, Count, Coverage, Sampler, TrainingGraph
+from shoal.settings import Seed, check_settings
 
 
+@SAMPLERS.register
 class EdgeSampler(Sampler):
     """`num_edges` edges drawn independently with `p_uv ∝ 1/deg(u) + 1/deg(v)`; the batch is induced by their
     ends (GraphSAINT's edge sampler: an edge between two nodes of low degree matters most).
@@ -28,19 +31,19 @@ class EdgeSampler(Sampler):
     """
 
     name = "edge"
+    needs_edges = True
 
+    @check_settings
     def __init__(
         self,
         graph: Graph,
         *,
-        num_edges: int = 4000,
-        setting: str = "transductive",
-        seed: int = 0,
-        coverage: int | None = None,
+        num_edges: Annotated[Count, "edges drawn for a batch; it holds their ends"] = 4000,
+        setting: TrainingGraph = "transductive",
+        seed: Seed = 0,
+        coverage: Coverage = None,
     ) -> None:
-        check_positive(num_edges=num_edges)
         super().__init__(graph, setting=setting, seed=seed, coverage=coverage)
-        self.require_edges()
         self.num_edges = num_edges
         if self.graph.directed:
             self._table = build_alias(self._entry_weights())

@@ -1,20 +1,22 @@
 """ForestFireSampler: fires that spread to a random number of neighbours until enough nodes have burnt."""
 
 import math
+from typing import Annotated
 
 import numpy as np
 
-from shoal.checks import check_positive
-from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.bits import is_marked, mark, take_marked
 from shoal.kernels.jit import kernel
 from shoal.rng import below, key, random_u64, uniform
-from shoal.sampling.base import Sampler
+from shoal.sampling.base import SAMPLERS, Budget, Coverage, Sampler, TrainingGraph
+from shoal.settings import Range, Seed, check_settings
 
 _TRIES = 8
+_PROBABILITY = Range(0, 1, open_low=True, open_high=True, said="a probability between 0 and 1")
 
 
+@SAMPLERS.register
 class ForestFireSampler(Sampler):
     """The subgraph induced by `budget` burnt nodes.
 
@@ -29,22 +31,24 @@ class ForestFireSampler(Sampler):
     """
 
     name = "forest-fire"
+    needs_edges = True
 
+    @check_settings
     def __init__(
         self,
         graph: Graph,
         *,
-        budget: int = 8000,
-        burning: float = 0.7,
-        setting: str = "transductive",
-        seed: int = 0,
-        coverage: int | None = None,
+        budget: Budget = 8000,
+        burning: Annotated[
+            float,
+            _PROBABILITY,
+            "p of the geometric number of neighbours a node sets alight, p / (1 - p) on average",
+        ] = 0.7,
+        setting: TrainingGraph = "transductive",
+        seed: Seed = 0,
+        coverage: Coverage = None,
     ) -> None:
-        check_positive(budget=budget)
-        if not 0 < burning < 1:
-            raise ShoalError(f"burning is {burning!r}: expected a probability between 0 and 1")
         super().__init__(graph, setting=setting, seed=seed, coverage=coverage)
-        self.require_edges()
         self.budget = self.clip_to_graph("budget", budget)
         self.burning = burning
 

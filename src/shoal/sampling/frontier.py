@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from shoal.checks import check_positive
-from shoal.errors import ShoalError, unknown_name
+from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.bits import take_marked
 from shoal.rng import key
-from shoal.sampling.base import Sampler
-from shoal.sampling.frontier_methods.buckets import draw_by_buckets
-from shoal.sampling.frontier_methods.clocks import draw_by_clocks
-from shoal.sampling.frontier_methods.dashboard import draw_by_dashboard
-from shoal.sampling.frontier_methods.fenwick import draw_by_fenwick
+from shoal.sampling.base import COUNT, SAMPLERS, Budget, Count, Coverage, Sampler, TrainingGraph
+from shoal.sampling.frontier_methods.start import FRONTIER_METHODS
+from shoal.settings import Choices, Null, Range, Seed, check_settings
 
 POPS_PER_NODE = 20
-_DRAWS: dict[str, Callable[..., Any]] = {
-    "clocks": draw_by_clocks,
-    "dashboard": draw_by_dashboard,
-    "buckets": draw_by_buckets,
-    "fenwick": draw_by_fenwick,
-}
 
 
+@SAMPLERS.register
 class FrontierSampler(Sampler):
     """The subgraph induced by `budget` nodes that a frontier of walkers visits (IPDPS'19, JPDC'21 §4).
 
@@ -36,15 +28,6 @@ class FrontierSampler(Sampler):
     `w(v) = min(max(deg(v), 1), pin_cap)`. A node that aggregates from nobody is popped with weight 1 and
     replaced by a uniformly drawn node.
 
-    Args:
-        budget: nodes in a batch. More than the graph has is taken for all of them, with a notice.
-        frontier: walkers, at most `budget`.
-        visits: end a batch after so many visits, the walkers' first nodes counted, however few nodes these reach, and
-            not by `budget`; GraphSAINT's budget is meant so.
-        method: how pops are drawn, one of `METHODS`; the law is the same, the batches are not.
-        eta: the Dashboard's length over the frontier's expected weight; a larger board is compacted less often.
-        pin_cap: largest weight of a node, None for no limit. 30 is usual on skewed graphs.
-
     Components smaller than the budget cannot fill it: a batch ends after 20·budget pops, with fewer nodes.
     With `visits` it ends when the graph has no more nodes, at the latest.
 
@@ -52,40 +35,48 @@ class FrontierSampler(Sampler):
     """
 
     name = "frontier"
-    METHODS: ClassVar[tuple[str, ...]] = tuple(_DRAWS)
+    needs_edges = True
+    METHODS: ClassVar[Mapping[str, Callable[..., Any]]] = FRONTIER_METHODS
 
+    @check_settings
     def __init__(
         self,
         graph: Graph,
-        budget: int = 8000,
-        frontier: int = 1000,
+        budget: Budget = 8000,
+        frontier: Annotated[Count, "walkers, at most budget"] = 1000,
         *,
-        visits: int | None = None,
-        method: str = "clocks",
-        eta: float = 2.0,
-        pin_cap: int | None = None,
-        setting: str = "transductive",
-        seed: int = 0,
-        coverage: int | None = None,
+        visits: Annotated[
+            int | None,
+            COUNT,
+            Null("ending by budget"),
+            "end a batch after so many visits instead, the first frontier's included (GraphSAINT's budget)",
+        ] = None,
+        method: Annotated[
+            str, Choices(FRONTIER_METHODS), "how pops are drawn: each draws other batches of the same law"
+        ] = "clocks",
+        eta: Annotated[
+            float,
+            Range(1, 100),
+            "length of the Dashboard over the frontier's expected weight; a longer one is compacted less often",
+        ] = 2.0,
+        pin_cap: Annotated[
+            int | None, COUNT, Null("no limit"), "largest weight of a node; 30 is usual on skewed graphs"
+        ] = None,
+        setting: TrainingGraph = "transductive",
+        seed: Seed = 0,
+        coverage: Coverage = None,
     ) -> None:
         unit, most = ("budget", budget) if visits is None else ("visits", visits)
-        check_positive(**{unit: most}, frontier=frontier)
-        if pin_cap is not None:
-            check_positive(pin_cap=pin_cap)
-        if method not in _DRAWS:
-            raise unknown_name("method", method, _DRAWS)
-        if not 1 <= eta <= 100:
-            raise ShoalError(f"eta is {eta!r}: expected an enlargement from 1 to 100")
         if frontier > most:
             raise ShoalError(f"frontier is {frontier:,} but {unit} is {most:,}: expected frontier ≤ {unit}")
         super().__init__(graph, setting=setting, seed=seed, coverage=coverage)
-        self.require_edges()
         self.visits = visits
         self.budget = self.clip_to_graph("budget", budget) if visits is None else budget
         self.frontier = min(frontier, self._most_nodes)
         self.method = method
         self.eta = eta
         self.pin_cap = pin_cap
+        self._pop = FRONTIER_METHODS[method]
         self._cap = np.iinfo(np.int64).max if pin_cap is None else pin_cap
         self._board: tuple[int, ...] = ()
         if method == "dashboard":
@@ -106,7 +97,7 @@ class FrontierSampler(Sampler):
     def draw(self, k: int) -> tuple[np.ndarray, int]:
         """Batch k's increasing nodes, and how many pops it took to find them."""
         with self.borrow_bitmap() as bitmap:
-            count, pops = _DRAWS[self.method](
+            count, pops = self._pop(
                 self.graph.indptr,
                 self.graph.indices,
                 self._cap,

@@ -6,16 +6,19 @@ import numpy as np
 
 from shoal.batch import Batch, Block, as_tensor
 from shoal.graph import Graph
-from shoal.sampling.base import Sampler
+from shoal.sampling.base import SAMPLERS, Sampler, TrainingGraph
+from shoal.settings import Seed, check_settings
 
 
+@SAMPLERS.register
 class FullSampler(Sampler):
     """Full-batch training as a sampler: one batch an epoch, the same one every time."""
 
     name = "full"
     draws_subgraphs = False
 
-    def __init__(self, graph: Graph, *, setting: str = "transductive", seed: int = 0) -> None:
+    @check_settings
+    def __init__(self, graph: Graph, *, setting: TrainingGraph = "transductive", seed: Seed = 0) -> None:
         super().__init__(graph, setting=setting, seed=seed)
 
     def draw_nodes(self, k: int) -> np.ndarray:

@@ -1,19 +1,22 @@
 """MultiRandomWalkSampler: independent walkers in step with each other until enough nodes are seen."""
 
+from typing import Annotated
+
 import numpy as np
 
-from shoal.checks import check_positive
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.bits import mark, take_marked
 from shoal.kernels.jit import kernel
 from shoal.rng import below, key, random_u64
-from shoal.sampling.base import Sampler
+from shoal.sampling.base import SAMPLERS, Budget, Count, Coverage, Sampler, TrainingGraph
 from shoal.sampling.frontier_methods.start import draw_frontier, step
+from shoal.settings import Seed, check_settings
 
 STEPS_PER_NODE = 20
 
 
+@SAMPLERS.register
 class MultiRandomWalkSampler(Sampler):
     """`walkers` distinct nodes drawn uniformly; every walker takes one step after the other in turn, to a
     uniformly random node that its own aggregates from, until `budget` distinct nodes are seen.
@@ -26,22 +29,22 @@ class MultiRandomWalkSampler(Sampler):
     """
 
     name = "multi-random-walk"
+    needs_edges = True
 
+    @check_settings
     def __init__(
         self,
         graph: Graph,
         *,
-        budget: int = 8000,
-        walkers: int = 1000,
-        setting: str = "transductive",
-        seed: int = 0,
-        coverage: int | None = None,
+        budget: Budget = 8000,
+        walkers: Annotated[Count, "walkers that step in turn, at most budget"] = 1000,
+        setting: TrainingGraph = "transductive",
+        seed: Seed = 0,
+        coverage: Coverage = None,
     ) -> None:
-        check_positive(budget=budget, walkers=walkers)
         if walkers > budget:
             raise ShoalError(f"walkers is {walkers:,} but budget is {budget:,}: expected walkers ≤ budget")
         super().__init__(graph, setting=setting, seed=seed, coverage=coverage)
-        self.require_edges()
         self.budget = self.clip_to_graph("budget", budget)
         self.walkers = min(walkers, self.budget)
 

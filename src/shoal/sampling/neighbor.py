@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 
-from shoal.checks import check_positive
+from shoal.checks import MAX_NODES, check_whole
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.jit import kernel
 from shoal.rng import below, key, random_u64
-from shoal.sampling.layered import Grown, LayeredSampler, sort_row
+from shoal.sampling.base import SAMPLERS, TrainingGraph
+from shoal.sampling.layered import BatchSize, Grown, LayeredSampler, sort_row
+from shoal.settings import Seed, check_settings
 
 ALL = -1
 
@@ -28,6 +31,7 @@ def parse_fanouts(fanouts: Sequence[int] | int | str) -> list[int]:
     return [int(part) for part in parts]
 
 
+@SAMPLERS.register
 class NeighborSampler(LayeredSampler):
     """Each node of a layer reads from `fanout` of the nodes it aggregates from, drawn uniformly without
     replacement; all of them where it has no more, or where the fan-out is -1. A self loop is always kept
@@ -37,31 +41,33 @@ class NeighborSampler(LayeredSampler):
     was drawn, and GCN's weighted sum stays unbiased. Nodes multiply by up to the fan-out from layer to
     layer: `batch.nodes_per_layer` shows it.
 
-    Args:
-        fanouts: one for each layer, the output's first, as in PyG: (25, 10) reads 25 neighbours of every
-            output node and 10 of each of those; "25-10" is the same.
-        batch_size: output nodes in a batch.
+    Fan-outs are given as in PyG: (25, 10) reads 25 neighbours of every output node and 10 of each of those;
+    "25-10" is the same.
 
     Cost: O(entries drawn).
     """
 
     name = "neighbor"
 
+    @check_settings
     def __init__(
         self,
         graph: Graph,
         *,
-        fanouts: Sequence[int] | int | str = (25, 10),
-        batch_size: int = 1000,
-        setting: str = "transductive",
-        seed: int = 0,
+        fanouts: Annotated[
+            Sequence[int] | int | str,
+            "neighbours drawn for a node, one number for each layer, the output's first; -1 for all",
+        ] = (25, 10),
+        batch_size: BatchSize = 1000,
+        setting: TrainingGraph = "transductive",
+        seed: Seed = 0,
     ) -> None:
         self.fanouts = parse_fanouts(fanouts)
         if not self.fanouts:
             raise ShoalError("fanouts is empty: expected one fan-out for each layer, such as (25, 10)")
         for fanout in self.fanouts:
             if fanout != ALL:
-                check_positive(fanouts=fanout)
+                check_whole("fanouts", fanout, 1, MAX_NODES)
         super().__init__(
             graph, batch_size=batch_size, num_layers=len(self.fanouts), setting=setting, seed=seed
         )

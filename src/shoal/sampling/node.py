@@ -1,16 +1,19 @@
 """NodeSampler: the subgraph induced by independently drawn nodes, important ones more often."""
 
+from typing import Annotated
+
 import numpy as np
 
-from shoal.checks import check_positive
 from shoal.graph import Graph
 from shoal.kernels.bits import mark, take_marked
 from shoal.kernels.jit import kernel
 from shoal.rng import key
 from shoal.sampling.alias import build_alias, draw_alias
-from shoal.sampling.base import Sampler
+from shoal.sampling.base import SAMPLERS, Count, Coverage, Sampler, TrainingGraph
+from shoal.settings import Seed, check_settings
 
 
+@SAMPLERS.register
 class NodeSampler(Sampler):
     """`budget` nodes drawn independently with `p_v ∝ ‖Â_:,v‖²`, repeats merged (GraphSAINT's node sampler).
 
@@ -23,16 +26,18 @@ class NodeSampler(Sampler):
 
     name = "node"
 
+    @check_settings
     def __init__(
         self,
         graph: Graph,
         *,
-        budget: int = 8000,
-        setting: str = "transductive",
-        seed: int = 0,
-        coverage: int | None = None,
+        budget: Annotated[
+            Count, "nodes drawn for a batch, repeats merged; at most as many as the training graph has"
+        ] = 8000,
+        setting: TrainingGraph = "transductive",
+        seed: Seed = 0,
+        coverage: Coverage = None,
     ) -> None:
-        check_positive(budget=budget)
         super().__init__(graph, setting=setting, seed=seed, coverage=coverage)
         self.budget = self.clip_to_graph("budget", budget)
         weights = np.zeros(self.graph.num_nodes)

@@ -21,15 +21,17 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shoal.errors import ShoalError
 from shoal.home import home_folder
 from shoal.kernels.jit import kernel
-from shoal.sampling.base import Sampler
 from shoal.threads import available_cores
+
+if TYPE_CHECKING:
+    from shoal.sampling.base import Sampler
 
 FIRST_COUNTED_BATCH = 1 << 48
 _FORMAT = 1

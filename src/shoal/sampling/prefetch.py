@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import threading
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
 from shoal.batch import Batch
-from shoal.checks import check_positive
+from shoal.checks import MAX_THREADS
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
-from shoal.sampling.base import Sampler
+from shoal.sampling.base import COUNT, Sampler, make_sampler
 from shoal.sampling.full import FullSampler
+from shoal.settings import AtLeast, Null, Range, check_settings
 
-_PATIENCE = 0.5  # seconds between looks at whether a drawing thread still lives
+_THREAD_NAME = "shoal-sampler"
 
 
 def gather_fields(batch: Batch) -> None:
@@ -40,69 +44,56 @@ class Prefetcher(Iterator[Batch]):
         capacity: twice the threads if None.
         prepare: called with each batch in the drawing thread; gathers features and labels by default.
 
-    An exception in a thread is raised by `next` when its batch is due. `close`, leaving a `with` block or
-    an exception ends the threads.
+    An exception in a thread is raised by `next` when its batch is due. `close`, leaving a `with` block, an
+    exception or dropping the object ends the threads.
     """
 
+    @check_settings
     def __init__(
         self,
         sampler: Sampler,
         start: int = 0,
         stop: int | None = None,
         *,
-        num_threads: int = 1,
-        capacity: int | None = None,
+        num_threads: Annotated[int, Range(1, MAX_THREADS), "threads that draw batches"] = 1,
+        capacity: Annotated[
+            int | None, COUNT, Null("twice the threads"), "batches drawn ahead, at most"
+        ] = None,
         prepare: Callable[[Batch], None] = gather_fields,
     ) -> None:
-        check_positive(num_threads=num_threads)
-        if capacity is not None:
-            check_positive(capacity=capacity)
         self.sampler = sampler
         self.position = start
         self._stop = stop
-        self._drawn_up_to = start
         self._capacity = capacity or 2 * num_threads
         self._prepare = prepare
-        self._pool: dict[int, Batch | BaseException] = {}
-        self._changed = threading.Condition()
-        self._closed = False
-        self._threads = [
-            threading.Thread(target=self._draw, name=f"shoal-sampler-{i}", daemon=True)
-            for i in range(num_threads)
-        ]
+        self._ahead: deque[Future[Batch]] = deque()  # batches `position`, `position + 1`, …
+        self._pool = ThreadPoolExecutor(num_threads, _THREAD_NAME)
+        self._end = weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
         try:
-            for thread in self._threads:
-                thread.start()
+            self._fill()
         except BaseException:  # Ctrl-C while a thread starts: nobody has the object to close it
             self.close()
             raise
 
     def __next__(self) -> Batch:
-        if self._closed or (self._stop is not None and self.position >= self._stop):
+        if not self._ahead:  # closed, or `stop` is reached
             self.close()
             raise StopIteration
-        with self._changed:
-            while self.position not in self._pool:
-                self._changed.wait(_PATIENCE)
-                if not any(thread.is_alive() for thread in self._threads) and self.position not in self._pool:
-                    raise ShoalError(f"the sampling threads ended before batch {self.position} was drawn")
-            drawn = self._pool.pop(self.position)
-            self.position += 1
-            self._changed.notify_all()
-        if isinstance(drawn, BaseException):
+        due = self._ahead[0]
+        if due.exception() is not None:
             self.close()
-            raise drawn
-        return drawn
+            return due.result()  # raises it
+        self._ahead.popleft()
+        self.position += 1
+        self._fill()
+        return due.result()
 
     def close(self) -> None:
         """End the threads; each finishes the batch it is at."""
-        with self._changed:
-            self._closed = True
-            self._pool.clear()
-            self._changed.notify_all()
-        for thread in self._threads:
-            if thread is not threading.current_thread() and thread.is_alive():
-                thread.join()
+        self._end.detach()
+        self._ahead.clear()
+        is_own = threading.current_thread().name.startswith(_THREAD_NAME)  # it cannot wait for itself
+        self._pool.shutdown(wait=not is_own, cancel_futures=True)
 
     def __enter__(self) -> Prefetcher:
         return self
@@ -110,30 +101,20 @@ class Prefetcher(Iterator[Batch]):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _draw(self) -> None:
-        while (k := self._next_number()) is not None:
-            try:
-                drawn: Batch | BaseException = self.sampler.sample(k)
-                self._prepare(drawn)  # type: ignore[arg-type]
-            except BaseException as error:
-                drawn = error
-            with self._changed:
-                if not self._closed:
-                    self._pool[k] = drawn
-                self._changed.notify_all()
-            if isinstance(drawn, BaseException):
-                return
+    def _fill(self) -> None:
+        """Ask for as many batches ahead as there is room for."""
+        stop = self.position + self._capacity
+        for k in range(
+            self.position + len(self._ahead), stop if self._stop is None else min(stop, self._stop)
+        ):
+            self._ahead.append(self._pool.submit(_draw, self.sampler, self._prepare, k))
 
-    def _next_number(self) -> int | None:
-        """The next batch nobody draws yet, once there is room for it; None when there is nothing to do."""
-        with self._changed:
-            while not self._closed and self._drawn_up_to - self.position >= self._capacity:
-                self._changed.wait()
-            k = self._drawn_up_to
-            if self._closed or (self._stop is not None and k >= self._stop):
-                return None
-            self._drawn_up_to += 1
-            return k
+
+def _draw(sampler: Sampler, prepare: Callable[[Batch], None], k: int) -> Batch:
+    """Batch k, prepared. Holds no Prefetcher, so that one nobody has any more is collected, and its threads end."""
+    batch = sampler.sample(k)
+    prepare(batch)
+    return batch
 
 
 class SubgraphLoader:
@@ -150,17 +131,18 @@ class SubgraphLoader:
         first_epoch: the epoch of the first loop; a resumed run gives the epochs it has done.
     """
 
+    @check_settings
     def __init__(
         self,
         data: Any,
         sampler: Sampler | str = "frontier",
         *,
-        num_threads: int = 1,
-        first_epoch: int = 0,
+        num_threads: Annotated[
+            int, Range(0, MAX_THREADS), "sampling threads; 0 draws in the loop itself"
+        ] = 1,
+        first_epoch: Annotated[int, AtLeast(0), "epoch of the first loop"] = 0,
         **options: Any,
     ) -> None:
-        from shoal.sampling.registry import make_sampler
-
         graph = data if isinstance(data, Graph) else Graph.from_pyg(data)
         if isinstance(sampler, str):
             sampler = make_sampler(sampler, graph, **options)
@@ -171,8 +153,6 @@ class SubgraphLoader:
             raise ShoalError(
                 f"the sampler's graph has {home.num_nodes:,} nodes but data has {graph.num_nodes:,}: make the sampler for this graph"
             )
-        if num_threads:
-            check_positive(num_threads=num_threads)
         if isinstance(sampler, FullSampler):  # its one batch is made dense: let that be the loader's own
             sampler = FullSampler(graph, setting=sampler.setting, seed=sampler.seed)
         blocks = sampler.sample(0).blocks

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from shoal.batch import Batch
-from shoal.checks import check_positive
-from shoal.errors import ShoalError
+from shoal.checks import check_whole
 from shoal.graph import Graph
-from shoal.sampling.base import Sampler
-
-if TYPE_CHECKING:
-    from shoal.sampling.normalize import Norms
+from shoal.sampling.base import Count, Sampler
+from shoal.sampling.normalize import Norms
+from shoal.settings import check_settings
 
 
 class RankSampler(Sampler):
@@ -54,12 +52,12 @@ class ShardedSampler(RankSampler):
     An epoch has `⌈num_batches / R⌉` steps on every rank.
     """
 
-    def __init__(self, sampler: Sampler, rank: int, num_ranks: int) -> None:
-        check_positive(num_ranks=num_ranks)
-        if not 0 <= rank < num_ranks:
-            raise ShoalError(f"rank is {rank}: expected 0 to {num_ranks - 1}")
+    @check_settings
+    def __init__(
+        self, sampler: Sampler, rank: int, num_ranks: Annotated[Count, "ranks that share the batches"]
+    ) -> None:
         super().__init__(sampler, sampler.graph)
-        self.rank = rank
+        self.rank = check_whole("rank", rank, 0, num_ranks - 1)
         self.num_ranks = num_ranks
         self.name = sampler.name  # type: ignore[misc]
 

@@ -1,16 +1,19 @@
 """RandomWalkSampler: the subgraph induced by the nodes that short random walks visit."""
 
+from typing import Annotated
+
 import numpy as np
 
-from shoal.checks import check_positive
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.bits import mark, prefetch, take_marked
 from shoal.kernels.jit import kernel
 from shoal.rng import below, key, random_u64
-from shoal.sampling.base import Sampler
+from shoal.sampling.base import SAMPLERS, Count, Coverage, Sampler, TrainingGraph
+from shoal.settings import Seed, check_settings
 
 
+@SAMPLERS.register
 class RandomWalkSampler(Sampler):
     """`roots` training nodes drawn uniformly with replacement, a walk of `depth` steps from each; the batch
     is the subgraph induced by all nodes visited (GraphSAINT's RW sampler).
@@ -22,20 +25,20 @@ class RandomWalkSampler(Sampler):
     """
 
     name = "random-walk"
+    needs_edges = True
 
+    @check_settings
     def __init__(
         self,
         graph: Graph,
         *,
-        roots: int = 3000,
-        depth: int = 2,
-        setting: str = "transductive",
-        seed: int = 0,
-        coverage: int | None = None,
+        roots: Annotated[Count, "walks started in a batch"] = 3000,
+        depth: Annotated[Count, "steps of a walk"] = 2,
+        setting: TrainingGraph = "transductive",
+        seed: Seed = 0,
+        coverage: Coverage = None,
     ) -> None:
-        check_positive(roots=roots, depth=depth)
         super().__init__(graph, setting=setting, seed=seed, coverage=coverage)
-        self.require_edges()
         self.roots = roots
         self.depth = depth
         mask = self.graph.train_mask

@@ -5,11 +5,12 @@ import numpy as np
 from shoal.kernels.bits import mark
 from shoal.kernels.jit import kernel
 from shoal.rng import below, random_u64
-from shoal.sampling.frontier_methods.start import draw_frontier, step, weigh
+from shoal.sampling.frontier_methods.start import FRONTIER_METHODS, draw_frontier, step, weigh
 
 _NUM_BUCKETS = 48  # weights up to 2⁴⁸
 
 
+@FRONTIER_METHODS.named("buckets")
 @kernel
 def draw_by_buckets(indptr, indices, pin_cap, frontier, budget, max_pops, stream, bitmap):
     """Put the batch's nodes into `bitmap`; returns (nodes, pops).

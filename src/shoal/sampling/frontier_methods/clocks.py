@@ -7,7 +7,7 @@ import numpy as np
 from shoal.kernels.bits import mark, prefetch
 from shoal.kernels.jit import kernel
 from shoal.rng import below, random_u64, uniform
-from shoal.sampling.frontier_methods.start import draw_frontier, weigh
+from shoal.sampling.frontier_methods.start import FRONTIER_METHODS, draw_frontier, weigh
 
 _AHEAD = 16  # walkers
 
@@ -18,6 +18,7 @@ def _choose(start, degree, bits):
     return start + below(bits, degree) if degree > 0 else -1
 
 
+@FRONTIER_METHODS.named("clocks")
 @kernel
 def draw_by_clocks(indptr, indices, pin_cap, frontier, budget, max_pops, stream, bitmap):
     """Put the batch's nodes into `bitmap`; returns (nodes, pops).

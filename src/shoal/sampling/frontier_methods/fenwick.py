@@ -5,9 +5,10 @@ import numpy as np
 from shoal.kernels.bits import mark
 from shoal.kernels.jit import kernel
 from shoal.rng import below, random_u64
-from shoal.sampling.frontier_methods.start import draw_frontier, step, weigh
+from shoal.sampling.frontier_methods.start import FRONTIER_METHODS, draw_frontier, step, weigh
 
 
+@FRONTIER_METHODS.named("fenwick")
 @kernel
 def draw_by_fenwick(indptr, indices, pin_cap, frontier, budget, max_pops, stream, bitmap):
     """Put the batch's nodes into `bitmap`; returns (nodes, pops).

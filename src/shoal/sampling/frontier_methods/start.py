@@ -1,10 +1,16 @@
-"""What every frontier method shares: the first frontier, a node's weight, a step to a neighbour."""
+"""What every frontier method shares: its registry, the first frontier, a node's weight, a step to a neighbour."""
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from shoal.kernels.bits import mark
 from shoal.kernels.jit import kernel
+from shoal.registry import Registry
 from shoal.rng import below, random_u64
+
+FRONTIER_METHODS: Registry[Callable[..., Any]] = Registry("method", "shoal.sampling.frontier_methods")
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""PartSampler: ranks' parts are disjoint, cover the graph, and are dealt anew."""
+"""DealtSampler: ranks' parts are disjoint, cover the graph, and are dealt anew."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def graph():
 def make_ranks(graph, num_ranks=3, **options):
     assignment = np.arange(graph.num_nodes) % 12
     return [
-        shoal.PartSampler(
+        shoal.DealtSampler(
             graph, "frontier", assignment=assignment, rank=r, num_ranks=num_ranks, **{**OPTIONS, **options}
         )
         for r in range(num_ranks)
@@ -57,4 +57,4 @@ def test_what_cannot_be_dealt_is_refused(graph):
     with pytest.raises(shoal.ShoalError, match="12 clusters cannot be dealt to 13 ranks"):
         make_ranks(graph, num_ranks=13)
     with pytest.raises(shoal.ShoalError, match="expected the cluster of each"):
-        shoal.PartSampler(graph, "frontier", assignment=np.zeros(3), rank=0, num_ranks=1)
+        shoal.DealtSampler(graph, "frontier", assignment=np.zeros(3), rank=0, num_ranks=1)

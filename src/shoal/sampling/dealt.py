@@ -1,28 +1,26 @@
-"""PartSampler: every rank samples its own part of the graph; parts are dealt anew every few epochs."""
+"""DealtSampler: every rank samples the clusters dealt to it; they are dealt anew every few epochs."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from shoal.batch import Batch
-from shoal.checks import check_positive
+from shoal.checks import check_whole
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.rng import permute
-from shoal.sampling.base import Sampler
-from shoal.sampling.registry import make_sampler
-
-if TYPE_CHECKING:
-    from shoal.sampling.normalize import Norms
+from shoal.sampling.base import Count, Sampler, TrainingGraph, make_sampler
+from shoal.sampling.normalize import Norms
+from shoal.settings import Seed, check_settings
 
 _FIRST_DEAL = 3 << 61  # streams of the deals, apart from those of batches and epochs
 
 
-class PartSampler(Sampler):
+class DealtSampler(Sampler):
     """Batches of one rank's part only, drawn by any subgraph sampler (JPDC'21 §8).
 
     The graph is cut into K ≥ num_ranks clusters; every `reshuffle_every` epochs they are put in a new random
@@ -38,9 +36,10 @@ class PartSampler(Sampler):
     Cost: extracting the part once per deal, then the inner sampler's.
     """
 
-    name = "parts"
+    name = "dealt"
     is_for_one_rank = True
 
+    @check_settings
     def __init__(
         self,
         graph: Graph,
@@ -48,15 +47,13 @@ class PartSampler(Sampler):
         *,
         assignment: np.ndarray,
         rank: int,
-        num_ranks: int,
-        reshuffle_every: int = 1,
-        setting: str = "transductive",
-        seed: int = 0,
+        num_ranks: Annotated[Count, "ranks that clusters are dealt to"],
+        reshuffle_every: Annotated[Count, "epochs between deals"] = 1,
+        setting: TrainingGraph = "transductive",
+        seed: Seed = 0,
         **options: Any,
     ) -> None:
-        check_positive(num_ranks=num_ranks, reshuffle_every=reshuffle_every)
-        if not 0 <= rank < num_ranks:
-            raise ShoalError(f"rank is {rank}: expected 0 to {num_ranks - 1}")
+        rank = check_whole("rank", rank, 0, num_ranks - 1)
         assignment = np.asarray(assignment)
         if assignment.shape != (graph.num_nodes,):
             raise ShoalError(

@@ -1,0 +1,32 @@
+"""FastGCNSampler: nodes for each layer drawn from one distribution over the whole graph."""
+
+from functools import cached_property
+
+import numpy as np
+
+from shoal.sampling.base import SAMPLERS
+from shoal.sampling.importance import Distribution, ImportanceSampler, add_column_norms, make_distribution
+from shoal.sampling.layered import Grown
+
+
+@SAMPLERS.register
+class FastGCNSampler(ImportanceSampler):
+    """For each layer `layer_size` nodes drawn independently with `q_v ∝ ‖Â_:,v‖²`, whatever the layer above.
+
+    Rows may come out empty, this method's known weakness on sparse graphs. Entries are weighted as
+    ImportanceSampler says.
+
+    Cost: O(layer_size + total degree of the rows) a layer.
+    """
+
+    name = "fastgcn"
+
+    def grow(self, nodes: np.ndarray, layer: int, k: int) -> Grown:
+        return self.draw_columns(nodes, layer, k, self._law)
+
+    @cached_property
+    def _law(self) -> Distribution:
+        graph = self.graph
+        weights: np.ndarray = 1.0 / (graph.degree + 1.0) ** 2
+        add_column_norms(graph.indptr, graph.indices, np.arange(graph.num_nodes), weights)
+        return make_distribution(weights)

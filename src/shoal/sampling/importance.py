@@ -1,0 +1,137 @@
+"""ImportanceSampler: layer-wise importance sampling, a fixed number of nodes drawn for each layer."""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+import numpy as np
+
+from shoal.graph import Graph
+from shoal.kernels.jit import kernel
+from shoal.rng import key
+from shoal.sampling.alias import build_alias, draw_alias
+from shoal.sampling.base import Count, TrainingGraph
+from shoal.sampling.layered import BatchSize, Grown, LayeredSampler, NumLayers, sort_row
+from shoal.settings import Seed, check_settings
+
+_NO_TABLE = (np.empty(0, np.float32), np.empty(0, np.int32))
+
+
+class Distribution(NamedTuple):
+    """q ∝ `weights` over the nodes in `candidates`, over all nodes if None; `table` draws from it."""
+
+    weights: np.ndarray
+    total: float
+    table: tuple[np.ndarray, np.ndarray]
+    candidates: np.ndarray | None
+
+
+def make_distribution(weights: np.ndarray, candidates: np.ndarray | None = None) -> Distribution:
+    table = build_alias(weights) if len(weights) else _NO_TABLE
+    return Distribution(weights, float(weights.sum()), table, candidates)
+
+
+class ImportanceSampler(LayeredSampler):
+    """For each layer `layer_size` nodes drawn independently from a distribution q that a subclass chooses.
+
+    An entry (u, v) is kept where v was drawn, with its weight multiplied by `c_v / (layer_size · q_v)`, c_v
+    the times v was drawn: an unbiased estimate of the full aggregation. A row's own node is always among the
+    columns, and its self loop is always kept.
+    """
+
+    @check_settings
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        batch_size: BatchSize = 1000,
+        layer_size: Annotated[Count, "nodes drawn for each layer"] = 4000,
+        num_layers: NumLayers = 2,
+        setting: TrainingGraph = "transductive",
+        seed: Seed = 0,
+    ) -> None:
+        super().__init__(graph, batch_size=batch_size, num_layers=num_layers, setting=setting, seed=seed)
+        self.layer_size = layer_size
+
+    def draw_columns(self, nodes: np.ndarray, layer: int, k: int, law: Distribution) -> Grown:
+        """The block whose rows are `nodes`, its columns drawn from `law`."""
+        stream = np.uint64(key(self.seed, k))
+        size, graph = self.layer_size, self.graph
+        with self.borrow_factor() as factor:
+            drawn = _draw_factors(
+                *law.table, law.candidates, law.weights, law.total, size, stream, 2 * layer * size, factor
+            )
+            with self.borrow_numbers() as numbers:
+                columns = _number_columns(nodes, drawn, numbers)
+                indptr, indices, edge_norm = _keep_entries(
+                    graph.indptr, graph.indices, nodes, numbers, factor
+                )
+                numbers[columns] = -1
+            factor[drawn] = 0
+        return indptr, indices, columns, edge_norm
+
+
+@kernel
+def add_column_norms(indptr, indices, rows, weights):
+    """weights[v] += Σ 1 / ((d_u + 1)(d_v + 1)) over the rows u that list v, u itself left out."""
+    for i in range(len(rows)):
+        u = rows[i]
+        for k in range(indptr[u], indptr[u + 1]):
+            v = indices[k]
+            if v != u:
+                weights[v] += 1.0 / ((indptr[u + 1] - indptr[u] + 1.0) * (indptr[v + 1] - indptr[v] + 1.0))
+
+
+@kernel
+def _draw_factors(threshold, other, candidates, weights, total, layer_size, stream, counter, factor):
+    """factor[v] = c_v / (layer_size · q_v) for drawn nodes; returns the distinct ones in drawing order."""
+    drawn = np.empty(layer_size, np.int64)
+    size = 0
+    if len(threshold) == 0:
+        return drawn[:0]
+    for i in range(layer_size):
+        slot = draw_alias(threshold, other, stream, counter + 2 * i)
+        v = slot if candidates is None else candidates[slot]
+        if factor[v] == 0:
+            drawn[size] = v
+            size += 1
+        factor[v] += total / (layer_size * weights[slot])
+    return drawn[:size]
+
+
+@kernel
+def _number_columns(nodes, others, numbers):
+    """The rows' nodes and then those of `others` that are not among them; `numbers` maps them to places."""
+    columns = np.empty(len(nodes) + len(others), np.int64)
+    for i in range(len(nodes)):
+        columns[i] = nodes[i]
+        numbers[nodes[i]] = i
+    size = len(nodes)
+    for i in range(len(others)):
+        if numbers[others[i]] < 0:
+            numbers[others[i]] = size
+            columns[size] = others[i]
+            size += 1
+    return columns[:size]
+
+
+@kernel
+def _keep_entries(indptr, indices, nodes, numbers, factor):
+    room = 0
+    for i in range(len(nodes)):
+        room += indptr[nodes[i] + 1] - indptr[nodes[i]]
+    sub_indptr = np.zeros(len(nodes) + 1, np.int64)
+    sub_indices = np.empty(room, np.int32)
+    edge_norm = np.empty(room, np.float32)
+    size = 0
+    for i in range(len(nodes)):
+        first = size
+        for k in range(indptr[nodes[i]], indptr[nodes[i] + 1]):
+            v = indices[k]
+            if v == nodes[i] or factor[v] > 0:
+                sub_indices[size] = numbers[v]
+                edge_norm[size] = 1.0 if v == nodes[i] else factor[v]
+                size += 1
+        sort_row(sub_indices[first:size], edge_norm[first:size])
+        sub_indptr[i + 1] = size
+    return sub_indptr, sub_indices[:size].copy(), edge_norm[:size].copy()
