@@ -1,18 +1,21 @@
 """partition_graph: every method splits every kind of graph, repeatably, and bad requests are refused."""
 
 import sys
+from typing import Annotated
 
 import numpy as np
 import pytest
 
 import shoal
 from shoal.partitioning import estimate
-from shoal.partitioning.hypergraph import TOOLS
+from shoal.partitioning.batch_nets import count_nets, mean_batch_volume, sample_nets
 from shoal.partitioning.nets import count_rows
-from shoal.partitioning.partition import METHODS
-from shoal.partitioning.stochastic import count_nets, mean_batch_volume, sample_nets
+from shoal.partitioning.partition import AUTO
+from shoal.partitioning.work import PARTITION_METHODS, traits
+from shoal.settings import AtLeast
 from small_graphs import make_graph, make_labelled
 
+METHODS = (AUTO, *PARTITION_METHODS)
 OPTIONS = {"stochastic": {"sampler": "node", "budget": 100, "theta": 1.0}}
 
 
@@ -72,23 +75,50 @@ def test_hypergraph_sends_no_more_than_metis_on_real_graphs(name, shared_data, m
     assert found.weight_balance <= 1.0101
 
 
-@pytest.mark.parametrize("tool", ["none", "kahypar"])
-def test_hypergraph_works_without_the_other_tools(graph, tool, monkeypatch):
-    """With "none" no hypergraph partitioner can be imported."""
-    if tool == "kahypar":
-        pytest.importorskip("kahypar")
-    for name in TOOLS:
-        if name != tool:
-            monkeypatch.setitem(sys.modules, name, None)
+def test_hypergraph_works_without_mt_kahypar(graph, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mtkahypar", None)
     found = shoal.partition_graph(graph, 8, "hypergraph", imbalance=0.05)
     least = min(
         shoal.partition_graph(graph, 8, method, imbalance=0.05).quality(relative=False).total_volume
         for method in ("metis", "metis-volume")
     )
     assert found.quality(relative=False).total_volume <= least
-    named = any("shoal[partition]" in notice for notice in found.notices)
-    assert named == (tool == "none")
-    assert ("KaHyPar" in found.seconds) == (tool == "kahypar")
+    assert any("shoal[partition]" in notice for notice in found.notices)
+    assert "Mt-KaHyPar" not in found.seconds
+
+
+@pytest.fixture
+def own_methods(monkeypatch):
+    """What is registered in a test is gone after it."""
+    PARTITION_METHODS._load()
+    monkeypatch.setattr(PARTITION_METHODS, "_components", dict(PARTITION_METHODS))
+
+
+def test_a_users_method_is_called_by_its_name_with_its_settings(graph, own_methods):
+    @PARTITION_METHODS.named("parity")
+    def assign_by_parity(work, *, first: Annotated[int, AtLeast(0), "the first node's part"] = 0):
+        return (np.arange(work.graph.num_nodes) + first) % work.num_parts
+
+    found = shoal.partition_graph(graph, 4, "parity", first=2)
+    np.testing.assert_array_equal(found.assignment, (np.arange(400) + 2) % 4)
+    assert found.method == "parity"
+    searched = shoal.partition_graph(graph, 4, "parity", refine=True).quality(relative=False)
+    assert searched.total_volume < found.quality(relative=False).total_volume
+    with pytest.raises(shoal.ShoalError, match="first is -1: expected at least 0"):
+        shoal.partition_graph(graph, 4, "parity", first=-1)
+    with pytest.raises(shoal.ShoalError, match="did you mean 'first'"):
+        shoal.partition_graph(graph, 4, "parity", fist=1)
+
+
+def test_a_users_method_can_be_what_auto_chooses(graph, own_methods, monkeypatch):
+    @PARTITION_METHODS.named("best")
+    @traits(preference=0, node_bytes=100)
+    def assign_well(work):
+        return np.arange(work.graph.num_nodes) % work.num_parts
+
+    assert shoal.partition_graph(graph, 4).method == "best"
+    monkeypatch.setattr(estimate, "available_memory", lambda: 100 * 400 - 1)
+    assert shoal.partition_graph(graph, 4).method == "streaming"
 
 
 def test_nets_take_subgraphs_and_not_layered_neighbourhoods(graph):
@@ -158,7 +188,7 @@ def test_bad_requests_are_refused(graph, monkeypatch):
         (lambda: shoal.partition_graph(graph, 0), "num_parts is 0"),
         (lambda: shoal.partition_graph(graph, 2, "mettis"), "did you mean 'metis'"),
         (lambda: shoal.partition_graph(graph, 2, balance="arcs"), "unknown balance"),
-        (lambda: shoal.partition_graph(graph, 2, "metis", theta=1), "only 'stochastic' does"),
+        (lambda: shoal.partition_graph(graph, 2, "metis", theta=1), "'metis' takes no settings: 'theta'"),
         (lambda: shoal.partition_graph(graph, 2, imbalance=-1), "imbalance is -1"),
     ):
         with pytest.raises(shoal.ShoalError, match=message):

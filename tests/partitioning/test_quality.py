@@ -129,7 +129,7 @@ def test_counts_kept_while_moving_equal_counts_made_afresh(case):
 
 
 def test_random_partitioning_is_1_relative_to_itself():
-    from shoal.partitioning.simple import partition_at_random
+    from shoal.partitioning.methods.random import partition_at_random
 
     graph = make_labelled(200, directed=True)
     chance = Partition(graph, partition_at_random(200, 4, 0), 4)

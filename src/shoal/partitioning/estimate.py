@@ -1,4 +1,4 @@
-"""How much memory a partitioner needs, before it starts; and the method that `auto` chooses."""
+"""Whether a partition method can run here: what it needs installed and in memory; the method that `auto` chooses."""
 
 from __future__ import annotations
 
@@ -7,56 +7,49 @@ from importlib.util import find_spec
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.memory import available_memory
+from shoal.partitioning.work import PARTITION_METHODS, traits_of
 
 _GIB = 2**30
-# Bytes for each stored entry and each node, from the arrays each method holds and what METIS and Mt-KaHyPar take.
-_PER_ENTRY = {
-    "random": 0,
-    "block": 0,
-    "streaming": 0,
-    "metis": 60,
-    "metis-volume": 90,
-    "hypergraph": 150,
-    "stochastic": 1000,
-}
-_PER_NODE = {
-    "random": 24,
-    "block": 24,
-    "streaming": 24,
-    "metis": 150,
-    "metis-volume": 200,
-    "hypergraph": 300,
-    "stochastic": 400,
-}
+_MAX_PAIRS = 4096**2
 
 
 def estimate_memory(graph: Graph, num_parts: int, method: str) -> int:
     """Bytes that partitioning takes beside the graph, an upper estimate."""
-    messages = 4 * min(num_parts, 4096) ** 2 if method == "hypergraph" else 0
+    told = traits_of(PARTITION_METHODS[method])
     return (
-        _PER_ENTRY[method] * graph.num_entries
-        + _PER_NODE[method] * graph.num_nodes
+        told.entry_bytes * graph.num_entries
+        + told.node_bytes * graph.num_nodes
+        + told.pair_bytes * min(num_parts**2, _MAX_PAIRS)
         + 64 * num_parts
-        + messages
     )
 
 
-def check_memory(graph: Graph, num_parts: int, method: str) -> None:
-    """Refuse a method that will not fit, with what to do instead."""
+def check_method(graph: Graph, num_parts: int, method: str) -> None:
+    """Refuse a method that cannot run here, with what to do instead."""
+    obstacle = find_obstacle(graph, num_parts, method)
+    if obstacle is not None:
+        raise ShoalError(f"method {method!r} {obstacle}")
+
+
+def find_obstacle(graph: Graph, num_parts: int, method: str) -> str | None:
+    """Why a method cannot run here; None if it can."""
     needed, free = estimate_memory(graph, num_parts, method), available_memory()
     if needed > free:
-        raise ShoalError(
-            f"method {method!r} would take about {needed / _GIB:.1f} GiB and {free / _GIB:.1f} GiB are free: use method 'streaming', which holds one number per node, or a machine with more memory"
-        )
+        return f"would take about {needed / _GIB:.1f} GiB and {free / _GIB:.1f} GiB are free: use method 'streaming', which holds one number per node, or a machine with more memory"
+    for module, package in traits_of(PARTITION_METHODS[method]).needs.items():
+        if find_spec(module) is None:
+            return f"needs {module}: pip install '{package}'"
+    return None
 
 
 def choose_method(graph: Graph, num_parts: int) -> tuple[str, str]:
-    """The best method that can run here, and why."""
-    if find_spec("pymetis") is None:
-        return "streaming", "pymetis is missing (pip install 'shoal[partition]' brings it)"
-    free = available_memory()
-    if estimate_memory(graph, num_parts, "hypergraph") <= free:
-        return "hypergraph", "it sends the fewest rows and fits in memory"
-    if estimate_memory(graph, num_parts, "metis") <= free:
-        return "metis", "hypergraph partitioning would not fit in memory"
-    return "streaming", f"nothing else fits in {free / _GIB:.1f} GiB"
+    """The method that `auto` stands for, and why: the most preferred one that can run here, else the least."""
+    preferences = {name: traits_of(method).preference for name, method in PARTITION_METHODS.items()}
+    ranked = sorted((rank, name) for name, rank in preferences.items() if rank is not None)
+    why = "it is the most preferred one, and fits in memory"
+    for _, name in ranked:
+        obstacle = find_obstacle(graph, num_parts, name)
+        if obstacle is None:
+            return name, why
+        why = f"{name!r} {obstacle.partition(': use')[0]}"
+    return ranked[-1][1], "nothing fits in memory"

@@ -5,22 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from inspect import signature
+from typing import Annotated, Any
 
 import numpy as np
 
-from shoal.checks import check_number, check_seed, check_whole
+from shoal.checks import check_whole
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
-from shoal.partitioning.estimate import check_memory, choose_method
+from shoal.partitioning.estimate import check_method, choose_method
 from shoal.partitioning.hosts import group_parts
-from shoal.partitioning.methods import Work
+from shoal.partitioning.methods.block import partition_in_blocks
+from shoal.partitioning.methods.random import partition_at_random
+from shoal.partitioning.nets import make_nets
 from shoal.partitioning.part import MAX_PARTS, Part, check_assignment, split_graph
 from shoal.partitioning.quality import Quality, compare_quality, list_figures, measure_quality
-from shoal.partitioning.simple import partition_at_random
+from shoal.partitioning.work import PARTITION_METHODS, Work, traits_of, weigh_nodes
+from shoal.settings import AtLeast, Choices, Null, Range, Seed, check_options, check_settings, list_settings
 from shoal.threads import available_cores
 
-METHODS = ("auto", "random", "block", "metis", "metis-volume", "hypergraph", "stochastic", "streaming")
+AUTO = "auto"
 BALANCES = ("edges", "nodes")
 
 
@@ -69,56 +73,66 @@ class Partition:
         return f"Partition({self.method}, {self.graph.num_nodes:,} nodes in {self.num_parts:,} parts)"
 
 
+@check_settings
 def partition_graph(
     graph: Graph,
-    num_parts: int,
-    method: str = "auto",
+    num_parts: Annotated[int, Range(1, MAX_PARTS), "how many parts: one for each rank"],
+    method: Annotated[str, "how to split: a partition method, or auto"] = AUTO,
     *,
-    imbalance: float = 0.01,
-    seed: int = 0,
-    threads: int | None = None,
-    balance: str = "edges",
-    refine: bool | None = None,
-    parts_per_host: int | None = None,
+    imbalance: Annotated[float, Range(0, 10), "how much heavier than the average a part may be"] = 0.01,
+    seed: Seed = 0,
+    threads: Annotated[int | None, AtLeast(1), Null("all cores"), "threads to partition with"] = None,
+    balance: Annotated[
+        str, Choices(BALANCES), "a node weighs its row's entries and itself (edges), or 1 (nodes)"
+    ] = "edges",
+    refine: Annotated[
+        bool | None,
+        Null("what the method does by itself"),
+        "search locally for less volume, messages and peak",
+    ] = None,
+    parts_per_host: Annotated[
+        int | None, AtLeast(1), Null("no mapping"), "number the parts so that busy pairs share a host"
+    ] = None,
     progress: Callable[[str], None] = lambda step: None,
     **options: Any,
 ) -> Partition:
     """Split the nodes of `graph` into `num_parts` parts; deterministic in the seed.
 
-    Methods: `random` (equally many nodes each), `block` (consecutive nodes), `streaming` (linear deterministic greedy, for graphs that
-    nothing else can hold), `metis` (edge cut), `metis-volume`, `hypergraph` (fewest rows sent: METIS by
-    both objectives, a multilevel cycle of Mt-KaHyPar, each where it takes minutes at most, and local search), `stochastic` (fewest rows sent by
-    sampled mini-batches), `auto` (hypergraph where the tools are there and memory suffices).
+    Methods are those of `PARTITION_METHODS` (`shoal partition --help` lists them), and `auto`: the most preferred
+    one that is installed and fits in memory.
 
     Args:
         imbalance: how much heavier than the average a part may be. A row heavier than that alone cannot be helped.
         balance: a node weighs its row's entries and itself (`edges`), or 1 (`nodes`).
         refine: search locally for less volume, fewer messages and a lower peak afterwards; by default
-            `hypergraph` and `stochastic` do.
+            the methods that search themselves do.
         parts_per_host: number the parts so that those which exchange most share a host.
         progress: called with each step's name.
-        options: of `stochastic`: `sampler` (a name or a Sampler) and its settings, `theta`, `delta`.
-    """
-    if method not in METHODS:
-        raise unknown_name("method", method, METHODS)
-    if balance not in BALANCES:
-        raise unknown_name("balance", balance, BALANCES)
-    check_whole("num_parts", num_parts, 1, MAX_PARTS)
-    check_number("imbalance", imbalance, 0, 10)
-    check_seed(seed)
-    if options and method != "stochastic":
-        raise ShoalError(
-            f"method {method!r} takes no setting {next(iter(options))!r}: only 'stochastic' does"
-        )
+        options: the method's own settings.
+    """  # fmt: skip
+    if method != AUTO and method not in PARTITION_METHODS:
+        raise unknown_name("method", method, (AUTO, *PARTITION_METHODS))
     notices: list[str] = []
-    if method == "auto":
+    if method == AUTO:
         method, why = choose_method(graph, num_parts)
         notices.append(f"chose method {method!r}: {why}")
     else:
-        check_memory(graph, num_parts, method)
-    work = Work(graph, num_parts, imbalance, seed, threads or available_cores(), balance, progress, notices)
+        check_method(graph, num_parts, method)
+    options = _check_options(method, options)
+    told = traits_of(PARTITION_METHODS[method])
+    work = Work(
+        graph,
+        num_parts,
+        weigh_nodes(graph, balance),
+        imbalance,
+        seed,
+        threads or available_cores(),
+        told.refines if refine is None else refine,
+        progress,
+        notices,
+    )
     began = time.perf_counter()
-    assignment = work.run(method, refine, options)
+    assignment = _assign(work, method, options)
     seconds = {**work.seconds, "total": time.perf_counter() - began}
     partition = Partition(
         graph,
@@ -132,3 +146,36 @@ def partition_graph(
         notices=tuple(notices),
     )
     return partition if parts_per_host is None else partition.map_to_hosts(parts_per_host)
+
+
+def _check_options(method: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a method, checked; what it passes on (`**settings`) is checked by whom it is for."""
+    function = PARTITION_METHODS[method]
+    declared = list_settings(function)
+    passed_on = any(known.kind == known.VAR_KEYWORD for known in signature(function).parameters.values())
+    others = {name: value for name, value in options.items() if passed_on and name not in declared}
+    own = {name: value for name, value in options.items() if name not in others}
+    if own and not declared:
+        raise ShoalError(f"method {method!r} takes no settings: {next(iter(own))!r} was given")
+    return check_options(declared, own, what=f"method {method!r}") | others
+
+
+def _assign(work: Work, method: str, options: dict[str, Any]) -> np.ndarray:
+    """Run a method; graphs and numbers of parts that leave nothing to choose are split in blocks."""
+    function, n, num_parts = PARTITION_METHODS[method], work.graph.num_nodes, work.num_parts
+    told = traits_of(function)
+    heavy = int((work.weights > work.max_weight).sum())
+    if heavy and num_parts > 1 and told.balances:
+        work.notices.append(
+            f"{heavy:,} rows alone are heavier than a part may be ({work.max_weight:,.0f}): their parts exceed the imbalance"
+        )
+    if num_parts == 1 or num_parts >= n or work.graph.num_entries == 0:
+        if num_parts >= n > 1:
+            work.notices.append(
+                f"{num_parts:,} parts for {n:,} nodes: every node is a part of its own, {num_parts - n:,} are empty"
+            )
+        return partition_in_blocks(work.weights if num_parts < n else np.ones(n, np.int64), num_parts)
+    if told.refines:
+        return function(work, **options)
+    assignment: np.ndarray = work.time(method, lambda: function(work, **options))
+    return work.search(make_nets(work.graph), assignment) if work.refine else assignment

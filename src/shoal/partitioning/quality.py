@@ -11,8 +11,6 @@ from shoal.graph import Graph
 from shoal.kernels.jit import kernel
 from shoal.partitioning.cut import list_members
 
-BYTES_PER_VALUE = 4
-
 
 @dataclass(frozen=True)
 class Quality:
@@ -25,8 +23,8 @@ class Quality:
         weight_balance: the same by entries + 1 for each row, what `balance="edges"` keeps within the imbalance.
         boundary_nodes: rows that some other part needs; `max_boundary` in one part.
         mean_halo_ratio, max_halo_ratio: halo rows per local row (BNS calls it boundary-to-inner).
-        mean_memory_rows, max_memory_rows: `3·n_local + n_halo`, BNS's memory of a SAGE layer in rows; times the
-            width and 4 bytes it is bytes (`memory_bytes`).
+        mean_memory_rows, max_memory_rows: `3·n_local + n_halo`, BNS's memory of a SAGE layer in rows; times
+            4 bytes and the width it is bytes.
         remote_volume, remote_messages: what crosses hosts, where parts are mapped to hosts; None otherwise.
         relative: figures as multiples of random partitioning's; None where random has 0.
         random: random partitioning's figures themselves.
@@ -57,10 +55,6 @@ class Quality:
     relative: dict[str, float | None] | None = None
     random: dict[str, float] | None = None
     parts: dict[str, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
-
-    def memory_bytes(self, width: int) -> int:
-        """The largest part's memory of one SAGE layer `width` values wide."""
-        return self.max_memory_rows * width * BYTES_PER_VALUE
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON takes it."""

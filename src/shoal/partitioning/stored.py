@@ -255,14 +255,3 @@ def open_part(folder: str | Path, rank: int, *, verify: bool = False) -> Part:
         x=x,
         **arrays,
     )
-
-
-def read_assignment(folder: str | Path) -> np.ndarray:
-    """The part of every node, as it was stored."""
-    folder = Path(folder)
-    manifest = read_manifest(folder)
-    path = folder / "assignment.npy"
-    if not path.is_file() or hash_file(path) != manifest["assignment_sha256"]:
-        raise ShoalError(f"{path} is missing or was changed: partition again")
-    assignment: np.ndarray = np.load(path, allow_pickle=False)
-    return assignment

@@ -1,15 +1,31 @@
-"""METIS: the graph cleaned for it, and its two objectives, edge cut and volume."""
+"""The method `metis`: fewest edges between parts; and METIS itself, with the graph cleaned for it."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from shoal.errors import ShoalError, missing_extra
+from shoal.errors import ShoalError
 from shoal.graph import Graph
-from shoal.kernels.csr import build_csr, count_diagonal
+from shoal.kernels.build import build_csr
+from shoal.kernels.csr import count_diagonal
 from shoal.kernels.jit import kernel
+from shoal.partitioning.work import PARTITION_METHODS, Work, traits
 
 MAX_ENTRIES = 2**31 - 1
+
+
+@PARTITION_METHODS.named("metis")
+@traits(entry_bytes=60, node_bytes=150, needs={"pymetis": "shoal[partition]"}, preference=2)
+def assign_by_metis(work: Work) -> np.ndarray:
+    """METIS, fewest edges between parts; an arc and its reverse are an edge of weight 2."""
+    return run_metis(work)
+
+
+def run_metis(work: Work, *, volume: bool = False) -> np.ndarray:
+    """METIS with the settings of a call of partition_graph."""
+    return partition_by_metis(
+        work.graph, work.weights, work.num_parts, work.imbalance, work.seed, volume=volume
+    )
 
 
 def partition_by_metis(
@@ -27,10 +43,8 @@ def partition_by_metis(
     METIS wants an undirected pattern without loops: arcs count as edges, an arc and its reverse as one edge of
     weight 2. `entry_weights` gives every entry of an undirected graph's pattern a weight instead.
     """
-    try:
-        import pymetis
-    except ImportError:
-        raise missing_extra("pymetis", "partition", "partitioning with METIS") from None
+    import pymetis
+
     indptr, indices, arcs = clean_for_metis(graph)
     if entry_weights is not None:
         arcs = entry_weights

@@ -1,42 +1,29 @@
-"""Partitions that look at no edge or at each row once: random, block, and streaming (linear deterministic greedy)."""
+"""The method `streaming`: linear deterministic greedy over the rows."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from shoal.graph import Graph
 from shoal.kernels.jit import kernel
-from shoal.rng import permute
+from shoal.partitioning.work import PARTITION_METHODS, Work, traits
 
-_ORDER = 1 << 60  # the stream of the random order
 _PASSES = 3
 
 
-def partition_at_random(num_nodes: int, num_parts: int, seed: int) -> np.ndarray:
-    """Equally many nodes in every part, drawn at random: what others are measured against, as in VLDB'22."""
-    assignment = np.empty(num_nodes, np.int32)
-    assignment[permute(num_nodes, seed, _ORDER)] = np.arange(num_nodes) % num_parts
-    return assignment
-
-
-def partition_in_blocks(weights: np.ndarray, num_parts: int) -> np.ndarray:
-    """Runs of consecutive vertices of about equal weight: what the order of the nodes is worth."""
-    middle = np.cumsum(weights) - weights / 2
-    total = max(float(weights.sum()), 1.0)
-    return np.minimum(middle * num_parts / total, num_parts - 1).astype(np.int32)
-
-
-def partition_stream(graph: Graph, weights: np.ndarray, num_parts: int, max_weight: float) -> np.ndarray:
-    """Linear deterministic greedy, streamed three times: only part weights and the assignment are in memory.
+@PARTITION_METHODS.named("streaming")
+@traits(preference=3)
+def assign_by_streaming(work: Work) -> np.ndarray:
+    """Linear deterministic greedy, streamed three times; holds one number per node, for graphs that nothing else can hold.
 
     Row v goes to the part p with the largest `neighbours of v in p · (1 − weight(p) / max_weight)` that has room, the
     lightest one if v has no neighbours placed yet. Later passes see every neighbour's place. Each pass reads
     the rows once in their order, as a memory-mapped graph wants it.
     """
+    graph = work.graph
     assignment = np.full(graph.num_nodes, -1, np.int32)
-    loads = np.zeros(num_parts, np.int64)
+    loads = np.zeros(work.num_parts, np.int64)
     for _ in range(_PASSES):
-        _stream(graph.indptr, graph.indices, weights, float(max_weight), assignment, loads)
+        _stream(graph.indptr, graph.indices, work.weights, float(work.max_weight), assignment, loads)
     return assignment
 
 
