@@ -1,14 +1,103 @@
-"""What users hand over, as the arrays a Graph holds: edge ends, node numbers, features, labels, masks."""
+"""What users hand over, as the arrays a Graph holds: edges, PyG and NetworkX graphs, features, labels, masks."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from shoal.errors import ShoalError
+from shoal.kernels.build import build_csr
+from shoal.kernels.csr import is_symmetric
+from shoal.names import name_nodes
 from shoal.validation import MASKS
+
+
+def build_pattern(
+    chunks: Sequence[tuple[np.ndarray, np.ndarray]], num_nodes: int, directed: bool | None
+) -> tuple[np.ndarray, np.ndarray, bool, list[str]]:
+    """(indptr, indices, directed, notices) of the edges in many (sources, targets) arrays.
+
+    `directed=False` adds every reverse; `None` finds out. A list is emptied on the way: each chunk is freed once its
+    edges are in place.
+    """
+    if num_nodes < 1:
+        raise ShoalError(f"the graph has {num_nodes} nodes: expected at least one")
+    tidy = [(tidy_ends(sources, num_nodes), tidy_ends(targets, num_nodes)) for sources, targets in chunks]
+    for sources, targets in tidy:
+        if len(sources) != len(targets):
+            raise ShoalError(
+                f"{len(sources):,} sources were given for {len(targets):,} targets: expected as many"
+            )
+        del sources, targets
+    if isinstance(chunks, list):
+        chunks.clear()
+    indptr, indices, merged = build_csr(_hand_over(tidy), num_nodes, num_nodes, symmetrize=directed is False)
+    notices = []
+    if merged:
+        both = " (an edge and its reverse are one)" if directed is False else ""
+        notices.append(f"merged {merged:,} duplicate edges{both}")
+    if directed is None:
+        directed = not is_symmetric(indptr, indices)
+    return indptr, indices, directed, notices
+
+
+def _hand_over(chunks: list[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The (rows, columns) of edge chunks; the list keeps no reference to what was taken from it."""
+    while chunks:
+        sources, targets = chunks.pop()
+        yield targets, sources
+
+
+def read_pyg(data: Any, fields: dict[str, Any]) -> tuple[np.ndarray, int, dict[str, Any]]:
+    """(edge_index, num_nodes, fields) of a PyG `Data` object; what `fields` gives comes before what it holds."""
+    if getattr(data, "edge_index", None) is None:
+        raise ShoalError(
+            f"the {type(data).__name__} object has no edge_index: expected (2, num_edges) integers"
+        )
+    found = {key: getattr(data, key, None) for key in ("x", "y", *MASKS)}
+    for key in MASKS:
+        mask = found[key]
+        if mask is not None and mask.ndim == 2:
+            raise ShoalError(
+                f"{key} has {mask.shape[1]} columns, one per split: choose one, e.g. data.{key} = data.{key}[:, 0]"
+            )
+    found = {key: to_numpy(value) for key, value in found.items() if value is not None}
+    edge_index, num_nodes = np.asarray(to_numpy(data.edge_index)), int(data.num_nodes)
+    x = found.get("x")
+    if x is not None and x.shape[0] == num_nodes and edge_index.max(initial=0) >= num_nodes:
+        raise ShoalError(
+            f"x has {num_nodes:,} rows but edge_index names node {edge_index.max():,}: give one feature row per node"
+        )
+    weights = [key for key in ("edge_weight", "edge_attr") if getattr(data, key, None) is not None]
+    if weights:
+        said = f"left out {' and '.join(weights)}: every edge counts the same"
+        fields = {**fields, "notices": (*fields.get("notices", ()), said)}
+    return edge_index, num_nodes, {**found, **fields}
+
+
+def read_networkx(graph: Any, fields: dict[str, Any]) -> tuple[np.ndarray, int, dict[str, Any]]:
+    """(edge_index, num_nodes, fields) of a NetworkX graph; what `fields` gives comes before what it holds."""
+    number = {node: i for i, node in enumerate(graph.nodes)}
+    ends = np.array([(number[u], number[v]) for u, v in graph.edges()], np.int64).reshape(-1, 2).T
+    found: dict[str, Any] = {"node_ids": name_nodes(list(number)), "directed": graph.is_directed()}
+    for key in ("x", "y", *MASKS):
+        values = [attributes.get(key) for _, attributes in graph.nodes(data=True)]
+        if any(value is not None for value in values):
+            missing = next((node for node, value in zip(graph.nodes, values) if value is None), None)
+            if missing is not None:
+                raise ShoalError(
+                    f"node {missing!r} has no attribute {key!r} but other nodes have: give it to every node"
+                )
+            try:
+                found[key] = np.asarray(values)
+            except ValueError:
+                raise ShoalError(
+                    f"attribute {key!r} of the nodes differs in length from node to node: expected the same for all"
+                ) from None
+    return ends, len(number), {**found, **fields}
 
 
 def guess_num_nodes(edge_index: np.ndarray, fields: dict[str, Any]) -> int:
@@ -17,6 +106,13 @@ def guess_num_nodes(edge_index: np.ndarray, fields: dict[str, Any]) -> int:
             value = fields[key]
             return int(value.shape[0]) if hasattr(value, "shape") else len(value)
     return int(edge_index.max()) + 1 if edge_index.size else 0
+
+
+def count_classes(y: np.ndarray | None) -> int:
+    """Columns of a label matrix, or one more than the largest class number."""
+    if y is None:
+        return 0
+    return int(y.shape[1]) if y.ndim == 2 else max(int(y.max(initial=-1)) + 1, 0)
 
 
 def tidy_ends(ends: Any, num_nodes: int) -> np.ndarray:

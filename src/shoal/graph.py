@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
-from shoal.conversion import check_nodes, guess_num_nodes, tidy_ends, tidy_fields, to_numpy
+from shoal.conversion import (
+    build_pattern,
+    check_nodes,
+    count_classes,
+    guess_num_nodes,
+    read_networkx,
+    read_pyg,
+    tidy_fields,
+)
+from shoal.digest import digest_array, digest_arrays
 from shoal.errors import ShoalError, unknown_name
-from shoal.kernels.csr import build_csr, count_diagonal, induce_csr, is_symmetric
-from shoal.names import Names, name_nodes
+from shoal.kernels.csr import count_diagonal, induce_csr
+from shoal.names import Names, take_ids
 from shoal.split import draw_split
 from shoal.validation import MASKS as MASKS
 from shoal.validation import validate_graph, validate_split
@@ -111,7 +120,7 @@ class Graph:
     @property
     def num_classes(self) -> int:
         if self._num_classes is None:
-            self._num_classes = _count_classes(self.y)
+            self._num_classes = count_classes(self.y)
         return self._num_classes
 
     @property
@@ -193,29 +202,8 @@ class Graph:
 
         A list is emptied on the way: each chunk is freed once its edges are in place.
         """
-        if num_nodes < 1:
-            raise ShoalError(f"the graph has {num_nodes} nodes: expected at least one")
-        tidy = [(tidy_ends(sources, num_nodes), tidy_ends(targets, num_nodes)) for sources, targets in chunks]
-        for sources, targets in tidy:
-            if len(sources) != len(targets):
-                raise ShoalError(
-                    f"{len(sources):,} sources were given for {len(targets):,} targets: expected as many"
-                )
-            del sources, targets
-        if isinstance(chunks, list):
-            chunks.clear()
-        indptr, indices, merged = build_csr(
-            _hand_over(tidy),
-            num_nodes,
-            num_nodes,
-            symmetrize=directed is False,
-        )
-        said = list(notices)
-        if merged:
-            both = " (an edge and its reverse are one)" if directed is False else ""
-            said.append(f"merged {merged:,} duplicate edges{both}")
-        if directed is None:
-            directed = not is_symmetric(indptr, indices)
+        indptr, indices, directed, said = build_pattern(chunks, num_nodes, directed)
+        said = [*notices, *said]
         return cls(indptr, indices, directed=directed, notices=said, **tidy_fields(fields)).validate()
 
     @classmethod
@@ -229,29 +217,8 @@ class Graph:
     @classmethod
     def from_pyg(cls, data: Any, **fields: Any) -> Graph:
         """From a PyG `Data` object (or anything with its attributes)."""
-        if getattr(data, "edge_index", None) is None:
-            raise ShoalError(
-                f"the {type(data).__name__} object has no edge_index: expected (2, num_edges) integers"
-            )
-        found = {key: getattr(data, key, None) for key in ("x", "y", *MASKS)}
-        for key in MASKS:
-            mask = found[key]
-            if mask is not None and mask.ndim == 2:
-                raise ShoalError(
-                    f"{key} has {mask.shape[1]} columns, one per split: choose one, e.g. data.{key} = data.{key}[:, 0]"
-                )
-        found = {key: to_numpy(value) for key, value in found.items() if value is not None}
-        edge_index, num_nodes = np.asarray(to_numpy(data.edge_index)), int(data.num_nodes)
-        x = found.get("x")
-        if x is not None and x.shape[0] == num_nodes and edge_index.max(initial=0) >= num_nodes:
-            raise ShoalError(
-                f"x has {num_nodes:,} rows but edge_index names node {edge_index.max():,}: give one feature row per node"
-            )
-        weights = [key for key in ("edge_weight", "edge_attr") if getattr(data, key, None) is not None]
-        if weights:
-            said = f"left out {' and '.join(weights)}: every edge counts the same"
-            found["notices"] = (*fields.pop("notices", ()), said)
-        return cls.from_edge_index(edge_index, num_nodes, **{**found, **fields})
+        edge_index, num_nodes, fields = read_pyg(data, fields)
+        return cls.from_edge_index(edge_index, num_nodes, **fields)
 
     @classmethod
     def from_networkx(cls, graph: Any, **fields: Any) -> Graph:
@@ -259,25 +226,8 @@ class Graph:
 
         Nodes are numbered in the graph's own order; `node_ids` holds what they were called.
         """
-        number = {node: i for i, node in enumerate(graph.nodes)}
-        ends = np.array([(number[u], number[v]) for u, v in graph.edges()], np.int64).reshape(-1, 2).T
-        found: dict[str, Any] = {"node_ids": name_nodes(list(number))}
-        for key in ("x", "y", *MASKS):
-            values = [attributes.get(key) for _, attributes in graph.nodes(data=True)]
-            if any(value is not None for value in values):
-                missing = next((node for node, value in zip(graph.nodes, values) if value is None), None)
-                if missing is not None:
-                    raise ShoalError(
-                        f"node {missing!r} has no attribute {key!r} but other nodes have: give it to every node"
-                    )
-                try:
-                    found[key] = np.asarray(values)
-                except ValueError:
-                    raise ShoalError(
-                        f"attribute {key!r} of the nodes differs in length from node to node: expected the same for all"
-                    ) from None
-        directed = fields.pop("directed", graph.is_directed())
-        return cls.from_edge_index(ends, len(number), directed=directed, **{**found, **fields})
+        edge_index, num_nodes, fields = read_networkx(graph, fields)
+        return cls.from_edge_index(edge_index, num_nodes, **fields)
 
     # -- derived graphs ------------------------------------------------------------------------------------
 
@@ -328,19 +278,13 @@ class Graph:
         fields: dict[str, Any] = {
             key: None if (value := getattr(self, key)) is None else value[nodes] for key in ("y", *MASKS)
         }
-        if self.node_ids is None:
-            node_ids: np.ndarray | Names | None = nodes if len(nodes) < self.num_nodes else None
-        elif isinstance(self.node_ids, Names):
-            node_ids = self.node_ids.take(nodes)
-        else:
-            node_ids = np.asarray(self.node_ids)[nodes]
         graph = Graph(
             indptr,
             indices,
             directed=self.directed,
             num_classes=self.num_classes,
             name=self.name,
-            node_ids=node_ids,
+            node_ids=take_ids(self.node_ids, nodes, self.num_nodes),
             class_names=self.class_names,
             **fields,
         )
@@ -370,12 +314,7 @@ class Graph:
     def checksum(self) -> str:
         """Identifies topology and split: what a sampler's output depends on. Caches are keyed by it."""
         if self._checksum is None:
-            digest = hashlib.sha256()
-            for array in (self.indptr, self.indices, self.train_mask):
-                if array is not None:
-                    digest.update(f"{array.dtype}{array.shape}".encode())
-                    digest.update(np.ascontiguousarray(array).data)
-            self._checksum = digest.hexdigest()
+            self._checksum = digest_arrays(self.indptr, self.indices, self.train_mask)
         return self._checksum
 
     @property
@@ -397,7 +336,7 @@ class Graph:
         for name, array in sorted(arrays.items()):
             if array is not None:
                 known, found = self._digests.get(name, (None, ""))
-                digest.update(f"{name} {found if known is array else _digest_array(array)}\n".encode())
+                digest.update(f"{name} {found if known is array else digest_array(array)}\n".encode())
         return digest.hexdigest()
 
     def __repr__(self) -> str:
@@ -406,34 +345,3 @@ class Graph:
             f"Graph({self.name!r}, {self.num_nodes:,} nodes, {self.num_entries:,} entries, {kind}, "
             f"{self.num_features:,} features, {self.num_classes} classes)"
         )
-
-
-def _hand_over(chunks: list[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The (rows, columns) of edge chunks; the list keeps no reference to what was taken from it."""
-    while chunks:
-        sources, targets = chunks.pop()
-        yield targets, sources
-
-
-class _HashingFile:
-    """What is written is hashed."""
-
-    def __init__(self) -> None:
-        self.digest = hashlib.sha256()
-
-    def write(self, content: bytes) -> int:
-        self.digest.update(content)
-        return len(content)
-
-
-def _digest_array(array: np.ndarray) -> str:
-    """The SHA-256 of the .npy file that would hold `array`."""
-    file = _HashingFile()
-    np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
-    return file.digest.hexdigest()
-
-
-def _count_classes(y: np.ndarray | None) -> int:
-    if y is None:
-        return 0
-    return int(y.shape[1]) if y.ndim == 2 else max(int(y.max(initial=-1)) + 1, 0)

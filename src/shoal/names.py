@@ -70,3 +70,10 @@ def name_nodes(nodes: Sequence[Any]) -> np.ndarray | Names | None:
     if all(type(node) is int and -(2**63) <= node < 2**63 for node in nodes):
         return None if list(nodes) == list(range(len(nodes))) else np.array(nodes, np.int64)
     return Names.from_texts([str(node) for node in nodes])
+
+
+def take_ids(ids: np.ndarray | Names | None, nodes: np.ndarray, num_nodes: int) -> np.ndarray | Names | None:
+    """What some increasing nodes are called, where a graph's nodes are called `ids`."""
+    if ids is None:
+        return nodes if len(nodes) < num_nodes else None
+    return ids.take(nodes) if isinstance(ids, Names) else np.asarray(ids)[nodes]

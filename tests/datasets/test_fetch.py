@@ -16,8 +16,9 @@ import pytest
 import scipy.sparse as sp
 
 from file_server import FileServer
+from shoal.datasets.dataset import Dataset
 from shoal.datasets.fetch import fetch_dataset
-from shoal.datasets.registry import Dataset, find_dataset
+from shoal.datasets.registry import find_dataset
 from shoal.errors import ShoalError
 from shoal.store import open_graph
 

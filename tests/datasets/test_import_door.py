@@ -1,15 +1,18 @@
 """import_graph itself: recognising formats, options, and refusing what is no graph."""
 
 import re
+from typing import Annotated
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from shoal.cli import shoal as cli
+from shoal.datasets.formats import recognised
 from shoal.datasets.importers import FORMATS, import_graph
 from shoal.errors import ShoalError
 from shoal.graph import Graph
+from shoal.settings import AtLeast, list_settings
 from shoal.store import save_graph
 
 
@@ -37,7 +40,7 @@ def test_unknown_option_and_wrong_type_are_refused(tmp_path):
     with pytest.raises(ShoalError, match="option of format table 'sauce': did you mean 'source'"):
         import_graph(path, sauce="a")
     np.savez(tmp_path / "g.npz", indptr=[0, 1, 2], indices=[1, 0])
-    with pytest.raises(ShoalError, match="option fold is '1': expected int"):
+    with pytest.raises(ShoalError, match="fold is '1': expected a whole number"):
         import_graph(tmp_path / "g.npz", fold="1")
 
 
@@ -60,21 +63,31 @@ def test_progress_and_name_reach_the_reader(tmp_path):
     assert "read 1 edges" in said
 
 
-def test_every_format_lists_its_options():
-    assert FORMATS["graphsaint"].options == {"standardize": True}
-    assert set(FORMATS["table"].options) == {"nodes", "source", "target", "features", "labels"}
-
-
 def test_help_on_the_command_line_lists_every_format_with_its_options():
     said = CliRunner().invoke(cli, ["data", "import", "--help"]).output
-    listed = re.split(
-        r"^ +(\w+)   +(?=\S)", said.split("and their options:")[1].split("Options:")[0], flags=re.M
-    )
+    listed = re.split(r"^  (\w+)  +(?=\S)", said.split("and their options:")[1], flags=re.M)
     explained = dict(zip(listed[1::2], listed[2::2]))
     assert set(explained) == set(FORMATS)
-    for name, known in FORMATS.items():
-        assert set(re.findall(r"(\w+)=", explained[name])) == set(known.options), name
+    for name, reader in FORMATS.items():
+        assert set(re.findall(r"(\w+)=", explained[name])) == set(list_settings(reader)), name
     assert "tables are directed" in " ".join(said.split())
+
+
+def test_a_users_format_is_recognised_and_takes_its_options(tmp_path, monkeypatch):
+    FORMATS._load()
+    monkeypatch.setattr(FORMATS, "_components", dict(FORMATS))
+
+    @FORMATS.named("pairs")
+    @recognised(lambda path: path.suffix == ".txt", priority=1)  # asked before snap
+    def read_pairs(path, *, directed, name, progress, skip: Annotated[int, AtLeast(0), "lines to skip"] = 0):
+        ends = np.loadtxt(path, np.int64, skiprows=skip).T
+        return Graph.from_edge_index(ends, directed=directed, name=name or "pairs")
+
+    (tmp_path / "g.txt").write_text("source target\n0 1\n1 2\n")
+    graph = import_graph(tmp_path / "g.txt", skip=1)
+    assert (graph.name, graph.num_nodes, graph.num_edges) == ("pairs", 3, 2)
+    with pytest.raises(ShoalError, match="skip is -1: expected at least 0"):
+        import_graph(tmp_path / "g.txt", skip=-1)
 
 
 def test_a_column_whose_name_is_a_number_can_be_named(tmp_path):

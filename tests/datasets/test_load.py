@@ -85,7 +85,6 @@ def test_known_names_hold_built_in_local_and_registered(tmp_path: Path) -> None:
 
 
 def test_npz_in_the_data_folder_is_imported_under_its_name(tmp_path: Path) -> None:
-    pytest.importorskip("shoal.datasets.importers")
     graph = ring(6)
     np.savez(
         tmp_path / "data" / "mine.npz",
@@ -99,7 +98,6 @@ def test_npz_in_the_data_folder_is_imported_under_its_name(tmp_path: Path) -> No
 
 
 def test_generator_settings_reach_it_and_wrong_ones_are_named() -> None:
-    pytest.importorskip("shoal.datasets.generators")
     assert load("kronecker", scale=6, degree=4, seed=1).num_nodes == 64
     with pytest.raises(ShoalError, match=r"unknown setting of kronecker 'scal': did you mean 'scale'\?"):
         load("kronecker", scal=6)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shoal.datasets.generators import GENERATORS
 from shoal.datasets.places import find_graph, is_plain_name, local_names
-from shoal.datasets.registry import BUILT_IN, registered
+from shoal.datasets.registry import registered
 from shoal.errors import ShoalError, unknown_name
+from shoal.settings import check_options, list_settings
 
 if TYPE_CHECKING:
     from shoal.graph import Graph
@@ -21,26 +21,37 @@ def load(name_or_path: str | Path, **settings: Any) -> Graph:
     """The graph at a path, or the graph of that name.
 
     Looked for in this order: an existing file or folder (a stored graph is opened, anything else imported with
-    `settings` as the importer's); a generator (`digits`, `blocks`, `kronecker`, with its settings); a name in the
-    folder `$SHOAL_DATA`; a name that `shoal data get` has fetched.
+    `settings` as the importer's); a generator, such as `digits`, with its settings; a name in the folder
+    `$SHOAL_DATA`; a name that `shoal data get` has fetched.
 
         shoal.load("digits")
         shoal.load("kronecker", scale=18, degree=16, seed=1)
         shoal.load("my-graph/")
     """
+    check_known(name_or_path)
     path = Path(name_or_path).expanduser()
     if path.exists():
         return _load_path(path, settings)
     name = str(name_or_path)
+    if name in GENERATORS:
+        generator = GENERATORS[name]
+        return generator(**check_options(list_settings(generator), settings, what=name))
+    found = find_graph(name)
+    assert found is not None
+    return _load_path(found, settings, name=name)
+
+
+def check_known(name_or_path: str | Path) -> None:
+    """Refuse a path or name that `load` does not find, with the nearest name or what to do."""
+    path, name = Path(name_or_path).expanduser(), str(name_or_path)
+    if path.exists():
+        return
     if not is_plain_name(name):
         raise ShoalError(
             f"{path} does not exist: expected a graph's folder or file, or a name from `shoal data list`"
         )
-    if name in BUILT_IN:
-        return _generate(name, settings)
-    found = find_graph(name)
-    if found is not None:
-        return _load_path(found, settings, name=name)
+    if name in GENERATORS or find_graph(name) is not None:
+        return
     if name in registered():
         raise ShoalError(f"{name} is not here yet: run `shoal data get {name}`")
     unknown = unknown_name("graph", name, known_names())
@@ -49,7 +60,7 @@ def load(name_or_path: str | Path, **settings: Any) -> Graph:
 
 def known_names() -> list[str]:
     """Every name that `load` knows: generated, on this machine, or registered."""
-    return sorted({*BUILT_IN, *local_names(), *registered()})
+    return sorted({*GENERATORS, *local_names(), *registered()})
 
 
 def _load_path(path: Path, settings: dict[str, Any], name: str | None = None) -> Graph:
@@ -64,16 +75,3 @@ def _load_path(path: Path, settings: dict[str, Any], name: str | None = None) ->
     from shoal.datasets.importers import import_graph
 
     return import_graph(path, **{"name": name, **settings})
-
-
-def _generate(name: str, settings: dict[str, Any]) -> Graph:
-    from shoal.datasets.generators import GENERATORS
-
-    generator: Callable[..., Graph] = GENERATORS[name]
-    known = [key for key in inspect.signature(generator).parameters if key != "settings"]
-    for setting in settings:
-        if setting not in known:
-            if not known:
-                raise ShoalError(f"{name} takes no settings: {setting!r} was given")
-            raise unknown_name(f"setting of {name}", setting, known)
-    return generator(**settings)

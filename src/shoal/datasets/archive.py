@@ -100,17 +100,16 @@ def _unpack_tar(archive: Path, folder: Path, room: _Room) -> Members:
         with tarfile.open(fileobj=stream, mode="r|") as packed:
             declared = 0
             for number, member in enumerate(packed, 1):
-                path = _safe_path(archive, member.name)
                 declared += member.size
                 room.check(declared, number)
-                if member.isdir():
-                    (folder / path).mkdir(parents=True, exist_ok=True)
-                elif member.isreg() and not member.issparse():
-                    source = packed.extractfile(member)
-                    assert source is not None
-                    yield _write(archive, source, folder / path, room, member.size)
-                else:
+                path = folder / _safe_path(archive, member.name)
+                if not (member.isdir() or member.isreg()) or member.issparse():
                     raise _unsafe(archive, member.name, "is a link or a device")
+                if member.isreg() and path.exists():
+                    raise _unsafe(archive, member.name, "appears twice")
+                packed.extract(member, folder, filter="data")
+                if member.isreg():
+                    yield path
         while rest := stream.read(CHUNK):  # the checksum of a .gz comes after its last byte
             room.take(len(rest))
 

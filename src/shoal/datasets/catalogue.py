@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.datasets.registry import Dataset, RemoteFile, Score
+from shoal.datasets.dataset import Dataset, RemoteFile, Score
 
 PLANETOID = "https://github.com/kimiyoung/planetoid/raw/master/data"
 PLANETOID_FILES = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")

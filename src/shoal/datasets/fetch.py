@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shoal.datasets.archive import ArchiveError, is_archive, unpack_archive
+from shoal.datasets.dataset import Dataset, RemoteFile
 from shoal.datasets.download import download_file
 from shoal.datasets.places import download_folder, graph_folder, resolve_address
-from shoal.datasets.registry import Dataset, RemoteFile
 from shoal.errors import ShoalError, explain_full_disk
 
 if TYPE_CHECKING:

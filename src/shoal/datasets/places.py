@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+from shoal.datasets.generators import GENERATORS
 from shoal.errors import ShoalError
 from shoal.home import home_folder
 
@@ -48,11 +49,31 @@ def local_names() -> list[str]:
     return sorted(names)
 
 
-def check_place(folder: Path) -> None:
-    """Refuse to make `folder` below something that is a file."""
-    parent = next((parent for parent in folder.parents if parent.exists()), None)
-    if parent is not None and not parent.is_dir():
-        raise ShoalError(f"{parent} is a file: {folder} cannot be made inside it")
+def locate_data(data: str) -> Path | None:
+    """Where `shoal.load` finds the graph that a path or a name stands for; None for one that is generated or gone."""
+    path = Path(data).expanduser()
+    if path.exists():
+        return path
+    return None if data in GENERATORS else find_graph(data)
+
+
+def absolute_data(data: str) -> str:
+    """An existing path in full; a name stays a name."""
+    path = Path(data).expanduser()
+    return os.path.abspath(path) if path.exists() else data
+
+
+def is_data_stored(data: str) -> bool:
+    """Whether a path or a name stands for a stored graph."""
+    path = locate_data(data)
+    return path is not None and is_stored(path)
+
+
+def explain_missing(data: str) -> str | None:
+    """Where data that is gone was looked for; None where it is here or generated."""
+    if locate_data(data) is not None or data in GENERATORS:
+        return None
+    return f"{data} in $SHOAL_DATA and {home_folder() / 'graphs'}" if is_plain_name(data) else data
 
 
 def is_stored(folder: Path) -> bool:

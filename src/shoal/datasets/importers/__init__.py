@@ -1,64 +1,17 @@
-"""Graph files of other programs, read into a Graph: one reader per format and the door to all of them."""
+"""Graph files of other programs, read into a Graph: one reader per format, and import_graph, the door to all of them."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.datasets.importers import graphsage, graphsaint, mtx, npz, ogb, planetoid, snap, table
-from shoal.datasets.importers.files import Progress, silent
+from shoal.datasets.formats import FORMATS as FORMATS
+from shoal.datasets.formats import Progress, recognise
+from shoal.datasets.importers.files import silent
 from shoal.datasets.places import is_stored
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
-
-_ALWAYS = ("path", "directed", "name", "progress")
-
-
-@dataclass(frozen=True)
-class Format:
-    """A file format: what it is, how to recognise it by its path, how to read it."""
-
-    description: str
-    matches: Callable[[Path], bool]
-    read: Callable[..., Graph]
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The reader's own options and their defaults."""
-        parameters = inspect.signature(self.read).parameters
-        return {name: known.default for name, known in parameters.items() if name not in _ALWAYS}
-
-
-# In the order in which a path is tried.
-FORMATS: dict[str, Format] = {
-    "graphsaint": Format(
-        "GraphSAINT folder: adj_full.npz, role.json, class_map.json, feats.npy",
-        graphsaint.matches,
-        graphsaint.read_graphsaint,
-    ),
-    "graphsage": Format(
-        "GraphSAGE files: PREFIX-G.json, PREFIX-id_map.json, PREFIX-class_map.json, PREFIX-feats.npy",
-        graphsage.matches,
-        graphsage.read_graphsage,
-    ),
-    "ogb": Format("OGB node-property folder: raw/ and split/", ogb.matches, ogb.read_ogb),
-    "planetoid": Format(
-        "Planetoid files: ind.NAME.x, .tx, .allx, .y, .ty, .ally, .graph, .test.index",
-        planetoid.matches,
-        planetoid.read_planetoid,
-    ),
-    "table": Format(
-        "CSV or Parquet: an edge table, or a folder with edges.csv|parquet and nodes.csv|parquet",
-        table.matches,
-        table.read_table,
-    ),
-    "mtx": Format("Matrix Market: .mtx, .mtx.gz", mtx.matches, mtx.read_mtx),
-    "snap": Format("SNAP edge list: .txt, .txt.gz", snap.matches, snap.read_snap),
-    "npz": Format("one .npz with indptr, indices, x, y and masks", npz.matches, npz.read_npz_graph),
-}
+from shoal.settings import Setting, list_settings
 
 
 def import_graph(
@@ -79,7 +32,7 @@ def import_graph(
             format or the file says.
         name: the graph's name, by default after the source.
         progress: called with a short sentence now and then.
-        options: what the format's reader takes, see `FORMATS[format].options`.
+        options: what the format's reader takes, `list_settings(FORMATS[format])` lists them.
 
     Raises ShoalError, naming file and row, for anything that cannot be read.
     """
@@ -93,17 +46,9 @@ def import_graph(
             f"{path} is already a stored graph: it needs no import, `shoal train {path}` takes it as it is"
         )
     format = format or detect_format(path)
-    chosen = FORMATS[format]
-    for option, value in options.items():
-        if option not in chosen.options:
-            raise unknown_name(f"option of format {format}", option, chosen.options)
-        default = chosen.options[option]
-        if isinstance(default, bool | int) and type(value) is not type(default):
-            raise ShoalError(f"option {option} is {value!r}: expected {type(default).__name__}")
-        if default is None and isinstance(value, int | float):
-            options[option] = str(value)  # a column or file whose name is a number
+    options = _check_options(format, options)
     try:
-        return chosen.read(path, directed=directed, name=name, progress=progress or silent, **options)
+        return FORMATS[format](path, directed=directed, name=name, progress=progress or silent, **options)
     except ShoalError as error:
         if str(path) in str(error):
             raise
@@ -112,11 +57,24 @@ def import_graph(
         raise ShoalError(f"{error.filename or path} cannot be read: {error.strerror or error}") from None
 
 
+def _check_options(format: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a format, checked; a column or file may be named by a number."""
+    declared = list_settings(FORMATS[format])
+    checked = {}
+    for option, value in options.items():
+        if option not in declared:
+            raise unknown_name(f"option of format {format}", option, declared)
+        setting: Setting = declared[option]
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        checked[option] = setting.check(str(value) if is_number and str in setting.accepted else value)
+    return checked
+
+
 def detect_format(path: Path) -> str:
     """The name of the format whose files `path` is or holds."""
-    for name, known in FORMATS.items():
-        if known.matches(path):
-            return name
+    format = recognise(path)
+    if format is not None:
+        return format
     if path.is_dir():
         held = sorted(child.name for child in path.iterdir())
         found = f"a folder with {', '.join(held[:5]) or 'nothing'}{' …' if len(held) > 5 else ''}"

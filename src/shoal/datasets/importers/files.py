@@ -6,16 +6,15 @@ import gzip
 import json
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any
 
 import numpy as np
 
+from shoal.datasets.formats import Progress as Progress
 from shoal.errors import ShoalError
-
-Progress: TypeAlias = Callable[[str], None]
 
 
 def silent(message: str) -> None:

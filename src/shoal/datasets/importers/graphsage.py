@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from shoal.datasets.formats import FORMATS, recognised
 from shoal.datasets.importers.class_map import read_class_map
 from shoal.datasets.importers.files import Progress, read_json_object, read_npy, silent
 from shoal.datasets.importers.node_lists import standardize_features
@@ -21,15 +22,20 @@ def matches(path: Path) -> bool:
     return any(path.glob("*-G.json")) if path.is_dir() else path.name.endswith(ENDINGS)
 
 
+@FORMATS.named("graphsage")
+@recognised(matches, priority=20)
 def read_graphsage(
     path: Path,
     *,
     directed: bool | None = None,
     name: str | None = None,
     progress: Progress = silent,
-    standardize: bool = False,
+    standardize: Annotated[bool, "scale features with mean and deviation of the training rows"] = False,
 ) -> Graph:
-    """Nodes are numbered by id_map. `standardize` scales features with the training rows, as GraphSAGE's loader does."""
+    """GraphSAGE files: PREFIX-G.json, PREFIX-id_map.json, PREFIX-class_map.json, PREFIX-feats.npy; undirected unless the file says so.
+
+    Nodes are numbered by id_map. `standardize` scales features with the training rows, as GraphSAGE's loader does.
+    """
     prefix = _find_prefix(path)
     graph_path, map_path = Path(f"{prefix}-G.json"), Path(f"{prefix}-id_map.json")
     progress(f"reading {graph_path.name}")

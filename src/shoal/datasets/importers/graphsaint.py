@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from shoal.datasets.formats import FORMATS, recognised
 from shoal.datasets.importers.class_map import read_class_map
 from shoal.datasets.importers.files import Progress, read_json_object, read_npy, reading, silent
 from shoal.datasets.importers.node_lists import masks_from_lists, standardize_features
 from shoal.errors import ShoalError
 from shoal.graph import Graph
-from shoal.kernels.csr import build_csr
+from shoal.kernels.build import build_csr
 
 ROLES = {"tr": "train_mask", "va": "val_mask", "te": "test_mask"}
 FILES = ("adj_full.npz", "adj_train.npz", "role.json", "class_map.json", "feats.npy")
@@ -24,15 +25,20 @@ def matches(path: Path) -> bool:
     return (folder / FILES[0]).is_file() and (path.is_dir() or path.name in FILES)
 
 
+@FORMATS.named("graphsaint")
+@recognised(matches, priority=10)
 def read_graphsaint(
     path: Path,
     *,
     directed: bool | None = None,
     name: str | None = None,
     progress: Progress = silent,
-    standardize: bool = True,
+    standardize: Annotated[bool, "scale features with mean and deviation of the training rows"] = True,
 ) -> Graph:
-    """Row i of adj_full lists what i aggregates from; features are standardised as GraphSAINT's loader does."""
+    """GraphSAINT folder: adj_full.npz, role.json, class_map.json, feats.npy; direction as stored.
+
+    Row i of adj_full lists what i aggregates from; features are standardised as GraphSAINT's loader does.
+    """
     folder = path if path.is_dir() else path.parent
     progress("reading adj_full.npz")
     adjacency = _read_adjacency(folder / "adj_full.npz")

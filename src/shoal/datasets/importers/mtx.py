@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import scipy.io
 
+from shoal.datasets.formats import FORMATS, recognised
 from shoal.datasets.importers.files import Progress, reading, silent
 from shoal.errors import ShoalError
 from shoal.graph import Graph
@@ -19,10 +20,14 @@ def matches(path: Path) -> bool:
     return path.name.endswith((".mtx", ".mtx.gz"))
 
 
+@FORMATS.named("mtx")
+@recognised(matches, priority=60)
 def read_mtx(
     path: Path, *, directed: bool | None = None, name: str | None = None, progress: Progress = silent
 ) -> Graph:
-    """Entry (i, j) is the arc i → j, the convention of published graph matrices: node j aggregates from i.
+    """Matrix Market: .mtx, .mtx.gz; entry (i, j) is the arc i → j, weights are left out.
+
+    Entry (i, j) is the arc i → j, the convention of published graph matrices: node j aggregates from i.
 
     Every stored entry is an edge, an explicit zero too; weights are dropped. `symmetric` files are
     undirected, `general` ones undirected exactly if their pattern is symmetric.

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from shoal.datasets.formats import FORMATS, recognised
 from shoal.datasets.importers.files import Progress, read_npz, silent
 from shoal.datasets.importers.node_lists import standardize_features
 from shoal.errors import ShoalError
 from shoal.graph import MASKS, Graph
+from shoal.settings import AtLeast
 
 SPARSE = ("x_data", "x_indices", "x_indptr", "x_shape")
 KNOWN = {"indptr", "indices", "num_nodes", "directed", "x", *SPARSE, "y", "num_classes", *MASKS}
@@ -22,16 +24,20 @@ def matches(path: Path) -> bool:
     return path.is_file() and path.suffix == ".npz"
 
 
+@FORMATS.named("npz")
+@recognised(matches, priority=80)
 def read_npz_graph(
     path: Path,
     *,
     directed: bool | None = None,
     name: str | None = None,
     progress: Progress = silent,
-    fold: int = 0,
-    standardize: bool = False,
+    fold: Annotated[int, AtLeast(0), "which of several splits"] = 0,
+    standardize: Annotated[bool, "scale features with mean and deviation of the training rows"] = False,
 ) -> Graph:
-    """Rows of a directed graph are sources, so it is transposed: the target of an arc aggregates from its source.
+    """One .npz with indptr, indices, x or x_data …, y and masks; rows are sources.
+
+    Rows of a directed graph are sources, so it is transposed: the target of an arc aggregates from its source.
 
     Where `train_masks` and its like hold several folds (rows of bits) but there is no `train_mask`, `fold`
     chooses one. `standardize` gives every feature mean 0 and deviation 1 over the training rows; sparse

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from shoal.datasets.formats import FORMATS, recognised
 from shoal.datasets.importers.files import Progress, read_npz, silent
 from shoal.datasets.importers.node_lists import masks_from_lists
 from shoal.datasets.importers.number_csv import read_numbers, stream_numbers
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
+from shoal.settings import Null
 
 SPLIT_FILES = {"train_mask": "train.csv.gz", "val_mask": "valid.csv.gz", "test_mask": "test.csv.gz"}
 # OGB's own loader adds the reverse of every edge to these.
@@ -23,15 +25,19 @@ def matches(path: Path) -> bool:
     return (raw / "edge.csv.gz").is_file() or (raw / "data.npz").is_file()
 
 
+@FORMATS.named("ogb")
+@recognised(matches, priority=30)
 def read_ogb(
     path: Path,
     *,
     directed: bool | None = None,
     name: str | None = None,
     progress: Progress = silent,
-    split: str | None = None,
+    split: Annotated[str | None, Null("the only one there is"), "scheme in the folder split/"] = None,
 ) -> Graph:
-    """Edge (u, v) is the arc u → v: node v aggregates from u. A NaN label is -1, unlabelled.
+    """OGB node-property folder: raw/ and split/; directed as published.
+
+    Edge (u, v) is the arc u → v: node v aggregates from u. A NaN label is -1, unlabelled.
 
     `directed=False` adds reverse edges; without the option that is done for the datasets for which OGB does
     it, by folder name. `split` names the scheme where the split folder holds several.

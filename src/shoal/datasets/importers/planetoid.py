@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from shoal.datasets.formats import FORMATS, recognised
 from shoal.datasets.importers.files import Progress, open_text, reading, silent
 from shoal.datasets.importers.restricted_pickle import read_pickle
 from shoal.errors import ShoalError
@@ -21,10 +22,14 @@ def matches(path: Path) -> bool:
     return any(path.glob("ind.*.graph")) if path.is_dir() else path.name.startswith("ind.")
 
 
+@FORMATS.named("planetoid")
+@recognised(matches, priority=40)
 def read_planetoid(
     path: Path, *, directed: bool | None = None, name: str | None = None, progress: Progress = silent
 ) -> Graph:
-    """The public split: the len(y) first nodes train, the next 500 validate, test.index tests.
+    """Planetoid files: ind.NAME.x, .tx, .allx, .y, .ty, .ally, .graph, .test.index; undirected.
+
+    The public split: the len(y) first nodes train, the next 500 validate, test.index tests.
 
     Test rows are put where test.index says. Nodes that fall into its gaps (citeseer) get no features and
     label -1. Self loops are dropped and neighbour lists made symmetric, as is usual for these graphs.

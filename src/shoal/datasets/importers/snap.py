@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from shoal.datasets.formats import FORMATS, recognised
 from shoal.datasets.importers.files import Progress, open_text, reading, silent
 from shoal.datasets.importers.node_ids import NodeIds, collect_ids
 from shoal.datasets.importers.number_csv import stream_columns
@@ -24,10 +25,14 @@ def matches(path: Path) -> bool:
     return path.is_file() and path.name.endswith((".txt", ".txt.gz"))
 
 
+@FORMATS.named("snap")
+@recognised(matches, priority=70)
 def read_snap(
     path: Path, *, directed: bool | None = None, name: str | None = None, progress: Progress = silent
 ) -> Graph:
-    """A line `u v` is the arc u → v: node v aggregates from u. Nodes are numbered in the order of their ids.
+    """SNAP edge list: .txt, .txt.gz; directed as its header says.
+
+    A line `u v` is the arc u → v: node v aggregates from u. Nodes are numbered in the order of their ids.
 
     The file is read twice, once for the ids and once for the edges, so that only int32 numbers are held.
     """

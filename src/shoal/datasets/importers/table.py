@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 
+from shoal.datasets.formats import FORMATS, recognised
 from shoal.datasets.importers.files import Progress, silent
 from shoal.datasets.importers.node_ids import NodeIds, collect_ids
 from shoal.datasets.importers.node_table import read_nodes
@@ -22,6 +23,7 @@ from shoal.datasets.importers.tabular import (
 )
 from shoal.errors import ShoalError
 from shoal.graph import Graph
+from shoal.settings import Null
 
 END_NAMES = (("source", "target"), ("src", "dst"), ("from", "to"))
 
@@ -32,19 +34,37 @@ def matches(path: Path) -> bool:
     return path.name.endswith(CSV_ENDINGS + PARQUET_ENDINGS)
 
 
+@FORMATS.named("table")
+@recognised(matches, priority=50)
 def read_table(
     path: Path,
     *,
     directed: bool | None = None,
     name: str | None = None,
     progress: Progress = silent,
-    nodes: str | Path | None = None,
-    source: str | None = None,
-    target: str | None = None,
-    features: str | None = None,
-    labels: str | None = None,
+    nodes: Annotated[
+        str | Path | None, Null("nodes.* in the folder, if any"), "file of the node table"
+    ] = None,
+    source: Annotated[
+        str | None, Null("source, src, from or the first"), "column with the source of an edge"
+    ] = None,
+    target: Annotated[
+        str | None, Null("target, dst, to or the second"), "column with the target of an edge"
+    ] = None,
+    features: Annotated[
+        str | None,
+        Null("every other column of numbers"),
+        "feature columns of the node table, joined by commas",
+    ] = None,
+    labels: Annotated[
+        str | None,
+        Null("label or y, if any"),
+        "label column of the node table, or 0/1 columns joined by commas",
+    ] = None,
 ) -> Graph:
-    """A row (source, target) is the arc source → target: the target aggregates from the source.
+    """CSV or Parquet: an edge table, or a folder with edges.* and nodes.*; a row is an arc source → target unless --undirected.
+
+    A row (source, target) is the arc source → target: the target aggregates from the source.
 
     `path` is an edge table or a folder with edges.csv or edges.parquet and optionally nodes.csv or
     nodes.parquet; `nodes` names a node table elsewhere. Edge columns are `source, target`, `src, dst` or

@@ -1,34 +1,50 @@
-"""The embedded digits: real handwriting, joined to its nearest neighbours.
+"""The generator `digits`: real handwriting, joined to its nearest neighbours.
 
 `digits.npz` holds the 1,797 images of 8 × 8 pixels (values 0 to 16) and labels of the test set of "Optical
 Recognition of Handwritten Digits", UCI Machine Learning Repository, doi 10.24432/C50P49, licence CC BY 4.0.
 """
 
+from __future__ import annotations
+
 from importlib.resources import files
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
+from shoal.datasets.generators import GENERATORS
+from shoal.settings import Range, Seed, check_settings
 
-from shoal.checks import check_number, check_seed, check_whole
-from shoal.graph import Graph
-from shoal.split import draw_split
+if TYPE_CHECKING:
+    import numpy as np
+
+    from shoal.graph import Graph
+
+NUM_IMAGES = 1797
 
 
-def digits(neighbors: int = 10, train: float = 0.2, seed: int = 0) -> Graph:
-    """1,797 handwritten digits, 64 pixels each, joined to their `neighbors` nearest images; 10 classes.
+@GENERATORS.named("digits")
+@check_settings
+def digits(
+    neighbors: Annotated[
+        int, Range(1, NUM_IMAGES - 1), "others that each image is joined to, the nearest by its pixels"
+    ] = 10,
+    train: Annotated[
+        float, Range(1 / NUM_IMAGES, 0.8), "share of training nodes; a fifth validates, the rest tests"
+    ] = 0.2,
+    seed: Seed = 0,
+) -> Graph:
+    """1,797 handwritten digits (UCI, CC BY 4.0), joined to their nearest neighbours; ships with Shoal.
 
-    Args:
-        neighbors: each image is joined to this many others, the nearest by Euclidean distance of pixels
-            (ties by number). The edge holds both ways, so most nodes have a few more.
-        train: share of training nodes; a fifth is for validation, the rest for testing. With the
-            default the edges more than halve the error of a network that sees pixels alone (4.6 to 2.0 %);
-            with most labels given both are near 98 % and there is little to tell apart.
-    """
+    64 pixels each, 10 classes. Distances are Euclidean, ties go by number; an edge holds both ways, so most nodes
+    have a few more than `neighbors`. With the default share the edges more than halve the error of a network that
+    sees pixels alone (4.6 to 2.0 %); with most labels given both are near 98 % and there is little to tell apart.
+    """  # fmt: skip
+    import numpy as np
+
+    from shoal.graph import Graph
+    from shoal.split import draw_split
+
     with (files("shoal.datasets") / "digits.npz").open("rb") as file, np.load(file) as stored:
         pixels, labels = stored["pixels"], stored["labels"]
     num_nodes = len(labels)
-    neighbors = check_whole("neighbors", neighbors, 1, num_nodes - 1)
-    train = check_number("train", train, 1 / num_nodes, 0.8)
-    seed = check_seed(seed)
     nearest = _find_nearest(pixels.astype(np.float64), neighbors)
     targets = np.repeat(np.arange(num_nodes), neighbors)
     graph = Graph.from_edge_index(
@@ -50,6 +66,8 @@ def _find_nearest(points: np.ndarray, count: int) -> np.ndarray:
 
     Distances are exact, and a tie goes to the lower number: the same neighbours on every machine.
     """
+    import numpy as np
+
     n = len(points)
     norms = (points**2).sum(axis=1)
     distance = (norms[:, None] + norms - 2 * points @ points.T).astype(np.int64)
