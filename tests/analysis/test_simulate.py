@@ -6,8 +6,6 @@ import pytest
 import shoal
 from shoal.analysis.simulate import (
     Machine,
-    count_broadcast_rows,
-    count_rows,
     list_exchanges,
     measure_tree,
     predict_epoch,
@@ -15,6 +13,7 @@ from shoal.analysis.simulate import (
     time_broadcasts,
     time_messages,
 )
+from shoal.distributed.exchange import EXCHANGES
 from shoal.errors import ShoalError
 from shoal.partitioning.part import split_graph
 from small_graphs import make_labelled
@@ -56,12 +55,15 @@ def test_parts_say_the_same_as_their_rows_and_broadcasts_send_all():
     dense = 50 * (3 * 16 * 3 + 2 * 8 * 16 + 3 * 16 * 16)
     assert said.compute == pytest.approx(dense / 1e9 + 2 * entries * 8 / 1e8)
     hidden = [len(part.local_indices) * 8 / 1e8 for part in parts]
-    took = time_messages(count_rows(parts) * 32, Machine(1e-4, 1e8))
+    took = time_messages(EXCHANGES["p2p"]().count_rows(parts) * 32, Machine(1e-4, 1e8))
     assert said.exposed == pytest.approx([max(took - hidden)] * 2)
     assert said.epoch == pytest.approx(said.compute + sum(said.exposed) + said.reduce)
     everything = predict_epoch(parts, model, Machine(1e-4, 1e8), exchange="broadcast")
     assert everything.num_bytes == 2 * 8 * 4 * 200 * 3
-    assert everything.num_bytes == predict_epoch(count_broadcast_rows(parts), model, Machine(1, 1)).num_bytes
+    assert (
+        everything.num_bytes
+        == predict_epoch(EXCHANGES["broadcast"]().count_rows(parts), model, Machine(1, 1)).num_bytes
+    )
     assert everything.exposed == everything.seconds
 
 

@@ -6,10 +6,12 @@ import scipy.sparse as sp
 import torch
 
 import shoal
-from shoal.models.attention import GATConv
-from shoal.models.convs import GCNConv, SAGEConv
-from shoal.models.gnn import GNN, parse_orders, parse_widths
+from shoal.models.gat import GATConv
+from shoal.models.gcn import GCNConv
+from shoal.models.gnn import GNN
 from shoal.models.mixhop import MixHopConv
+from shoal.models.pattern import parse_orders, parse_widths
+from shoal.models.sage import SAGEConv
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +133,10 @@ def test_mlp_does_not_see_edges(graph):
         ({"hidden": 15}, "expected an even width"),
         ({"num_layers": 0}, "num_layers is 0"),
         ({"orders": "2-1"}, "only mixhop has orders above 1"),
+        ({"heads": 8}, "heads is a setting of gat: sage has no heads"),
+        ({"model": "gat", "head": 8}, "did you mean 'heads'"),
+        ({"model": "gat", "heads": 0}, "heads is 0: expected at least 1"),
+        ({"model": 3}, "expected a name .* or a subclass of Conv"),
         ({"model": "gat", "hidden": 15}, "expected a multiple of the heads"),
         ({"model": "mixhop", "hidden": 2}, "expected at least 3"),
     ],
@@ -233,7 +239,7 @@ def test_without_a_classifier_the_parts_of_the_last_layer_are_summed(graph, name
     batch = shoal.FullSampler(graph).sample(0)
     layer = model.layers[0]
     torch.nn.init.normal_(layer.bias)
-    whole = layer.linear(*([batch.blocks[0].adjacency(layer.kind)] if layer.kind else []), batch.x)
+    whole = layer.linear(batch.blocks[0].adjacency(layer.kind) if layer.kind else None, batch.x)
     assert whole.shape[1] == 3 * {"sage": 2, "mixhop": 3}.get(name, 1)
     torch.testing.assert_close(model(batch), sum(whole.split(3, dim=1)) + layer.bias)
     assert model.embedding_width == 3
@@ -241,7 +247,7 @@ def test_without_a_classifier_the_parts_of_the_last_layer_are_summed(graph, name
 
 def test_what_needs_a_classifier_is_refused_without_one():
     for settings in ({"l2_normalize": True}, {"jumping": "concat"}):
-        with pytest.raises(shoal.ShoalError, match=f"no classifier for what {next(iter(settings))} makes"):
+        with pytest.raises(shoal.ShoalError, match=f"{next(iter(settings))}.* needs a classifier"):
             GNN("gcn", 8, 16, 3, head_layers=0, **settings)
     with pytest.raises(shoal.ShoalError, match="jumping 'bogus'"):
         GNN("gcn", 8, 16, 3, head_layers=0, jumping="bogus")

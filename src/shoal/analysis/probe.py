@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+import psutil
 import torch
 
 from shoal.distributed.transport import Transport
@@ -167,19 +168,13 @@ def resolve_host() -> str:
 
 def list_interfaces() -> list[tuple[str, str]]:
     """(name, IPv4 address) of this host's network interfaces that are up."""
-    import fcntl
-    import struct
-
-    found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
-        for _, name in socket.if_nameindex():
-            request = struct.pack("256s", name.encode()[:15])
-            try:
-                answer = fcntl.ioctl(door.fileno(), 0x8915, request)  # SIOCGIFADDR
-            except OSError:  # it has no address
-                continue
-            found.append((name, socket.inet_ntoa(answer[20:24])))
-    return found
+    is_up = {name: state.isup for name, state in psutil.net_if_stats().items()}
+    return [
+        (name, found.address)
+        for name, addresses in psutil.net_if_addrs().items()
+        for found in addresses
+        if found.family == socket.AF_INET and is_up.get(name)
+    ]
 
 
 def advise(network: Network, interfaces: list[tuple[str, str]]) -> list[str]:

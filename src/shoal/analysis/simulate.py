@@ -13,14 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
 from shoal.distributed.ledger import BACKWARD, FORWARD
 from shoal.errors import ShoalError
 from shoal.files import replace_file
-from shoal.models.attention import GATConv
-from shoal.models.convs import OnePassConv
 from shoal.models.gnn import GNN
-from shoal.models.layers import Layer
-from shoal.models.mixhop import MixHopConv
 from shoal.partitioning.part import Part
 
 
@@ -126,43 +123,13 @@ class Prediction:
 
 
 def list_exchanges(model: GNN, *, sparse_features: bool = False) -> list[LayerExchange]:
-    """The exchanges of one training step. What the first layer reads of others is exchanged before training."""
-    widths: list[tuple[int, int, bool]] = []
-    depth = 0
-    for number, layer in enumerate(model.layers):
-        assert isinstance(layer, Layer)
-        conv = layer.linear
-        if layer.kind is None:
-            continue
-        depth += 1
-        if isinstance(conv, MixHopConv):
-            sums = [sum(conv.widths[power:]) for power in range(len(conv.widths) - 1, 0, -1)]
-            if (
-                number == 0 and not sparse_features and model.input_dropout == 0
-            ):  # it starts from `A x`, which is known
-                sums = [sum(conv.widths[power:]) for power in range(len(conv.widths) - 1, 1, -1)]
-            widths += [(depth, width, True) for width in sums]
-        elif number > 0:
-            f_in, f_out = conv.weight.shape
-            if isinstance(conv, OnePassConv):
-                f_out = min(f_in, conv.aggregated_width or f_out)
-            else:
-                assert isinstance(conv, GATConv)
-            widths.append((depth, f_out, isinstance(conv, OnePassConv)))
-    forward = [LayerExchange(layer, FORWARD, width, overlaps) for layer, width, overlaps in widths]
+    """The halo exchanges of one training step: those of the forward pass, and their gradients' in reverse."""
+    forward = [
+        LayerExchange(one.layer, FORWARD, one.width, one.overlaps)
+        for one in model.list_exchanges(sparse=sparse_features)
+    ]
     backward = [LayerExchange(one.layer, BACKWARD, one.width, one.overlaps) for one in reversed(forward)]
     return forward + backward
-
-
-def count_rows(parts: Sequence[Part]) -> np.ndarray:
-    """(P, P): rows that rank q sends to rank r in one exchange."""
-    return np.stack([np.diff(part.send_offsets) for part in parts])
-
-
-def count_broadcast_rows(parts: Sequence[Part]) -> np.ndarray:
-    """(P, P): the same for the broadcast exchange: every row of q goes to every r."""
-    sizes = np.array([part.num_local for part in parts])
-    return np.repeat(sizes[:, None], len(sizes), axis=1) * (1 - np.eye(len(sizes), dtype=np.int64))
 
 
 def predict_epoch(
@@ -170,8 +137,8 @@ def predict_epoch(
     model: GNN,
     machine: Machine,
     *,
-    exchange: str = "p2p",
-    item_bytes: int = 4,
+    exchange: ExchangeMethod | str = "p2p",
+    item_bytes: int | None = None,
     sparse_features: bool | None = None,
 ) -> Prediction:
     """What an epoch of full-graph training of `model` costs.
@@ -179,16 +146,18 @@ def predict_epoch(
     Args:
         parts: the parts, the folder they are stored in, or the (P, P) rows sent from each rank to each, of which only
             communication is told.
-        exchange: `"p2p"`, or `"broadcast"` by gloo's algorithms.
-        item_bytes: bytes of a value on the way: 4, or 2 for bfloat16 messages.
+        exchange: how halo rows travel, by name or as an object; collective ones take what gloo's algorithms take.
+        item_bytes: bytes of a value on the way; the exchange's own if None.
         sparse_features: whether features are sparse; read from the parts where those are given.
     """
+    method = EXCHANGES[exchange]() if isinstance(exchange, str) else exchange
+    item_bytes = method.item_bytes if item_bytes is None else item_bytes
     if isinstance(parts, str | Path):
         parts = open_parts(Path(parts))
     if isinstance(parts, np.ndarray):
         rows, entries, macs = parts, None, 0
     else:
-        rows = count_rows(parts) if exchange == "p2p" else count_broadcast_rows(parts)
+        rows = method.count_rows(parts)
         entries = np.array([[len(part.local_indices), len(part.halo_indices)] for part in parts])
         macs = max(count_macs(part, model) for part in parts)
         if sparse_features is None:
@@ -199,15 +168,14 @@ def predict_epoch(
     seconds, exposed, products = [], [], 0.0
     for one in exchanges:
         sent = (rows if one.direction == FORWARD else rows.T) * one.width * item_bytes
-        took = (
-            time_messages(sent, machine)
-            if exchange == "p2p"
-            else time_broadcasts(sent, one.direction, machine)
-        )
+        if method.is_collective:
+            took = time_broadcasts(sent, one.direction, machine)
+        else:
+            took = time_messages(sent, machine)
         hidden = np.zeros(len(rows))
         if entries is not None and machine.sparse_rate is not None:
             products += float(entries.sum(1).max()) * one.width / machine.sparse_rate
-            if one.overlaps and exchange == "p2p":
+            if one.overlaps and not method.is_collective:
                 hidden = entries[:, 0] * one.width / machine.sparse_rate
         seconds.append(float(took.max()))
         exposed.append(float(np.maximum(took - hidden, 0).max()))
@@ -275,9 +243,9 @@ def count_macs(part: Part, model: GNN) -> int:
     """Multiply-adds of a step's dense products over a part's rows: forward, gradients of weights and, behind the
     first layer, of inputs."""
     total = 3 * part.num_local * (0 if model.classifier is None else model.classifier.weight.numel())
-    for number, layer in enumerate(model.layers):
-        assert isinstance(layer, Layer)
-        total += (3 if number else 2) * part.num_local * layer.linear.weight.numel()
+    for number, layer in enumerate(model.list_layers()):
+        matrices = sum(weight.numel() for weight in layer.linear.parameters() if weight.dim() == 2)
+        total += (3 if number else 2) * part.num_local * matrices
     return total
 
 

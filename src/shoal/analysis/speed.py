@@ -12,7 +12,8 @@ import torch
 from shoal.distributed.transport import Transport
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.spmm import multiply
-from shoal.models.layers import Dense, Layer
+from shoal.models.layers import Layer
+from shoal.models.mlp import Dense
 
 _ROWS, _DEGREE, _WIDTH = 32768, 8, 128  # more rows than caches hold
 _ROUNDS = 5
@@ -30,7 +31,7 @@ def probe_rates(transport: Transport) -> tuple[float, float]:
     indptr = torch.arange(0, _ROWS * _DEGREE + 1, _DEGREE)
     indices = torch.from_numpy(generator.integers(0, _ROWS, _ROWS * _DEGREE, np.int32))
     pattern, out = Adjacency(indptr, indices, _ROWS), torch.empty(_ROWS, _WIDTH)
-    dense = _time_all(transport, lambda: layer.finish(layer.linear(h), nodes, 1).sum().backward())
+    dense = _time_all(transport, lambda: layer.finish(layer.linear(None, h), nodes, 1).sum().backward())
     sparse = _time_all(transport, lambda: multiply(pattern, h.detach(), out))
     return 3 * _ROWS * _WIDTH**2 / dense, _ROWS * _DEGREE * _WIDTH / sparse
 

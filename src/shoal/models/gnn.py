@@ -2,91 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from shoal.batch import SAMPLE_LAYERS, Batch
-from shoal.checks import check_positive, check_seed
-from shoal.errors import ShoalError, unknown_name
+from shoal.checks import check_positive
+from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.fused import drop_entries, dropout, mix_key
-from shoal.models.attention import GATConv
-from shoal.models.convs import Conv, GCNConv, Input, OnePassConv, SAGEConv, count_entries, take_rows
-from shoal.models.layers import NORMS, Dense, Layer, Output
-from shoal.models.mixhop import MixHopConv
+from shoal.models.conv import (
+    Conv,
+    Input,
+    check_conv_options,
+    conv_name,
+    count_entries,
+    find_conv,
+    take_rows,
+)
+from shoal.models.layers import NORMS, Layer, Output
+from shoal.models.mlp import Dense
+from shoal.models.pattern import check_head, check_orders, parse_orders, parse_widths
+from shoal.settings import AtLeast, Choices, Null, Rate, Seed, check_settings, list_settings
 
-MODELS = ("sage", "gcn", "mixhop", "gat", "mlp")
 JUMPS = ("none", "concat", "max")
-DEFAULT_LAYERS = 2
+
+
+class Exchange(NamedTuple):
+    """A halo exchange of a forward pass: `width` values a row in aggregation `layer`, counted from 1.
+
+    It `overlaps` the product with local columns, unless the conv needs whole rows.
+    """
+
+    layer: int
+    width: int
+    overlaps: bool
 
 
 class GNN(nn.Module):
     """A graph neural network for node classification.
 
     Args:
-        model: `"sage"`, `"gcn"`, `"mixhop"`, `"gat"`, or `"mlp"`: the same stack without any edge, the baseline
-            to beat.
-        in_features, hidden, num_classes: widths of input, every layer, output; a pattern such as
-            `"1024-512-1024-512"` gives every layer its own.
-        num_layers: convolutions stacked; 2 if neither it nor `orders` is given.
-        orders: a pattern such as `"1-0-1-0"` instead of num_layers: 0 is a dense layer without aggregation, and
-            with mixhop the number is the highest power of the adjacency.
-        heads: attentions side by side in a gat layer; concatenated, and averaged in the last one.
-        norm: `"layer"`, `"batch"` or `"none"`, after each activation, or before it with `norm_first`.
-        dropout: rate, after each layer; input_dropout: of the features.
-        residual: add a layer's input to its output, where both are equally wide.
-        jumping: what the classifier sees: `"none"` the last layer's output, `"concat"` all layers' side by
-            side, `"max"` the largest of all layers' in every column.
-        head_layers: layers of the classifier; 1 is a linear one, more an MLP of width hidden. 0 is none: the last
-            layer is num_classes wide, nothing follows it, and its output is both embedding and logits.
-        l2_normalize: scale every embedding to length one before the classifier.
-        seed: decides the initial weights and, with the step and the layer, what dropout drops.
+        model: the conv that layers are made of, by its name in `CONVS` or as a class; `"mlp"` has none: the same stack
+            without any edge, the baseline to beat.
+        in_features, num_classes: columns of the features, and of the logits.
+        options: settings of the conv, such as `heads` of `"gat"`.
 
-    A model is called with a Batch and the number of the optimizer step, and answers one row of logits for
-    each of the batch's output nodes. What it computes is a pure function of weights, batch, seed and step.
+    A model is called with a Batch, and answers one row of logits for each of the batch's output nodes. What it computes
+    is a pure function of weights, batch, seed and step, the number of the optimizer step (`batch.step` where None).
     """
 
+    @check_settings
     def __init__(
         self,
-        model: str,
+        model: str | type[Conv],
         in_features: int,
-        hidden: int | str,
+        hidden: Annotated[int | str, "width of every layer, or of each, such as 1024-512"],
         num_classes: int,
         *,
-        num_layers: int | None = None,
-        orders: str | int | None = None,
-        heads: int = 4,
-        norm: str = "layer",
-        norm_first: bool = False,
-        dropout: float = 0.1,
-        input_dropout: float = 0.0,
-        residual: bool = False,
-        jumping: str = "none",
-        head_layers: int = 1,
-        l2_normalize: bool = False,
-        seed: int = 0,
+        num_layers: Annotated[
+            int | None, AtLeast(1), Null("2, or as many as orders has"), "convolutions stacked"
+        ] = None,
+        orders: Annotated[
+            str | int | None,
+            Null("num_layers convolutions"),
+            "a pattern of layers such as 1-0-1-0: 0 is a dense layer, 2 and more mixhop's highest power of the adjacency",
+        ] = None,
+        norm: Annotated[str, Choices(NORMS), "normalisation after each activation"] = "layer",
+        norm_first: Annotated[bool, "normalise before the activation instead"] = False,
+        dropout: Annotated[float, Rate, "dropout after each layer"] = 0.1,
+        input_dropout: Annotated[float, Rate, "dropout of the features"] = 0.0,
+        residual: Annotated[bool, "add a layer's input to its output, where both are equally wide"] = False,
+        jumping: Annotated[
+            str,
+            Choices(JUMPS),
+            "what the classifier reads: the last layer, or all layers concatenated or by their maximum",
+        ] = "none",
+        head_layers: Annotated[
+            int, AtLeast(0), "layers of the classifier; 0: the last convolution gives the logits"
+        ] = 1,
+        l2_normalize: Annotated[bool, "scale embeddings to length one before the classifier"] = False,
+        seed: Seed = 0,
+        **options: Any,
     ) -> None:
         super().__init__()
         if in_features == 0 or num_classes == 0:
             name, lacks = ("in_features", "features") if in_features == 0 else ("num_classes", "labels")
             raise ShoalError(f"{name} is 0: the graph has no {lacks}, and training needs them")
-        check_positive(in_features=in_features, num_classes=num_classes, heads=heads)
-        check_seed(seed)
-        for what, name, known in (
-            ("model", model, MODELS),
-            ("norm", norm, NORMS),
-            ("jumping", jumping, JUMPS),
-        ):
-            if name not in known:
-                raise unknown_name(what, name, known)
+        check_positive(in_features=in_features, num_classes=num_classes)
+        conv = find_conv(model)
+        options = check_conv_options(conv, options, list_settings(GNN))
         check_head(head_layers, jumping, l2_normalize)
-        for what, rate in (("dropout", dropout), ("input_dropout", input_dropout)):
-            if not 0 <= rate < 1:
-                raise ShoalError(f"{what} is {rate}: expected a rate from 0 up to, not including, 1")
-        self.model = model
+        self.model = conv_name(conv)
         self.in_features = in_features
         self.num_classes = num_classes
         self.input_dropout = input_dropout
@@ -98,20 +108,26 @@ class GNN(nn.Module):
         self.head = nn.ModuleList()
         self.classifier: nn.Linear | None = None
         width = in_features
-        pattern = parse_orders(orders, num_layers, default=2 if model == "mixhop" else 1)
+        pattern = parse_orders(orders, num_layers, default=conv.default_order)
+        check_orders(conv, pattern)
         has_classifier = head_layers > 0
         self.widths = parse_widths(hidden, len(pattern), None if has_classifier else num_classes)
         with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it was
             torch.manual_seed(seed)
             for number, (order, out) in enumerate(zip(pattern, self.widths)):
-                last = not any(pattern[number + 1 :])
-                if has_classifier or number < len(pattern) - 1:
-                    linear = make_linear(model, order, width, out, heads=heads, last=last)
-                    self.layers.append(Layer(linear, out, norm, dropout, norm_first=norm_first))
+                is_logits = not has_classifier and number == len(pattern) - 1
+                linear: Conv
+                if order == 0:
+                    linear = Dense(width, out)
                 else:
-                    parts = count_parts(model, order)
-                    linear = make_linear(model, order, width, parts * out, heads=heads, last=last)
-                    self.layers.append(Output(linear, out))
+                    parts = conv.count_parts(order) if is_logits else 1
+                    last = not any(pattern[number + 1 :])
+                    linear = conv.make(width, parts * out, order=order, last=last, **options)
+                self.layers.append(
+                    Output(linear, out)
+                    if is_logits
+                    else Layer(linear, out, norm, dropout, norm_first=norm_first)
+                )
                 width = out
             if jumping == "max" and len(set(self.widths)) > 1:
                 raise ShoalError(f"jumping max compares layers of widths {hidden}: expected all the same")
@@ -123,19 +139,20 @@ class GNN(nn.Module):
             if has_classifier:
                 self.classifier = nn.Linear(width, num_classes)
 
-    def forward(self, batch: Batch, step: int = 0) -> Tensor:
+    def forward(self, batch: Batch, step: int | None = None) -> Tensor:
+        step = _find_step(batch, step)
         return self.classify(self.embed(batch, step), batch.n_id[: batch.num_outputs], step)
 
-    def embed(self, batch: Batch, step: int = 0) -> Tensor:
-        """What the classifier sees of the batch's output nodes, (num_outputs, embedding_width)."""
+    def embed(self, batch: Batch, step: int | None = None) -> Tensor:
+        """The classifier's input for the batch's output nodes, (num_outputs, embedding_width)."""
+        step = _find_step(batch, step)
         h, is_whole = self._drop_input(batch, step)
         outputs: list[Tensor] = []
         for number, layer, adj in self.walk(batch):
-            if adj is None:
-                out = layer.linear(h)
-            else:
-                known = batch.aggregate_input(adj[0]) if number == 0 and is_whole else None
-                out = layer.linear(adj[1], h, known)
+            known = None
+            if number == 0 and is_whole and layer.kind is not None and layer.linear.starts_from_aggregate:
+                known = batch.aggregate_input(layer.kind)
+            out = layer.linear(adj, h) if known is None else layer.linear(adj, h, known)
             out = layer.finish(out, batch.n_id[: out.shape[0]], self._key(step, number))
             h = self.connect(layer, out, h)
             outputs = [*outputs, h] if self.jumping != "none" else [h]
@@ -144,6 +161,39 @@ class GNN(nn.Module):
                 f"the model aggregates {self.num_aggregations} times but the batch has {len(batch.blocks)} blocks: {SAMPLE_LAYERS}"
             )
         return self.jump([out[: batch.num_outputs] for out in outputs])
+
+    def infer(
+        self,
+        whole: Batch,
+        *,
+        rows_at_once: int,
+        out: Tensor | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Tensor:
+        """`embed` for every node of a graph, layer by layer, a chunk of rows at a time, in eval mode.
+
+        Only the input and the output of the current layer are held. The result goes to `out` where given;
+        `progress(done, total)` is called after each chunk.
+        """
+        dtype = next(self.parameters()).dtype
+        if out is None:
+            out = torch.empty(whole.num_nodes, self.embedding_width, dtype=dtype)
+        h: Input = whole.x
+        chunks = -(-whole.num_nodes // rows_at_once)
+        for number, layer, adj in self.walk(whole):
+            keep = number == len(self.layers) - 1 and self.jumping == "none"
+            result = out if keep else torch.empty(whole.num_nodes, self.widths[number], dtype=dtype)
+            for start, end, rows in layer.linear.infer(adj, h, rows_at_once):
+                rows = self.connect(layer, layer.finish(rows), take_rows(h, start, end))
+                result[start:end] = rows
+                if self.jumping == "concat":
+                    out[start:end, sum(self.widths[:number]) : sum(self.widths[: number + 1])] = rows
+                elif self.jumping == "max":
+                    out[start:end] = rows if number == 0 else torch.maximum(out[start:end], rows)
+                if progress is not None:
+                    progress(number * chunks + -(-end // rows_at_once), chunks * len(self.layers))
+            h = result
+        return out
 
     def _drop_input(self, batch: Batch, step: int) -> tuple[Input, bool]:
         """The batch's features, and whether they are all there: in training some may be dropped."""
@@ -154,19 +204,63 @@ class GNN(nn.Module):
             return drop_entries(batch.x, self.input_dropout, key, batch.n_id), False
         return dropout(batch.x, self.input_dropout, key, batch.n_id), False
 
+    def list_layers(self) -> Iterator[Layer]:
+        for layer in self.layers:
+            assert isinstance(layer, Layer)
+            yield layer
+
     @property
     def num_aggregations(self) -> int:
-        return sum(layer.kind is not None for layer in self.layers)
+        return sum(layer.kind is not None for layer in self.list_layers())
 
-    def walk(self, batch: Batch) -> Iterator[tuple[int, Layer, tuple[str, Adjacency] | None]]:
-        """(number, layer, the kind and operator of its aggregation or None for a dense layer) through the stack."""
+    @property
+    def kinds(self) -> set[str]:
+        """The aggregations whose operators its layers take."""
+        return {layer.kind for layer in self.list_layers() if layer.kind is not None}
+
+    @property
+    def input_widths(self) -> list[int]:
+        """Columns of every layer's input."""
+        return [layer.linear.in_features for layer in self.list_layers()]
+
+    def needs_halo_input(self, *, sparse: bool) -> bool:
+        """Whether the first layer reads features of halo nodes: it aggregates once, and cannot start from `A x`."""
+        first = next(self.list_layers())
+        if first.kind is None or self._knows_aggregate(first.linear, sparse):
+            return False
+        return not first.linear.exchange_widths(first=True, known=False)
+
+    def prepare(self, batch: Batch) -> None:
+        """Compute, and exchange between ranks, what a fixed batch needs only once: the first layer's `A x`."""
+        first = next(self.list_layers())
+        if first.kind is not None and first.linear.starts_from_aggregate:
+            batch.aggregate_input(first.kind)
+
+    def list_exchanges(self, *, sparse: bool) -> list[Exchange]:
+        """The halo exchanges of a forward pass in training; the first layer's input is exchanged before it."""
+        found: list[Exchange] = []
         depth = 0
-        for number, layer in enumerate(self.layers):
-            assert isinstance(layer, Layer)
+        for number, layer in enumerate(self.list_layers()):
+            if layer.kind is None:
+                continue
+            depth += 1
+            known = number == 0 and self._knows_aggregate(layer.linear, sparse)
+            widths = layer.linear.exchange_widths(first=number == 0, known=known)
+            found += [Exchange(depth, width, not layer.linear.needs_whole_rows) for width in widths]
+        return found
+
+    def _knows_aggregate(self, conv: Conv, sparse: bool) -> bool:
+        """Whether a first layer starts from `A x`, which is computed once where x is dense and whole in every step."""
+        return conv.starts_from_aggregate and not sparse and self.input_dropout == 0
+
+    def walk(self, batch: Batch) -> Iterator[tuple[int, Layer, Adjacency | None]]:
+        """(number, layer, operator of its aggregation, None for a dense layer) through the stack."""
+        depth = 0
+        for number, layer in enumerate(self.list_layers()):
             if layer.kind is None:
                 yield number, layer, None
             else:
-                yield number, layer, (layer.kind, batch.block(depth).adjacency(layer.kind))
+                yield number, layer, batch.block(depth).adjacency(layer.kind)
                 depth += 1
 
     def connect(self, layer: Layer, out: Tensor, h: Input) -> Tensor:
@@ -191,7 +285,7 @@ class GNN(nn.Module):
             embedding = functional.normalize(embedding, dim=1)
         for number, layer in enumerate(self.head, len(self.layers)):
             assert isinstance(layer, Layer)
-            embedding = layer.finish(layer.linear(embedding), n_id, self._key(step, number))
+            embedding = layer.finish(layer.linear(None, embedding), n_id, self._key(step, number))
         return embedding if self.classifier is None else self.classifier(embedding)
 
     def _key(self, step: int, number: int) -> int | None:
@@ -200,21 +294,22 @@ class GNN(nn.Module):
     def explain(self, batch: Batch) -> list[str]:
         """What the scheduler decides for each layer on such a batch, one line a layer."""
         lines = []
-        for number, layer, aggregation in self.walk(batch):
+        for number, layer, adj in self.walk(batch):
             decision = "a dense product"
-            if aggregation is not None:
-                kind, adj = aggregation
-                decision = f"{kind} over {adj.num_entries:,} entries"
-                if isinstance(layer.linear, OnePassConv):
-                    if number == 0 and isinstance(batch.x, Adjacency):
-                        decision += ", A (X W): the features are sparse"
-                    elif number == 0 and batch.fixed:
-                        decision += ", (A X) W with A X computed once: the batch is always the same"
-                    else:
-                        plan = layer.linear.plan(adj, needs_input_grad=number > 0)
-                        decision += f", {plan.explain()}"
+            if adj is not None:
+                order = layer.linear.explain(
+                    adj,
+                    first=number == 0,
+                    known=self._knows_input(batch, number, layer),
+                    sparse=isinstance(batch.x, Adjacency),
+                )
+                decision = f"{layer.kind} over {adj.num_entries:,} entries{order and f', {order}'}"
             lines.append(f"layer {number + 1}: {decision}")
         return lines
+
+    def _knows_input(self, batch: Batch, number: int, layer: Layer) -> bool:
+        starts = number == 0 and layer.linear.starts_from_aggregate
+        return starts and batch.fixed and isinstance(batch.x, Tensor)
 
     def num_macs(self, batch: Batch) -> int:
         """Multiply-adds of one forward pass over the batch: dense and sparse products of layers and classifier.
@@ -224,21 +319,13 @@ class GNN(nn.Module):
         total = 0
         width = self.in_features
         rows = batch.num_nodes
-        for number, layer, aggregation in self.walk(batch):
-            entries = count_entries(batch.x) if number == 0 else rows * width
-            if aggregation is None:
-                total += entries * self.widths[number]
-            else:
-                adj = aggregation[1]
-                known = number == 0 and batch.fixed and isinstance(batch.x, Tensor)
-                own = (
-                    count_entries(take_rows(batch.x, 0, adj.num_rows))
-                    if number == 0
-                    else adj.num_rows * width
-                )
-                assert isinstance(layer.linear, Conv)
-                total += layer.linear.num_macs(adj, entries, own, first=number == 0, known=known)
+        for number, layer, adj in self.walk(batch):
+            entries = own = count_entries(batch.x) if number == 0 else rows * width
+            if adj is not None:
                 rows = adj.num_rows
+                own = count_entries(take_rows(batch.x, 0, rows)) if number == 0 else rows * width
+            known = self._knows_input(batch, number, layer)
+            total += layer.linear.num_macs(adj, entries, own, first=number == 0, known=known)
             width = self.widths[number]
         for head in self.head:
             assert isinstance(head, Layer)
@@ -246,66 +333,5 @@ class GNN(nn.Module):
         return total + batch.num_outputs * (0 if self.classifier is None else self.classifier.weight.numel())
 
 
-def make_linear(
-    model: str, order: int, in_features: int, out_features: int, *, heads: int, last: bool
-) -> Conv | Dense:
-    """The linear part of one layer of a model."""
-    if order == 0 or model == "mlp":
-        return Dense(in_features, out_features)
-    if model == "mixhop":
-        return MixHopConv(in_features, out_features, order=order)
-    if order > 1:
-        raise ShoalError(f"order {order} in a {model} model: only mixhop has orders above 1")
-    if model == "gat":
-        return GATConv(in_features, out_features, heads=heads, mean=last)
-    return {"sage": SAGEConv, "gcn": GCNConv}[model](in_features, out_features)
-
-
-def count_parts(model: str, order: int) -> int:
-    """Parts that a layer's result has side by side."""
-    if order == 0:
-        return 1
-    return {"sage": 2, "mixhop": order + 1}.get(model, 1)
-
-
-def check_head(head_layers: int, jumping: str, l2_normalize: bool) -> None:
-    """Refuse a classifier that cannot be."""
-    if head_layers < 0:
-        raise ShoalError(f"head_layers is {head_layers}: expected 0 or more")
-    if head_layers == 0 and (jumping != "none" or l2_normalize):
-        raise ShoalError(
-            f"head_layers is 0, so there is no classifier for what {'l2_normalize' if l2_normalize else 'jumping'} makes: leave that out, or give head_layers 1 or more"
-        )
-
-
-def parse_orders(orders: str | int | None, num_layers: int | None, default: int = 1) -> list[int]:
-    """The order of every layer: `"1-0-1-0"` → [1, 0, 1, 0]; without a pattern, num_layers times the default."""
-    if num_layers is not None:
-        check_positive(num_layers=num_layers)
-    if orders is None:
-        return [default] * (DEFAULT_LAYERS if num_layers is None else num_layers)
-    parts = str(orders).split("-")
-    if not all(part.isdigit() and int(part) < 10 for part in parts):
-        raise ShoalError(f"layer pattern {orders!r}: expected orders joined by '-', such as 1-0-1-0")
-    if num_layers is not None and num_layers != len(parts):
-        raise ShoalError(
-            f"orders {orders} has {len(parts)} layers but num_layers is {num_layers}: leave num_layers out"
-        )
-    return [int(part) for part in parts]
-
-
-def parse_widths(hidden: int | str, num_layers: int, num_classes: int | None = None) -> list[int]:
-    """The width of every layer: one for all, or `"1024-512"` → [1024, 512]; num_classes, where given, is the last one's."""
-    parts = str(hidden).split("-")
-    if not all(part.isdigit() and int(part) > 0 for part in parts):
-        raise ShoalError(
-            f"hidden is {hidden}: expected a width of at least 1, or one for every layer, such as 512-256"
-        )
-    free = num_layers if num_classes is None else num_layers - 1
-    if len(parts) not in (1, free):
-        layers = f"each of {num_layers} layers"
-        if num_classes is not None:
-            layers = f"each of {free} layers before the last, which is as wide as there are classes where head_layers is 0"
-        raise ShoalError(f"hidden {hidden} has {len(parts)} widths: expected one, or one for {layers}")
-    widths = [int(part) for part in parts] * (free if len(parts) == 1 else 1)
-    return widths if num_classes is None else [*widths, num_classes]
+def _find_step(batch: Batch, step: int | None) -> int:
+    return getattr(batch, "step", 0) if step is None else step

@@ -8,27 +8,13 @@ from torch.nn import functional
 
 from shoal.kernels.fused import bias_relu_dropout, dropout
 from shoal.kernels.layer_norm import relu_norm_dropout
-from shoal.models.convs import Conv, Input, multiply_weight
+from shoal.models.conv import Conv
 
 NORMS = ("layer", "batch", "none")
 
 
-class Dense(nn.Module):
-    """A layer without aggregation, order 0 in a pattern: `H W`."""
-
-    def __init__(self, in_features: int, out_features: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(in_features, out_features)))
-
-    def forward(self, h: Input) -> Tensor:
-        return multiply_weight(h, self.weight)
-
-    def extra_repr(self) -> str:
-        return "{}, {}".format(*self.weight.shape)
-
-
 class BatchNorm(nn.BatchNorm1d):
-    """Batch norm for which one row, having no spread to measure, is normalised by what was measured so far."""
+    """Batch norm that normalises a single row, which has no variance, by its running statistics."""
 
     def forward(self, h: Tensor) -> Tensor:
         if self.training and len(h) == 1:
@@ -45,7 +31,7 @@ class Layer(nn.Module):
     """
 
     def __init__(
-        self, linear: Conv | Dense, width: int, norm: str, dropout: float, *, norm_first: bool = False
+        self, linear: Conv, width: int, norm: str, dropout: float, *, norm_first: bool = False
     ) -> None:
         super().__init__()
         self.linear = linear
@@ -53,12 +39,12 @@ class Layer(nn.Module):
         self.norm_first = norm_first and self.norm is not None
         self.bias = nn.Parameter(torch.zeros(width)) if not self.norm_first else None
         self.dropout = dropout
-        self._widths = linear.norm_widths if isinstance(linear, Conv) else None
+        self._widths = linear.norm_widths
 
     @property
     def kind(self) -> str | None:
-        """The aggregation the layer wants, None for a dense one."""
-        return self.linear.kind if isinstance(self.linear, Conv) else None
+        """The aggregation whose operator the layer takes, None for a dense one."""
+        return self.linear.kind
 
     def finish(self, out: Tensor, n_id: Tensor | None = None, key: int | None = None) -> Tensor:
         """What follows the linear part. Without a key nothing is dropped.
@@ -85,7 +71,7 @@ class Layer(nn.Module):
 class Output(Layer):
     """A last layer whose result is the logits: its convolution's parts, such as SAGE's halves, summed, and a bias."""
 
-    def __init__(self, linear: Conv | Dense, num_classes: int) -> None:
+    def __init__(self, linear: Conv, num_classes: int) -> None:
         super().__init__(linear, num_classes, "none", 0.0)
 
     def finish(self, out: Tensor, n_id: Tensor | None = None, key: int | None = None) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -10,16 +11,21 @@ from torch import Tensor
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.spmm import multiply, spmm
-from shoal.models.convs import Conv, Input, multiply_weight, take_rows
+from shoal.models.conv import CONVS, Conv, Input, list_chunks, multiply_weight, take_rows
 
 
+@CONVS.register
 class MixHopConv(Conv):
     """`H' = ‖_{k=0..K} Â^k H W_k`, Â as in GCN, by repeated sparse products; the weight holds the W_k side by side.
 
     The parts share out_features as evenly as possible, the lower powers getting the wider ones.
     """
 
+    name = "mixhop"
     kind = "gcn"
+    starts_from_aggregate = True
+    default_order = 2
+    max_order = 9
 
     def __init__(self, in_features: int, out_features: int, *, order: int = 2) -> None:
         if out_features < order + 1:
@@ -30,6 +36,16 @@ class MixHopConv(Conv):
         each, left = divmod(out_features, order + 1)
         self.widths = [each + (k < left) for k in range(order + 1)]
         self.starts = [sum(self.widths[:k]) for k in range(order + 1)]
+
+    @classmethod
+    def make(
+        cls, in_features: int, out_features: int, *, order: int = 2, last: bool = False, **settings: Any
+    ) -> Self:
+        return cls(in_features, out_features, order=order, **settings)
+
+    @classmethod
+    def count_parts(cls, order: int) -> int:
+        return order + 1
 
     def forward(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
         """Powers of A times what was projected: A is applied to all higher parts at once, K products in all, and
@@ -50,19 +66,29 @@ class MixHopConv(Conv):
             out = torch.cat([part[: adj.num_rows], spmm(adj, out)], dim=1)
         return out
 
-    def infer(self, adj: Adjacency, h: Input, rows_at_once: int) -> Iterator[tuple[int, int, Tensor]]:
+    def infer(self, adj: Adjacency | None, h: Input, rows_at_once: int) -> Iterator[tuple[int, int, Tensor]]:
         """One pass over all rows for every power, narrower ones first; the last one yields."""
+        assert adj is not None
         out = multiply_weight(take_rows(h, 0, adj.num_rows), self.weight)
         for power in range(len(self.widths) - 1, 0, -1):
             first = self.starts[power]
             multiplied = out[:, first:].contiguous()
-            for start in range(0, adj.num_rows, rows_at_once):
-                end = min(start + rows_at_once, adj.num_rows)
+            for start, end in list_chunks(adj.num_rows, rows_at_once):
                 multiply(adj.slice_rows(start, end), multiplied, out[start:end, first:])
-        for start in range(0, adj.num_rows, rows_at_once):
-            end = min(start + rows_at_once, adj.num_rows)
+        for start, end in list_chunks(adj.num_rows, rows_at_once):
             yield start, end, out[start:end]
 
-    def num_macs(self, adj: Adjacency, entries: int, own: int, *, first: bool, known: bool) -> int:
+    def exchange_widths(self, *, first: bool = False, known: bool = False) -> list[int]:
+        """One for every power, the highest first; starting from a known `A x` saves the widest."""
+        lowest = 2 if first and known else 1
+        return [sum(self.widths[power:]) for power in range(len(self.widths) - 1, lowest - 1, -1)]
+
+    def num_macs(
+        self, adj: Adjacency | None, entries: int, own: int, *, first: bool = False, known: bool = False
+    ) -> int:
+        assert adj is not None
         aggregated = sum((power - known) * width for power, width in enumerate(self.widths) if power)
-        return entries * self.weight.shape[1] + adj.num_entries * aggregated
+        return entries * self.out_features + adj.num_entries * aggregated
+
+    def explain(self, adj: Adjacency, *, first: bool, known: bool, sparse: bool) -> str:
+        return ""

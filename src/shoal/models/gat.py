@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated, Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -10,9 +11,11 @@ from torch import Tensor, nn
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.attention import gat_attention
-from shoal.models.convs import Conv, Input, multiply_weight
+from shoal.models.conv import CONVS, Conv, Input, list_chunks, multiply_weight
+from shoal.settings import AtLeast
 
 
+@CONVS.register
 class GATConv(Conv):
     """`H'[u] = Σ_v α_uv H[v] W`, `α_u· = softmax_v( LeakyReLU( aᵀ[ W h_u ‖ W h_v ] ) )`, v over the neighbours of u and u.
 
@@ -20,9 +23,20 @@ class GATConv(Conv):
     `mean` averaged, each out_features wide. A sampler's edge norms play no part: the softmax normalises.
     """
 
+    name = "gat"
     kind = "attention"
+    needs_whole_rows = True
 
-    def __init__(self, in_features: int, out_features: int, *, heads: int = 4, mean: bool = False) -> None:
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        heads: Annotated[
+            int, AtLeast(1), "attentions side by side; concatenated, and averaged in the last aggregation"
+        ] = 4,
+        mean: bool = False,
+    ) -> None:
         if not mean and out_features % heads:
             raise ShoalError(
                 f"a GAT layer is {out_features} wide with {heads} heads: expected a multiple of the heads"
@@ -33,6 +47,12 @@ class GATConv(Conv):
         self.mean = mean
         self.attend = nn.Parameter(nn.init.xavier_uniform_(torch.empty(2, heads, width)))
 
+    @classmethod
+    def make(
+        cls, in_features: int, out_features: int, *, order: int = 1, last: bool = False, **settings: Any
+    ) -> Self:
+        return cls(in_features, out_features, mean=last, **settings)
+
     def forward(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
         out = None
         for piece, rows in adj.pieces(multiply_weight(h, self.weight)):
@@ -41,10 +61,11 @@ class GATConv(Conv):
         assert out is not None
         return self.join(out)
 
-    def infer(self, adj: Adjacency, h: Input, rows_at_once: int) -> Iterator[tuple[int, int, Tensor]]:
+    def infer(self, adj: Adjacency | None, h: Input, rows_at_once: int) -> Iterator[tuple[int, int, Tensor]]:
+        """Chunks of rows share `H W` and the scores."""
+        assert adj is not None
         z, own, other = self.score(multiply_weight(h, self.weight))
-        for start in range(0, adj.num_rows, rows_at_once):
-            end = min(start + rows_at_once, adj.num_rows)
+        for start, end in list_chunks(adj.num_rows, rows_at_once):
             yield start, end, self.join(gat_attention(adj.slice_rows(start, end), z, own[start:end], other))
 
     def score(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -56,7 +77,15 @@ class GATConv(Conv):
     def join(self, out: Tensor) -> Tensor:
         return out.mean(1) if self.mean else out.flatten(1)
 
-    def num_macs(self, adj: Adjacency, entries: int, own: int, *, first: bool, known: bool) -> int:
+    def exchange_widths(self, *, first: bool = False, known: bool = False) -> list[int]:
+        return [] if first else [self.out_features]
+
+    def num_macs(
+        self, adj: Adjacency | None, entries: int, own: int, *, first: bool = False, known: bool = False
+    ) -> int:
         """The projection, both halves of the scores, and the weighted sums."""
-        width = self.weight.shape[1]
-        return entries * width + 2 * adj.num_columns * width + adj.num_entries * width
+        assert adj is not None
+        return (entries + 2 * adj.num_columns + adj.num_entries) * self.out_features
+
+    def explain(self, adj: Adjacency, *, first: bool, known: bool, sparse: bool) -> str:
+        return ""

@@ -1,0 +1,228 @@
+"""Conv: what every graph convolution is and declares. CONVS: all of them by name."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from shoal.aggregation import AGGREGATIONS
+from shoal.errors import ShoalError, unknown_name
+from shoal.kernels.adjacency import Adjacency
+from shoal.kernels.plan import LayerPlan, plan_layer
+from shoal.kernels.spmm import spmm
+from shoal.registry import Registry
+from shoal.settings import check_options, list_settings
+
+Input = Tensor | Adjacency
+
+
+class Conv(nn.Module, ABC):
+    """A layer's linear part, without bias: features of an operator's columns in, features of its rows out.
+
+    A conv writes `forward`; settings of its own are annotated parameters of its constructor. What is declared here fits
+    a forward that calls `aggregate` once; a conv that multiplies otherwise overrides `exchange_widths` and `explain`.
+    Layer-wise inference, the simulator and training across ranks ask these, never for a type.
+    """
+
+    name: ClassVar[str]
+    kind: ClassVar[
+        str | None
+    ]  # the aggregation whose operator it takes (`shoal.aggregation`); None: takes no operator
+    needs_whole_rows: ClassVar[bool] = (
+        False  # a row's entries are needed together (softmax), not in two partial sums
+    )
+    starts_from_aggregate: ClassVar[bool] = (
+        False  # forward takes `A h` as a third argument where that is known
+    )
+    default_order: ClassVar[int] = 1  # of a layer, where no pattern is given
+    max_order: ClassVar[int] = 1  # powers of the operator it can take
+    norm_widths: list[int] | None = None  # of parts of the result that layer norm treats each by itself
+    aggregated_width: int | None = None  # columns of H W that are aggregated, where not all are
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(in_features, out_features)))
+
+    @classmethod
+    def make(
+        cls, in_features: int, out_features: int, *, order: int = 1, last: bool = False, **settings: Any
+    ) -> Self:
+        """The conv for one layer: `order` is its number in the pattern, `last` if no later layer aggregates."""
+        return cls(in_features, out_features, **settings)
+
+    @classmethod
+    def count_parts(cls, order: int) -> int:
+        """Parts side by side in the result. A last layer that answers logits is that many times wider and sums them."""
+        return 1
+
+    @abstractmethod
+    def forward(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
+        """Shapes: adj (n, m), h (m, in_features), its first n rows those of the result; result (n, out_features).
+
+        `aggregated` is `adj · h` where h is fixed and the conv `starts_from_aggregate`. Sparse features are an Adjacency.
+        """
+
+    def aggregate(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
+        """`A H W`, multiplied in the cheaper order, from `A H` where it is known; sparse features stay sparse."""
+        if aggregated is not None:
+            return aggregated @ self.weight
+        if isinstance(h, Adjacency) or self.projects_first(adj, h):
+            return spmm(adj, multiply_weight(h, self.weight))
+        return spmm(adj, h) @ self.weight
+
+    def infer(self, adj: Adjacency | None, h: Input, rows_at_once: int) -> Iterator[tuple[int, int, Tensor]]:
+        """`forward` over a whole graph without gradients: yields (start, end, rows start…end-1 of the result).
+
+        By default a chunk of rows is computed from the rows of h it reads, as a batch of a layered sampler would be.
+        """
+        if adj is None:
+            for start, end in list_chunks(count_rows(h), rows_at_once):
+                yield start, end, self(None, take_rows(h, start, end))
+        elif isinstance(h, Adjacency) or len(self.exchange_widths()) != 1:
+            yield 0, adj.num_rows, self(adj, h)
+        else:
+            for start, end in list_chunks(adj.num_rows, rows_at_once):
+                yield start, end, self(*take_neighbourhood(adj, h, start, end))
+
+    def exchange_widths(self, *, first: bool = False, known: bool = False) -> list[int]:
+        """The width of each halo exchange of a forward pass, in order.
+
+        A `first` layer reads the features: halo rows of those, or `A x` where that is `known`, are exchanged before
+        training, so that a conv that aggregates once exchanges nothing more.
+        """
+        return [] if first else [min(self.in_features, self._width)]
+
+    def num_macs(
+        self, adj: Adjacency | None, entries: int, own: int, *, first: bool = False, known: bool = False
+    ) -> int:
+        """Multiply-adds of `forward`. `entries` are the stored values of h, `own` those of its first n rows; `first`
+        says that h are the features, `known` that `A h` is known."""
+        if adj is None:
+            return entries * self.out_features
+        rest = own * (self.out_features - self._width)
+        if known:
+            return own * self._width + rest
+        sparse = entries < adj.num_columns * self.in_features
+        if sparse or self.plan(adj, needs_input_grad=not first).transform_first:
+            return entries * self._width + adj.num_entries * self._width + rest
+        return adj.num_entries * self.in_features + own * self._width + rest
+
+    def explain(self, adj: Adjacency, *, first: bool, known: bool, sparse: bool) -> str:
+        """The order of multiplication chosen for such an operator, in words; empty where there is no choice."""
+        if first and sparse:
+            return "A (X W): the features are sparse"
+        if known:
+            return "(A X) W with A X computed once: the batch is always the same"
+        return self.plan(adj, needs_input_grad=not first).explain()
+
+    def plan(self, adj: Adjacency, *, needs_input_grad: bool, training: bool = True) -> LayerPlan:
+        """Whether `A (H W)` or `(A H) W` is less work here, forward and backward."""
+        return plan_layer(
+            adj.num_rows,
+            adj.num_columns,
+            adj.num_entries,
+            self.in_features,
+            self._width,
+            needs_input_grad=needs_input_grad,
+            training=training,
+        )
+
+    def projects_first(self, adj: Adjacency, h: Tensor) -> bool:
+        """Whether `A (H W)` is the cheaper order for this h."""
+        plan = self.plan(adj, needs_input_grad=h.requires_grad, training=torch.is_grad_enabled())
+        return plan.transform_first
+
+    @property
+    def _width(self) -> int:
+        return self.aggregated_width or self.out_features
+
+    def extra_repr(self) -> str:
+        return f"{self.in_features}, {self.out_features}"
+
+
+CONVS: Registry[type[Conv]] = Registry("model", "shoal.models")
+
+
+def find_conv(model: str | type[Conv]) -> type[Conv]:
+    """The conv of a name, or the class itself, checked."""
+    conv = CONVS[model] if isinstance(model, str) else model
+    if not (isinstance(conv, type) and issubclass(conv, Conv)):
+        raise ShoalError(f"model is {model!r}: expected a name ({', '.join(CONVS)}) or a subclass of Conv")
+    if not hasattr(conv, "kind"):
+        raise ShoalError(
+            f"{conv_name(conv)} has no `kind`: set the aggregation, {', '.join(AGGREGATIONS)} or None"
+        )
+    return conv
+
+
+def check_conv_options(
+    conv: type[Conv], options: Mapping[str, Any], model_settings: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Settings of a conv, checked; one of another conv is refused with that conv's name, any other with the nearest."""
+    declared = list_settings(conv)
+    for option in options:
+        if option in declared:
+            continue
+        owners = [name for name, other in CONVS.items() if option in list_settings(other)]
+        if owners:
+            raise ShoalError(
+                f"{option} is a setting of {' and '.join(owners)}: {conv_name(conv)} has no {option}"
+            )
+        raise unknown_name(f"setting of model {conv_name(conv)!r}", option, [*model_settings, *declared])
+    return check_options(declared, options, what=f"model {conv_name(conv)!r}")
+
+
+def conv_name(conv: type[Conv]) -> str:
+    """Its name; its class's where it is not registered."""
+    return getattr(conv, "name", conv.__name__)
+
+
+def multiply_weight(h: Input, weight: Tensor) -> Tensor:
+    """`h W` for dense features, or for sparse ones without making them dense. W is (f_in, f_out)."""
+    return spmm(h, weight) if isinstance(h, Adjacency) else h @ weight
+
+
+def take_rows(h: Input, start: int, end: int) -> Input:
+    """Rows start…end-1 of dense or sparse features, without a copy; all of them are h itself."""
+    if isinstance(h, Adjacency):
+        return h.take_first(end) if start == 0 else h.slice_rows(start, end)
+    return h if (start, end) == (0, h.shape[0]) else h[start:end]
+
+
+def take_neighbourhood(adj: Adjacency, h: Tensor, start: int, end: int) -> tuple[Adjacency, Tensor]:
+    """Rows start…end-1 of an operator over the rows of h that they read only, preceded by their own rows of h."""
+    if (start, end) == (0, adj.num_rows):
+        return adj, h
+    rows = adj.slice_rows(start, end)
+    read, position = torch.unique(rows.indices, return_inverse=True)
+    columns = torch.cat([torch.arange(start, end), read.long()])
+    scale = adj.column_scale
+    block = Adjacency(
+        rows.indptr,
+        position + (end - start),
+        len(columns),
+        values=rows.values,
+        row_scale=rows.row_scale,
+        column_scale=None if scale is None else scale[columns],
+    )
+    return block, h[columns]
+
+
+def list_chunks(num_rows: int, rows_at_once: int) -> Iterator[tuple[int, int]]:
+    """(start, end) of consecutive chunks of rows."""
+    for start in range(0, num_rows, rows_at_once):
+        yield start, min(start + rows_at_once, num_rows)
+
+
+def count_rows(h: Input) -> int:
+    return h.num_rows if isinstance(h, Adjacency) else h.shape[0]
+
+
+def count_entries(h: Input) -> int:
+    """Stored values of dense or sparse features: what a product with them reads."""
+    return h.num_entries if isinstance(h, Adjacency) else h.numel()

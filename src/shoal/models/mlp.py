@@ -1,0 +1,20 @@
+"""Dense: a layer without aggregation, and the model made of such layers only, the baseline to beat."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from shoal.kernels.adjacency import Adjacency
+from shoal.models.conv import CONVS, Conv, Input, multiply_weight
+
+
+@CONVS.register
+class Dense(Conv):
+    """`H' = H W`; order 0 in the pattern of any model."""
+
+    name = "mlp"
+    kind = None
+    max_order = 9  # a power of an operator it does not take
+
+    def forward(self, adj: Adjacency | None, h: Input, aggregated: Tensor | None = None) -> Tensor:
+        return multiply_weight(h, self.weight)

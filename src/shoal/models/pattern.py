@@ -1,0 +1,62 @@
+"""Patterns of layers, such as `"1-0-1-0"` for orders and `"1024-512"` for widths, and which stacks can be."""
+
+from __future__ import annotations
+
+from shoal.checks import check_positive
+from shoal.errors import ShoalError
+from shoal.models.conv import CONVS, Conv, conv_name
+
+DEFAULT_LAYERS = 2
+
+
+def parse_orders(orders: str | int | None, num_layers: int | None, default: int = 1) -> list[int]:
+    """The order of every layer: `"1-0-1-0"` → [1, 0, 1, 0]; without a pattern, num_layers times the default."""
+    if num_layers is not None:
+        check_positive(num_layers=num_layers)
+    if orders is None:
+        return [default] * (DEFAULT_LAYERS if num_layers is None else num_layers)
+    parts = str(orders).split("-")
+    if not all(part.isdigit() and int(part) < 10 for part in parts):
+        raise ShoalError(f"layer pattern {orders!r}: expected orders joined by '-', such as 1-0-1-0")
+    if num_layers is not None and num_layers != len(parts):
+        raise ShoalError(
+            f"orders {orders} has {len(parts)} layers but num_layers is {num_layers}: leave num_layers out"
+        )
+    return [int(part) for part in parts]
+
+
+def parse_widths(hidden: int | str, num_layers: int, num_classes: int | None = None) -> list[int]:
+    """The width of every layer: one for all, or `"1024-512"` → [1024, 512]; num_classes, where given, is the last one's."""
+    parts = str(hidden).split("-")
+    if not all(part.isdigit() and int(part) > 0 for part in parts):
+        raise ShoalError(
+            f"hidden is {hidden}: expected a width of at least 1, or one for every layer, such as 512-256"
+        )
+    free = num_layers if num_classes is None else num_layers - 1
+    if len(parts) not in (1, free):
+        layers = f"each of {num_layers} layers"
+        if num_classes is not None:
+            layers = f"each of {free} layers before the last, which is as wide as there are classes where head_layers is 0"
+        raise ShoalError(f"hidden {hidden} has {len(parts)} widths: expected one, or one for {layers}")
+    widths = [int(part) for part in parts] * (free if len(parts) == 1 else 1)
+    return widths if num_classes is None else [*widths, num_classes]
+
+
+def check_orders(conv: type[Conv], pattern: list[int]) -> None:
+    """Refuse orders that a conv does not have."""
+    order = max(pattern)
+    if order > conv.max_order:
+        deeper = [name for name, other in CONVS.items() if other.kind and other.max_order >= order]
+        verb = "has" if len(deeper) == 1 else "have"
+        raise ShoalError(
+            f"order {order} in a {conv_name(conv)} model: only {' and '.join(deeper)} {verb} orders above {conv.max_order}"
+        )
+
+
+def check_head(head_layers: int, jumping: str, l2_normalize: bool) -> None:
+    """Refuse a classifier that cannot be."""
+    if head_layers < 0:
+        raise ShoalError(f"head_layers is {head_layers}: expected at least 0")
+    if head_layers == 0 and (jumping != "none" or l2_normalize):
+        cause = "l2_normalize" if l2_normalize else f"jumping {jumping}"
+        raise ShoalError(f"head_layers is 0 but {cause} needs a classifier: set head_layers to 1 or more")

@@ -1,0 +1,59 @@
+"""SAGEConv: the mean of the neighbours beside a node's own features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from shoal.errors import ShoalError
+from shoal.kernels.adjacency import Adjacency
+from shoal.kernels.sage import sage_linear
+from shoal.kernels.spmm import spmm
+from shoal.models.conv import CONVS, Conv, Input, list_chunks, multiply_weight, take_rows
+
+MIN_NORM_WIDTH = 8  # narrower halves have too few columns for a mean and a variance of their own
+
+
+@CONVS.register
+class SAGEConv(Conv):
+    """`H' = [ D⁻¹A H W_neigh ‖ H W_self ]`, each half out_features / 2 wide; the weight holds both side by side."""
+
+    name = "sage"
+    kind = "mean"
+    starts_from_aggregate = True
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        if out_features % 2:
+            raise ShoalError(f"a SAGE layer is {out_features} wide: expected an even width, one half each")
+        super().__init__(in_features, out_features)
+        self.split_at = self.aggregated_width = out_features // 2
+        if self.split_at >= MIN_NORM_WIDTH:
+            self.norm_widths = [self.split_at, self.split_at]
+
+    @classmethod
+    def count_parts(cls, order: int) -> int:
+        return 2
+
+    def forward(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
+        if isinstance(h, Adjacency):
+            return self._join(spmm(adj, self._project(h)), take_rows(h, 0, adj.num_rows))
+        if aggregated is not None:
+            return self._join(self._project(aggregated), take_rows(h, 0, adj.num_rows))
+        return sage_linear(adj, h, self.weight, self.split_at, self.projects_first(adj, h))
+
+    def infer(self, adj: Adjacency | None, h: Input, rows_at_once: int) -> Iterator[tuple[int, int, Tensor]]:
+        """Chunks of rows share h, or `H W_neigh` of sparse features."""
+        assert adj is not None
+        z = h if isinstance(h, Tensor) else self._project(h)
+        for start, end in list_chunks(adj.num_rows, rows_at_once):
+            neighbors = spmm(adj.slice_rows(start, end), z)
+            neighbors = self._project(neighbors) if z is h else neighbors
+            yield start, end, self._join(neighbors, take_rows(h, start, end))
+
+    def _project(self, h: Input) -> Tensor:
+        return multiply_weight(h, self.weight[:, : self.split_at])
+
+    def _join(self, neighbors: Tensor, own: Input) -> Tensor:
+        return torch.cat([neighbors, multiply_weight(own, self.weight[:, self.split_at :])], dim=1)
