@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import threading
-import warnings
+from copy import copy
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.errors import ShoalError, unknown_name
+from shoal.aggregation import Aggregation, find_aggregation
+from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
-from shoal.kernels.csr import add_diagonal, list_edges
+from shoal.kernels.arrays import as_tensor as as_tensor
 from shoal.kernels.gather import gather_csr_rows, gather_rows
+from shoal.kernels.patterns import add_diagonal, list_edges
 from shoal.kernels.spmm import multiply
 
-KINDS = ("sum", "mean", "gcn", "attention")
-
-
-def as_tensor(array: np.ndarray) -> Tensor:
-    """`array` as a tensor that shares its memory; memory-mapped graphs are read-only and stay so."""
-    return torch.from_numpy(array)
-
-
-with warnings.catch_warnings():  # torch warns once in a process that a read-only array must not be written
-    warnings.simplefilter("ignore")
-    _read_only = np.zeros(1)
-    _read_only.flags.writeable = False
-    as_tensor(_read_only)
-
+if TYPE_CHECKING:
+    from shoal.distributed.halo import HaloPlan
 
 SAMPLE_LAYERS = "sample as many layers as the model aggregates (for three: sampler.fanouts=10-10-10, or sampler.num_layers=3)"
 
@@ -76,75 +67,81 @@ class Block:
     def num_edges(self) -> int:
         return len(self.indices)
 
-    def adjacency(self, kind: str) -> Adjacency:
-        """The operator of a kind of aggregation, made once.
+    def at_layer(self, layer: int) -> Block:
+        """This pattern for aggregation number `layer`; a part with a halo counts its messages by layer."""
+        return self
 
-        `sum` A, `mean` D⁻¹A, `gcn` D̃^-½(A + I)D̃^-½, `attention` the pattern of A + I for weights to come.
-        """
+    def for_input(self) -> Block | None:
+        """This pattern for aggregating the input features once, before training; None where x has halo rows."""
+        return self
+
+    def adjacency(self, kind: str) -> Adjacency:
+        """The operator of a kind of aggregation (`shoal.aggregation`), made once."""
         if kind not in self._adjacencies:
-            if kind not in KINDS:
-                raise unknown_name("aggregation", kind, KINDS)
-            make = {"gcn": self._normalize_symmetric, "attention": self._add_loops}.get(kind)
-            self._adjacencies[kind] = make() if make is not None else self._scale_rows(kind)
+            self._adjacencies[kind] = self._make_operator(find_aggregation(kind))
         return self._adjacencies[kind]
 
-    def _scale_rows(self, kind: str) -> Adjacency:
-        scale = None
-        if kind == "mean":
-            degree = self.indptr.diff() if self.degree is None else self.degree[: self.num_rows]
-            scale = 1.0 / degree.clamp(min=1).float()
-        return Adjacency(
-            self.indptr,
-            self.indices,
-            self.num_columns,
-            values=self.edge_norm,
-            row_scale=scale,
-            symmetric=self.symmetric,
-        )
-
-    def _add_loops(self) -> Adjacency:
-        indptr, indices, _ = add_diagonal(self.indptr.numpy(), self.indices.numpy())
-        return Adjacency(
-            torch.from_numpy(indptr), torch.from_numpy(indices), self.num_columns, symmetric=self.symmetric
-        )
-
-    def _normalize_symmetric(self) -> Adjacency:
-        indptr, indices, origin = (
-            torch.from_numpy(part) for part in add_diagonal(self.indptr.numpy(), self.indices.numpy())
-        )
-        values = None
-        if self.edge_norm is not None:
-            values = torch.ones(len(origin), dtype=self.edge_norm.dtype)
-            values[origin >= 0] = self.edge_norm[origin[origin >= 0]]
-        if self.degree is not None:
-            degree = self.degree + (1 if self.has_loop is None else ~self.has_loop)
-        elif self.num_rows == self.num_columns:
-            degree = indptr.diff()
-        else:
-            raise ShoalError("a block with more columns than rows needs `degree` for GCN normalisation")
-        scale = degree.float().rsqrt()
+    def _make_operator(self, aggregation: Aggregation) -> Adjacency:
+        indptr, indices = self.indptr, self.indices
+        values = self.edge_norm if aggregation.weighted else None
+        if aggregation.loops:
+            indptr, indices, origin = add_diagonal(indptr, indices)
+            if values is not None:
+                before = origin >= 0
+                norms, values = values, values.new_ones(len(origin))
+                values[before] = norms[origin[before]]
+        row_scale, column_scale = self._make_scales(aggregation, indptr)
         return Adjacency(
             indptr,
             indices,
             self.num_columns,
             values=values,
-            row_scale=scale[: self.num_rows],
-            column_scale=scale,
+            row_scale=row_scale,
+            column_scale=column_scale,
             symmetric=self.symmetric,
         )
 
+    def _make_scales(
+        self, aggregation: Aggregation, indptr: Tensor
+    ) -> tuple[Tensor, Tensor | None] | tuple[None, None]:
+        if aggregation.scale == "none":
+            return None, None
+        if self.degree is not None:
+            degree = count_loops(self.degree, self.has_loop) if aggregation.loops else self.degree
+        elif self.num_rows == self.num_columns or not aggregation.scales_columns:
+            degree = indptr.diff()
+        else:
+            raise ShoalError(
+                f"a block with more columns than rows needs `degree` for {aggregation.name} normalisation"
+            )
+        scale = aggregation.scale_degrees(degree)
+        return scale[: self.num_rows], scale if aggregation.scales_columns else None
+
+
+def count_loops(degree: Tensor, has_loop: Tensor | None) -> Tensor:
+    """Degrees with one self loop for every node, of which those in `has_loop` have theirs already."""
+    return degree + (1 if has_loop is None else ~has_loop)
+
 
 class Batch:
-    """Nodes, the blocks they aggregate over, and (gathered on first use) their features and labels.
+    """What one optimizer step works on: nodes, the blocks they aggregate over, their features and labels.
+
+    The same type for a sampled subgraph, a layered neighbourhood, a cluster, the whole graph, a rank's part with its
+    halo, and a rank's rows of a mini-batch shared by all ranks. Features and labels are gathered on first use.
 
     Attributes:
-        n_id: the nodes' ids in the graph the user loaded, (num_nodes,) int64.
-        blocks: one Block for every layer, or one for all of them.
-        x, y: features and labels of the batch's nodes; sparse features are an `Adjacency` (rows × columns).
-        train_mask: which of the nodes the loss counts.
-        node_norm: factor on every node's loss, or None.
-        index: the batch's number.
+        graph: what the nodes are numbered in; its labels and training mask are the batch's.
+        nodes: the batch's nodes in `graph`, the output nodes first.
+        blocks: one Block for each layer, or one for all of them.
+        n_id: ids of the rows of x in the graph the user loaded, int64.
+        x, y: features and labels; sparse features are an `Adjacency` (rows × columns). A part whose first layer needs
+            them has the halo's features behind those of its own rows.
+        train_mask: which of the output nodes the loss counts.
+        node_norm: factor on every output node's loss, or None for their mean. It holds what the loss is divided by.
+        index: the batch's number in the sampler's sequence.
+        step: the optimizer step it is used in; dropout depends on it.
         fixed: whether the batch serves many steps, so that what depends on x alone is worth keeping.
+        exchange: the HaloPlan by which rows travel between ranks, None where all rows are here.
     """
 
     def __init__(
@@ -156,14 +153,22 @@ class Batch:
         index: int = 0,
         node_norm: Tensor | None = None,
         fixed: bool = False,
+        x: Tensor | Adjacency | None = None,
+        n_id: Tensor | None = None,
+        exchange: HaloPlan | None = None,
     ) -> None:
         self.graph = graph
         self.nodes = nodes
         self.blocks = blocks
-        self.index = index
+        self.index = self.step = index
         self.node_norm = node_norm
         self.fixed = fixed
+        self.exchange = exchange
         self._aggregated: dict[str, Tensor] = {}
+        if x is not None:
+            self.x = x
+        if n_id is not None:
+            self.n_id = n_id
 
     @property
     def num_nodes(self) -> int:
@@ -191,7 +196,7 @@ class Batch:
     def block(self, layer: int) -> Block:
         """The pattern of aggregation number `layer`. A single square block serves every layer."""
         if len(self.blocks) == 1 and self.blocks[0].num_rows == self.blocks[0].num_columns:
-            return self.blocks[0]
+            return self.blocks[0].at_layer(layer)
         if layer >= len(self.blocks):
             raise ShoalError(
                 f"the model aggregates more than {len(self.blocks)} times but the batch has {len(self.blocks)} blocks: {SAMPLE_LAYERS}"
@@ -211,12 +216,21 @@ class Batch:
         return Adjacency(as_tensor(indptr), as_tensor(indices), int(x.shape[1]), values=as_tensor(data))
 
     def aggregate_input(self, kind: str) -> Tensor | None:
-        """`A x` of the first layer if the batch is fixed and x dense: then it is computed only once."""
-        if not self.fixed or not isinstance(self.x, Tensor):
+        """`A x` of the first layer if the batch is fixed and x dense, computed (and exchanged) only once."""
+        block = self.blocks[0].for_input()
+        if not self.fixed or block is None or not isinstance(self.x, Tensor):
             return None
         if kind not in self._aggregated:
-            self._aggregated[kind] = multiply(self.block(0).adjacency(kind), self.x)
+            self._aggregated[kind] = multiply(block.adjacency(kind), self.x)
+            if self.exchange is not None:
+                self.exchange.release()
         return self._aggregated[kind]
+
+    def with_blocks(self, blocks: tuple[Block, ...], exchange: HaloPlan) -> Batch:
+        """The same nodes, features and labels with other patterns, as a thinned halo has them."""
+        batch = copy(self)
+        batch.blocks, batch.exchange = blocks, exchange
+        return batch
 
     @cached_property
     def y(self) -> Tensor:
@@ -233,8 +247,12 @@ class Batch:
     @cached_property
     def edge_index(self) -> Tensor:
         """(2, num_edges) sources and targets in the batch's numbering, for PyG models."""
+        if self.exchange is not None:
+            raise ShoalError(
+                "a rank's part has no edge_index, which would leave its halo out: aggregate with batch.block(i).adjacency(kind)"
+            )
         block = self.blocks[0]
-        return as_tensor(list_edges(block.indptr.numpy(), block.indices.numpy()))
+        return list_edges(block.indptr, block.indices)
 
     @property
     def edge_norm(self) -> Tensor | None:

@@ -11,10 +11,9 @@ from torch.nn import functional
 
 from shoal.distributed.ledger import REDUCE, Ledger
 from shoal.distributed.transport import Transport
-from shoal.models.layers import BatchNorm, Layer
 
 
-class SyncBatchNorm(BatchNorm):
+class SyncBatchNorm(nn.BatchNorm1d):
     """`(h − μ) / √(σ² + ε) · γ + β`, μ and σ² over the rows of all ranks.
 
     One sum over the ranks forward (Σh, Σh², rows, in float64, so that σ² loses nothing) and one backward
@@ -23,7 +22,13 @@ class SyncBatchNorm(BatchNorm):
     """
 
     def __init__(self, norm: nn.BatchNorm1d, transport: Transport, ledger: Ledger) -> None:
-        super().__init__(norm.num_features, eps=norm.eps, momentum=norm.momentum)
+        super().__init__(
+            norm.num_features,
+            eps=norm.eps,
+            momentum=norm.momentum,
+            affine=norm.affine,
+            track_running_stats=norm.track_running_stats,
+        )
         self.weight, self.bias = norm.weight, norm.bias
         for name, buffer in norm.named_buffers():
             setattr(self, name, buffer)
@@ -32,7 +37,8 @@ class SyncBatchNorm(BatchNorm):
 
     def forward(self, h: Tensor) -> Tensor:
         if not self.training:
-            return super().forward(h)
+            frozen: Tensor = super().forward(h)
+            return frozen
         wide = h.detach().double()
         with self.ledger.timing(REDUCE):
             self.transport.phase = "the sums of batch norm"
@@ -45,10 +51,14 @@ class SyncBatchNorm(BatchNorm):
         variance = (squares / rows - mean.square()).clamp(min=0)
         self._remember(mean, variance * rows / (rows - 1))
         scale = (variance + self.eps).rsqrt().to(h.dtype)
-        normalized: Tensor = _Normalize.apply(h, self.weight, self.bias, mean.to(h.dtype), scale, rows, self)
+        weight = self.weight if self.affine else h.new_ones(h.shape[1])
+        bias = self.bias if self.affine else h.new_zeros(h.shape[1])
+        normalized: Tensor = _Normalize.apply(h, weight, bias, mean.to(h.dtype), scale, rows, self)
         return normalized
 
     def _remember(self, mean: Tensor, variance: Tensor) -> None:
+        if not self.track_running_stats:
+            return
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
@@ -82,6 +92,7 @@ class _Normalize(torch.autograd.Function):
 
 def share_batch_norms(model: nn.Module, transport: Transport, ledger: Ledger) -> None:
     """Let every batch norm of `model` measure the rows of all ranks; weights and buffers stay the same objects."""
-    for module in model.modules():
-        if isinstance(module, Layer) and isinstance(module.norm, nn.BatchNorm1d):
-            module.norm = SyncBatchNorm(module.norm, transport, ledger)
+    for parent in list(model.modules()):
+        for name, norm in list(parent.named_children()):
+            if isinstance(norm, nn.BatchNorm1d):
+                setattr(parent, name, SyncBatchNorm(norm, transport, ledger))

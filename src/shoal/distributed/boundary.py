@@ -10,19 +10,20 @@ import torch
 from torch import Tensor
 
 from shoal.batch import Batch
-from shoal.distributed.batch import PartBatch, PartBatchSampler
+from shoal.distributed.batch import thin_batch
 from shoal.distributed.halo import HaloPlan
 from shoal.distributed.ledger import IDS, INPUT, SAMPLING
 from shoal.errors import ShoalError, unknown_name
 from shoal.kernels.jit import kernel
 from shoal.partitioning.part import Part
 from shoal.rng import key, random_u64, uniform
-from shoal.runs.config import BOUNDARY_SAMPLINGS
+from shoal.sampling.base import Sampler
 
+WAYS = ("nodes", "edges", "dropedge")
 _PURPOSE = 0xB0DA  # keeps these draws apart from those of samplers with the same seed
 
 
-class BoundarySampler(PartBatchSampler):
+class BoundarySampler(Sampler):
     """Full-batch training on a halo that is thinned anew in every epoch.
 
     `nodes` keeps each halo row with probability p and counts what comes 1/p times, so that every aggregation
@@ -36,38 +37,41 @@ class BoundarySampler(PartBatchSampler):
     which leaves out local entries too, all that is kept has the weight 1.
 
     Args:
+        batch: all rows of this rank's part.
+        plan: of the whole part.
         rate: p of the first epoch; 1 exchanges everything by the plan as it is, 0 nothing.
         last_rate: p of the last epoch, reached in equal steps; `rate` if None.
+
+    With rate 1 throughout it is plain full-batch training on the part.
 
     Attributes:
         epochs: how many there will be, which a changing rate needs to know.
     """
 
+    name = "boundary"
+    is_for_one_rank = True
+
     def __init__(
         self,
-        batch: PartBatch,
+        batch: Batch,
+        plan: HaloPlan,
         *,
         rate: float = 1.0,
         last_rate: float | None = None,
         way: str = "nodes",
         seed: int = 0,
     ) -> None:
-        if way not in BOUNDARY_SAMPLINGS:
-            raise unknown_name("boundary sampling", way, BOUNDARY_SAMPLINGS)
+        if way not in WAYS:
+            raise unknown_name("boundary sampling", way, WAYS)
         for name, value in (("rate", rate), ("last rate", rate if last_rate is None else last_rate)):
             if not 0 <= value <= 1:
                 raise ShoalError(f"the boundary's {name} is {value}: expected 0 to 1")
-        super().__init__(batch)
+        super().__init__(batch.graph, seed=seed)
+        self.batch, self.plan = batch, plan
         self.rate, self.last_rate = rate, last_rate
         self.way = way
-        self.seed = seed
         self.epochs = 1
         self._coming: Choice | None = None
-
-    @property
-    def keeps_all(self) -> bool:
-        """Whether no epoch leaves anything out."""
-        return self.rate == 1 and self.last_rate in (None, 1)
 
     def rate_of(self, epoch: int) -> float:
         """p in an epoch, counted from 0."""
@@ -75,6 +79,13 @@ class BoundarySampler(PartBatchSampler):
             return self.rate
         done = min(epoch / (self.epochs - 1), 1.0)
         return self.rate + (self.last_rate - self.rate) * done
+
+    def draw_nodes(self, k: int) -> np.ndarray:
+        return self.batch.nodes
+
+    @property
+    def num_batches(self) -> int:
+        return 1
 
     def sample(self, k: int) -> Batch:
         choice = self._coming
@@ -95,15 +106,15 @@ class BoundarySampler(PartBatchSampler):
 
     def _choose(self, epoch: int) -> Choice | None:
         """What an epoch keeps, None for everything."""
-        rate, plan = self.rate_of(epoch), self.batch.plan
+        rate, plan = self.rate_of(epoch), self.plan
         if rate == 1:
             return None
         with plan.ledger.timing(SAMPLING):
             return Choice(plan, rate, self.way, self.seed, epoch)
 
     def _thin(self, choice: Choice) -> Batch:
-        with self.batch.plan.ledger.timing(SAMPLING):
-            return self.batch.thinned(choice.thin())
+        with self.plan.ledger.timing(SAMPLING):
+            return thin_batch(self.batch, choice.thin())
 
 
 class Choice:
@@ -136,6 +147,7 @@ class Choice:
     def thin(self) -> HaloPlan:
         """The epoch's plan, once the others have told what they keep."""
         part = thin_halo(self.part, self.kept, self.hear())
+        self.plan.ledger.begin(INPUT, IDS)
         for q, bits in self._told.items():
             self.plan.ledger.count(INPUT, IDS, q, len(bits))
         scale = 1 / self.rate if self.rate else 1.0

@@ -6,9 +6,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shoal.errors import ShoalError, unknown_name
+from shoal.errors import ShoalError
 
-TRANSPORTS = ("gloo", "mpi")
 _MPI_SIZES = {
     "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK",
     "PMI_SIZE": "PMI_RANK",
@@ -27,13 +26,11 @@ class Launch:
 
 
 def detect_launch(environment: Mapping[str, str] = os.environ) -> Launch:
-    """Read from the environment who started this process. SHOAL_TRANSPORT=gloo|mpi overrides the transport.
+    """Read from the environment who started this process. SHOAL_TRANSPORT overrides the transport.
 
     torchrun goes before MPI and MPI before Slurm: the inner launcher's variables are the ones that hold.
     """
     asked = environment.get("SHOAL_TRANSPORT")
-    if asked is not None and asked not in TRANSPORTS:
-        raise unknown_name("transport", asked, TRANSPORTS, "SHOAL_TRANSPORT")
     if "RANK" in environment and "WORLD_SIZE" in environment and "MASTER_ADDR" in environment:
         rank, size = _read_numbers(environment, "RANK", "WORLD_SIZE")
         return Launch("torchrun", asked or "gloo", rank, size)

@@ -9,7 +9,7 @@ from shoal.distributed.halo import HaloPlan
 from shoal.distributed.ledger import FORWARD, INPUT
 from shoal.distributed.operator import exchange_rows
 from shoal.kernels.adjacency import Adjacency
-from shoal.kernels.gather import gather_csr_rows
+from shoal.kernels.patterns import count_up, select_rows
 
 
 def widen_features(x: Tensor | Adjacency, plan: HaloPlan) -> Tensor | Adjacency:
@@ -17,7 +17,7 @@ def widen_features(x: Tensor | Adjacency, plan: HaloPlan) -> Tensor | Adjacency:
     if isinstance(x, Tensor):
         return exchange_rows(x, plan, INPUT)
     counts = exchange_rows(x.indptr.diff()[:, None], plan, INPUT)[:, 0]
-    indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    indptr = count_up(counts)
     pieces = [
         _exchange_entries(x, entries, indptr, plan)
         for entries in (x.indices, x.values)
@@ -35,11 +35,10 @@ def _exchange_entries(x: Adjacency, entries: Tensor, indptr: Tensor, plan: HaloP
     exchange = plan.transport.start({q: out[a:b] for q, (a, b) in bounds.items() if b > a})
     sent = []
     for q, a, b in plan.send_spans:
-        rows = plan.send_rows[a:b]
-        _, _, taken = gather_csr_rows(x.indptr.numpy(), x.indices.numpy(), entries.numpy(), rows)
+        taken = entries[select_rows(x.indptr, plan.send_rows[a:b])[1]]
         if len(taken):
-            sent.append(torch.from_numpy(taken))
-            exchange.send(q, sent[-1])
+            sent.append(taken)
+            exchange.send(q, taken)
             plan.ledger.count(INPUT, FORWARD, q, taken.nbytes)
     out[: x.num_entries] = entries
     for _ in exchange.arrivals():

@@ -1,56 +1,56 @@
-"""Data-parallel training: which rank this is, and gradients averaged over all of them (JPDC'21 §8)."""
+"""What ranks that train one model have in common: the same weights at the start, the sum of their gradients in a step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
-
-def get_rank() -> tuple[int, int]:
-    """(rank, number of ranks) of the process group; (0, 1) where there is none."""
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return 0, 1
+from shoal.distributed.transport import Transport
 
 
-def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Replace every gradient by its mean over all ranks, in one message.
+class GradientBucket:
+    """The gradients of a model as one message.
 
-    A parameter without a gradient counts as zero on this rank, so that ranks whose batch did not touch it
-    still agree on the message.
+    A parameter without a gradient counts as zero, so that ranks whose batch did not touch it agree on the message.
     """
-    touched = [p for p in parameters if p.requires_grad]
-    for parameter in touched:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-    grads = [p.grad for p in touched if p.grad is not None]
-    bucket = torch.cat([grad.reshape(-1) for grad in grads])
-    dist.all_reduce(bucket)
-    bucket /= dist.get_world_size()
-    for grad, mean in zip(grads, bucket.split([grad.numel() for grad in grads])):
-        grad.copy_(mean.view_as(grad))
+
+    def __init__(self, model: nn.Module, transport: Transport) -> None:
+        self.weights = [weight for weight in model.parameters() if weight.requires_grad]
+        self.transport = transport
+        self._bucket: Tensor | None = None
+
+    def sum(self) -> None:
+        """Replace every gradient by its sum over all ranks."""
+        sizes = [weight.numel() for weight in self.weights]
+        if self._bucket is None:
+            self._bucket = torch.empty(sum(sizes), dtype=self.weights[0].dtype)
+        pieces = self._bucket.split(sizes)
+        for weight, piece in zip(self.weights, pieces):
+            if weight.grad is None:
+                piece.zero_()
+            else:
+                piece.copy_(weight.grad.reshape(-1))
+        self.transport.sum(self._bucket)
+        for weight, piece in zip(self.weights, pieces):
+            if weight.grad is None:
+                weight.grad = torch.empty_like(weight)
+            weight.grad.copy_(piece.view_as(weight))
 
 
-def average_number(value: float) -> float:
-    """The mean of one number over all ranks."""
-    total = torch.tensor([value], dtype=torch.float64)
-    dist.all_reduce(total)
-    return float(total) / dist.get_world_size()
+def broadcast_weights(model: nn.Module, transport: Transport) -> None:
+    """Give every rank the weights and buffers of rank 0."""
+    transport.phase = "the start of training"
+    for tensor in [*model.parameters(), *model.buffers()]:
+        content = tensor.detach().contiguous()
+        transport.broadcast(content, 0)
+        if content.data_ptr() != tensor.data_ptr():
+            tensor.detach().copy_(content)
 
 
-def average_buffers(model: nn.Module) -> None:
+def average_buffers(model: nn.Module, transport: Transport) -> None:
     """Replace what layers have measured (batch norm's running statistics) by its mean over all ranks."""
+    transport.phase = "the sums of batch norm"
     for buffer in model.buffers():
         if buffer.is_floating_point():
-            dist.all_reduce(buffer)
-            buffer /= dist.get_world_size()
-
-
-def broadcast_weights(model: nn.Module) -> None:
-    """Give every rank the weights and buffers of rank 0."""
-    tensors: list[Tensor] = [*model.parameters(), *model.buffers()]
-    for tensor in tensors:
-        dist.broadcast(tensor.detach(), src=0)
+            transport.sum(buffer)
+            buffer /= transport.size

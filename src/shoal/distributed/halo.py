@@ -122,6 +122,7 @@ class HaloPlan:
         self.ledger.count(layer, direction, peer, rows.numel() * rows.element_size())
 
     def _enter(self, layer: int, direction: str) -> None:
+        self.ledger.begin(layer, direction)
         self.transport.phase = (
             f"the {direction} exchange of layer {layer}" if layer else "the exchange of features"
         )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import yaml
 
 from shoal.distributed.detect import Launch, detect_launch
 from shoal.distributed.runtime import open_transport
@@ -18,10 +21,11 @@ from shoal.kernels.jit import silence_notice
 _MEETING = 30.0  # seconds in which ranks that found an error before they met still meet
 
 
-def start_workers(num_workers: int, arguments: Sequence[str]) -> int:
-    """Run `shoal ARGUMENTS` on so many ranks of this machine by torch's elastic launcher; returns the exit code.
+def start_workers(num_workers: int, job: dict[str, Any]) -> int:
+    """Do a job on so many ranks of this machine, started by torch's elastic launcher; returns the exit code.
 
-    Ranks that fail or are interrupted say so themselves; nothing is restarted.
+    Every rank runs `shoal _rank FILE` with the job in the file. Ranks that fail or are interrupted say so
+    themselves; nothing is restarted.
     """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -44,7 +48,9 @@ def start_workers(num_workers: int, arguments: Sequence[str]) -> int:
     try:
         with TemporaryDirectory(prefix="shoal-workers-") as logs:  # the launcher never removes its own
             settings["logs_specs"] = DefaultLogsSpecs(log_dir=logs)
-            elastic_launch(LaunchConfig(**settings), sys.executable)("-m", "shoal", *arguments)
+            file = Path(logs, "job.yaml")
+            file.write_text(yaml.safe_dump(job))
+            elastic_launch(LaunchConfig(**settings), sys.executable)("-m", "shoal", "_rank", str(file))
     except ChildFailedError as error:
         codes = [failure.exitcode for failure in error.failures.values()]
         said = [code for code in codes if code > 0]

@@ -26,10 +26,16 @@ class Ledger:
         sent: (layer, direction, peer) → [bytes, messages]; layers count aggregations from 1. What tells owners
             which rows to send has the direction `ids` and layer 0.
         seconds: kind → seconds.
+        exchanges: (layer, direction) of every exchange begun, whether or not this rank had anything to send: the same
+            on every rank.
     """
 
     sent: dict[tuple[int, str, int], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 0.0))
+    exchanges: set[tuple[int, str]] = field(default_factory=set)
+
+    def begin(self, layer: int, direction: str) -> None:
+        self.exchanges.add((layer, direction))
 
     def count(self, layer: int, direction: str, peer: int, num_bytes: int, messages: int = 1) -> None:
         entry = self.sent[layer, direction, peer]
@@ -54,7 +60,8 @@ class Ledger:
 
     def take(self) -> Ledger:
         """What was counted since the last call; counting starts again at zero."""
-        taken = Ledger(dict(self.sent), dict(self.seconds))
+        taken = Ledger(dict(self.sent), dict(self.seconds), set(self.exchanges))
         self.sent.clear()
+        self.exchanges.clear()
         self.seconds.update(dict.fromkeys(KINDS, 0.0))
         return taken

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.batch import Batch, Block, as_tensor
+from shoal.batch import Batch, as_tensor
+from shoal.distributed.block import PartBlock
 from shoal.distributed.halo import HaloPlan
-from shoal.distributed.ledger import INPUT, SAMPLING
-from shoal.distributed.operator import PartBlock
+from shoal.distributed.ledger import SAMPLING
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.csr import index_dtype
@@ -22,26 +22,7 @@ from shoal.sampling.base import Sampler
 from shoal.sampling.shard import RankSampler
 
 
-class SharedBatch(Batch):
-    """This rank's rows of a batch; every aggregation exchanges rows with the ranks that hold the others."""
-
-    def __init__(self, graph: Graph, rows: np.ndarray, plan: HaloPlan, index: int, node_norm: Tensor) -> None:
-        self.plan = plan
-        self._pattern = PartBlock(plan, INPUT)
-        self._layers: dict[int, Block] = {}
-        super().__init__(graph, rows, (self._pattern,), index=index, node_norm=node_norm)
-
-    def block(self, layer: int) -> Block:
-        if layer not in self._layers:
-            self._layers[layer] = PartBlock(self.plan, layer + 1, like=self._pattern)
-        return self._layers[layer]
-
-    @cached_property
-    def n_id(self) -> Tensor:
-        return as_tensor(self.plan.part.n_id)
-
-
-class SharedBatchSampler(RankSampler):
+class RestrictedSampler(RankSampler):
     """Restricts the batches of `source` to this rank's rows.
 
     A batch is a pure function of its number, so every rank draws it without a message. Each then reads the
@@ -56,7 +37,7 @@ class SharedBatchSampler(RankSampler):
         scales_columns: whether the model's aggregation depends on the degree of what is read, as GCN's does.
     """
 
-    name = "shared"
+    name = "restricted"
 
     def __init__(self, source: Sampler, graph: Graph, plan: HaloPlan, *, scales_columns: bool) -> None:
         source.require_shareable()
@@ -105,8 +86,15 @@ class SharedBatchSampler(RankSampler):
                 halo_degrees=self.scales_columns and norms is None,
             )
             plan = self.plan.thinned(part, edge_norms=edge_norms)
-            rows = np.asarray(self._rows[part.n_id], np.int64)
-            return SharedBatch(self.graph, rows, plan, k, self._weigh_nodes(nodes, owners))
+            return Batch(
+                self.graph,
+                np.asarray(self._rows[part.n_id], np.int64),
+                (PartBlock(plan),),
+                index=k,
+                node_norm=self._weigh_nodes(nodes, owners),
+                n_id=as_tensor(part.n_id),
+                exchange=plan,
+            )
 
     def _weigh_nodes(self, nodes: np.ndarray, owners: np.ndarray) -> Tensor:
         """What the loss of each of this rank's rows counts for in that of the batch."""

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from shoal.batch import Block, as_tensor
 from shoal.distributed.halo import HaloExchange, HaloPlan
 from shoal.distributed.pattern import PartPattern
 from shoal.kernels.adjacency import Adjacency
@@ -102,48 +101,6 @@ class _Transposed(Adjacency):
         return self.origin
 
 
-class PartBlock(Block):
-    """One aggregation over a part: `adjacency` answers operators whose products exchange rows.
-
-    Blocks of one plan share the patterns; each has its own `layer`, by which its messages are counted. A thinned
-    plan's share the local operators with the plan it was thinned from, unless local entries were left out too.
-    """
-
-    def __init__(self, plan: HaloPlan, layer: int, like: PartBlock | None = None) -> None:
-        part = plan.part
-        n = part.num_local
-        super().__init__(
-            as_tensor(part.local_indptr),
-            as_tensor(part.local_indices),
-            n,
-            symmetric=not part.directed,
-            edge_norm=None if plan.edge_norms is None else plan.edge_norms[0],
-            degree=as_tensor(part.degree[:n]),
-            has_loop=None if part.has_loop is None else as_tensor(part.has_loop[:n]),
-        )
-        self.plan = plan
-        self.layer = layer
-        self._patterns: dict[str, PartPattern] = {}
-        self._locals: dict[str, Adjacency] = {}
-        if like is not None and like.plan is plan:
-            self._patterns = like._patterns
-        if like is not None and like.plan.part.local_indices is part.local_indices:
-            self._locals = like._locals
-
-    @property
-    def num_edges(self) -> int:
-        return len(self.plan.part.local_indices) + len(self.plan.part.halo_indices)
-
-    def adjacency(self, kind: str) -> Adjacency:
-        if kind not in self._adjacencies:
-            if kind not in self._locals:
-                self._locals[kind] = super().adjacency(kind)
-            if kind not in self._patterns:
-                self._patterns[kind] = PartPattern(self._locals[kind], self.plan, kind)
-            self._adjacencies[kind] = PartAdjacency(self._patterns[kind], self.layer)
-        return self._adjacencies[kind]
-
-
 def exchange_rows(z: Tensor, plan: HaloPlan, layer: int) -> Tensor:
     """`[z ‖ halo rows of z]`, (num_local + num_halo, f), differentiable: gradients go home and are added."""
     under_way = _UnderWay(plan, layer)
@@ -193,7 +150,7 @@ class _ReceiveRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor, under_way: _UnderWay) -> Tensor:
         ctx.under_way = under_way
-        out = torch.empty(len(z) + under_way.plan.part.num_halo, z.shape[1], dtype=z.dtype)
+        out = z.new_empty(len(z) + under_way.plan.part.num_halo, z.shape[1])
         out[: len(z)] = z
         out[len(z) :] = under_way.take()
         return out

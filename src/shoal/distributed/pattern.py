@@ -5,13 +5,15 @@ from __future__ import annotations
 from functools import cached_property
 from itertools import pairwise
 
-import numpy as np
 import torch
+from torch import Tensor
 
-from shoal.batch import as_tensor
+from shoal.aggregation import find_aggregation
+from shoal.batch import count_loops
 from shoal.distributed.halo import HaloPlan
 from shoal.kernels.adjacency import Adjacency
-from shoal.kernels.jit import kernel
+from shoal.kernels.arrays import as_tensor
+from shoal.kernels.patterns import count_up, join_columns
 
 _INNER_SHARE = 0.25  # of the local entries
 _PIECES = 8  # of the local product, where the transport moves data only when asked
@@ -32,20 +34,20 @@ class PartPattern:
     @cached_property
     def wide(self) -> Adjacency:
         """The same rows over `[local ‖ halo]` columns, for what cannot be summed in two steps."""
-        return join_columns(self.local, self.halo)
+        return join_operators(self.local, self.halo)
 
     @cached_property
     def inner(self) -> Adjacency | None:
         """The rows that read no halo row, the others empty; None where working on them apart does not pay."""
         if not (self.plan.is_fixed and self.plan.overlaps) or self.halo.num_entries == 0:
             return None
-        inner = _empty_rows(self.local, self._owner != -1)
+        inner = keep_rows(self.local, self._owner == -1)
         return inner if inner.num_entries >= _INNER_SHARE * self.local.num_entries else None
 
     @cached_property
     def outer(self) -> Adjacency:
         """The rows of `wide` that `inner` lacks."""
-        return _empty_rows(self.wide, self._owner == -1)
+        return keep_rows(self.wide, self._owner != -1)
 
     @cached_property
     def by_peer(self) -> dict[int, tuple[int, int, Adjacency]]:
@@ -69,45 +71,40 @@ class PartPattern:
     def cut(self, adj: Adjacency) -> list[tuple[int, int, Adjacency]]:
         """The local operator or its transpose in a few pieces of rows, cut once."""
         if id(adj) not in self._cuts:
-            edges = np.linspace(0, adj.num_rows, _PIECES + 1).astype(int).tolist()
+            edges = [adj.num_rows * piece // _PIECES for piece in range(_PIECES + 1)]
             self._cuts[id(adj)] = [(a, b, adj.slice_rows(a, b)) for a, b in pairwise(edges) if b > a]
         return self._cuts[id(adj)]
 
     @cached_property
-    def _owner(self) -> np.ndarray:
+    def _owner(self) -> Tensor:
         """The one peer each row reads; -1 for none, -2 for several."""
-        indptr, indices = self.halo.indptr.numpy(), self.halo.indices.numpy()
-        bounds = self.plan.part.halo_offsets
-        filled = np.flatnonzero(np.diff(indptr))
-        first = np.searchsorted(bounds, indices[indptr[filled]], side="right") - 1
-        last = np.searchsorted(bounds, indices[indptr[filled + 1] - 1], side="right") - 1
-        owner = np.full(len(indptr) - 1, -1)
-        owner[filled] = np.where(first == last, first, -2)
+        indptr, indices = self.halo.indptr, self.halo.indices
+        bounds = as_tensor(self.plan.part.halo_offsets)
+        filled = indptr.diff().nonzero()[:, 0]
+        ends = torch.stack([indices[indptr[filled]], indices[indptr[filled + 1] - 1]]).long()
+        first, last = torch.searchsorted(bounds, ends, right=True) - 1
+        owner = torch.full((len(indptr) - 1,), -1)
+        owner[filled] = torch.where(first == last, first, -2)
         return owner
 
-    def _keep_rows(self, keep: np.ndarray, first: int, last: int) -> Adjacency:
+    def _keep_rows(self, keep: Tensor, first: int, last: int) -> Adjacency:
         """The halo pattern's rows in `keep`, the others empty, over halo columns first…last-1."""
-        indptr, indices = self.halo.indptr.numpy(), self.halo.indices.numpy()
-        counts = np.diff(indptr) * keep
-        kept = np.repeat(keep, np.diff(indptr))
-        scale = self.halo.column_scale
+        rows, scale = keep_rows(self.halo, keep), self.halo.column_scale
         return Adjacency(
-            torch.from_numpy(np.concatenate([[0], np.cumsum(counts)])),
-            torch.from_numpy(indices[kept] - np.asarray(first, indices.dtype)),
+            rows.indptr,
+            rows.indices - first,
             last - first,
-            row_scale=self.halo.row_scale,
+            row_scale=rows.row_scale,
             column_scale=None if scale is None else scale[first:last],
         )
 
 
-def _empty_rows(adj: Adjacency, dropped: np.ndarray) -> Adjacency:
-    """The same operator without the entries of some rows."""
-    counts = np.diff(adj.indptr.numpy())
-    kept = torch.from_numpy(np.repeat(~dropped, counts))
-    indptr = np.concatenate([[0], np.cumsum(np.where(dropped, 0, counts))])
+def keep_rows(adj: Adjacency, keep: Tensor) -> Adjacency:
+    """The same operator, but for its values, with the rows that are not in `keep` (num_rows,) empty."""
+    counts = adj.indptr.diff()
     return Adjacency(
-        torch.from_numpy(indptr),
-        adj.indices[kept],
+        count_up(counts * keep),
+        adj.indices[torch.repeat_interleave(keep, counts)],
         adj.num_columns,
         row_scale=adj.row_scale,
         column_scale=adj.column_scale,
@@ -117,48 +114,35 @@ def _empty_rows(adj: Adjacency, dropped: np.ndarray) -> Adjacency:
 def scale_halo(plan: HaloPlan, kind: str, local: Adjacency) -> Adjacency:
     """The operator over the halo columns: the whole graph's scales, times what a halo row counts for in the plan.
 
-    Attention divides by the sum of its weights, so that edge norms play no part in it, and where local entries were
-    left out as well a halo row counts as much as a local one.
+    A layer that normalises by itself has no use for edge norms, and where local entries were left out as well a halo row
+    counts as much as a local one.
     """
-    part, norms = plan.part, plan.edge_norms
-    factor = 1.0 if kind == "attention" and norms is not None else plan.halo_scale
+    part, norms, aggregation = plan.part, plan.edge_norms, find_aggregation(kind)
+    factor = plan.halo_scale if aggregation.weighted or norms is None else 1.0
     column_scale = None if factor == 1 else torch.full((part.num_halo,), factor)
-    if kind == "gcn":
+    if aggregation.scales_columns:
         degree = as_tensor(part.degree[part.num_local :])
-        loops = 1 if part.has_loop is None else ~as_tensor(part.has_loop[part.num_local :])
-        column_scale = factor * (degree + loops).float().rsqrt()
+        if aggregation.loops:
+            has_loop = None if part.has_loop is None else as_tensor(part.has_loop[part.num_local :])
+            degree = count_loops(degree, has_loop)
+        column_scale = factor * aggregation.scale_degrees(degree)
     return Adjacency(
         as_tensor(part.halo_indptr),
         as_tensor(part.halo_indices),
         part.num_halo,
-        values=None if norms is None or kind == "attention" else norms[1],
+        values=norms[1] if norms is not None and aggregation.weighted else None,
         row_scale=local.row_scale,
         column_scale=column_scale,
     )
 
 
-def join_columns(local: Adjacency, halo: Adjacency) -> Adjacency:
+def join_operators(local: Adjacency, halo: Adjacency) -> Adjacency:
     """`[local ‖ halo]` as one operator."""
     n = local.num_columns
-    dtype = local.indices.dtype if n + halo.num_columns < 1 << 31 else torch.int64
-    indices = torch.empty(local.num_entries + halo.num_entries, dtype=dtype)
-    patterns = (part.numpy() for adj in (local, halo) for part in (adj.indptr, adj.indices))
-    _join_columns(*patterns, n, indices.numpy())
+    mine, others = ((adj.indptr, adj.indices) for adj in (local, halo))
+    indptr, indices = join_columns(mine, others, n, halo.num_columns)
     scale = None
     if halo.column_scale is not None:
-        own = torch.ones(n) if local.column_scale is None else local.column_scale
+        own = halo.column_scale.new_ones(n) if local.column_scale is None else local.column_scale
         scale = torch.cat([own, halo.column_scale])
-    indptr = local.indptr + halo.indptr
     return Adjacency(indptr, indices, n + halo.num_columns, row_scale=local.row_scale, column_scale=scale)
-
-
-@kernel
-def _join_columns(local_indptr, local_indices, halo_indptr, halo_indices, shift, indices):
-    count = 0
-    for r in range(len(local_indptr) - 1):
-        for k in range(local_indptr[r], local_indptr[r + 1]):
-            indices[count] = local_indices[k]
-            count += 1
-        for k in range(halo_indptr[r], halo_indptr[r + 1]):
-            indices[count] = halo_indices[k] + shift
-            count += 1

@@ -3,66 +3,38 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
-import subprocess
-from collections.abc import Mapping
 
 import numpy as np
+import torch.distributed as dist
 
 from shoal.distributed.detect import Launch, detect_launch
-from shoal.distributed.transport import LocalTransport, Transport, read_limit
-from shoal.errors import ShoalError
+from shoal.distributed.transport import TRANSPORTS, LocalTransport, Transport, read_limit
+from shoal.errors import ShoalError, unknown_name
 from shoal.threads import available_cores, set_threads
-
-_FIRST_PORT, _NUM_PORTS = 15000, 20000
 
 
 def open_transport(launch: Launch | None = None) -> Transport:
     """Meet the other ranks; alone, there is nobody to meet."""
     launch = launch or detect_launch()
     limit = read_limit()
-    if launch.launcher == "none":
-        return LocalTransport(limit)
-    if launch.transport == "mpi":
-        from shoal.distributed.mpi import MPITransport
-
-        return MPITransport(limit)
-    if launch.launcher != "torchrun":
-        os.environ.update({"RANK": str(launch.rank), "WORLD_SIZE": str(launch.size)})
-        if launch.launcher == "slurm":
-            os.environ.setdefault("MASTER_ADDR", find_first_host(os.environ))
-            os.environ.setdefault("MASTER_PORT", str(pick_port(os.environ.get("SLURM_JOB_ID", "0"))))
-        elif "MASTER_ADDR" not in os.environ or "MASTER_PORT" not in os.environ:
-            raise ShoalError(
-                "gloo under mpiexec does not know where ranks meet: set MASTER_ADDR and MASTER_PORT, or leave out SHOAL_TRANSPORT=gloo"
-            )
-    from shoal.distributed.gloo import GlooTransport
-
-    return GlooTransport.from_environment(limit)
+    for name in (launch.transport, os.environ.get("SHOAL_TRANSPORT", launch.transport)):
+        if name not in TRANSPORTS:
+            raise unknown_name("transport", name, TRANSPORTS, "SHOAL_TRANSPORT")
+    if launch.transport == LocalTransport.name and launch.size > 1:
+        raise ShoalError(
+            f"transport local joins no ranks and there are {launch.size}: leave out SHOAL_TRANSPORT"
+        )
+    return TRANSPORTS[launch.transport].open(launch, limit)
 
 
-def find_first_host(environment: Mapping[str, str]) -> str:
-    """The host of a Slurm job's rank 0, by scontrol where it is there, else read from the list of nodes."""
-    nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")
-    try:
-        listed = subprocess.run(
-            ["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, timeout=20, check=True
-        ).stdout.split()
-        if listed:
-            return listed[0]
-    except (OSError, subprocess.SubprocessError):
-        pass
-    found = re.match(r"([^\[,]+)(?:\[(\d+))?", nodes)  # node[003-007,9],other → node003
-    if found is None:
-        raise ShoalError("Slurm names no nodes in SLURM_STEP_NODELIST: set MASTER_ADDR to the first host")
-    return found[1] + (found[2] or "")
+def default_transport() -> Transport:
+    """The process group that the caller's program has initialised (`torch.distributed`), else this process alone."""
+    if dist.is_available() and dist.is_initialized():
+        from shoal.distributed.transports.gloo import GlooTransport
 
-
-def pick_port(job: str) -> int:
-    """A port that all ranks of a job agree on without talking."""
-    digits = re.sub(r"\D", "", job) or "0"
-    return _FIRST_PORT + int(digits) % _NUM_PORTS
+        return GlooTransport.join_group(read_limit())
+    return LocalTransport(read_limit())
 
 
 def share_cores(transport: Transport, threads: int | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Transport: how ranks reach each other. Gloo and MPI are real ones, a single rank needs none."""
+"""Transport: how ranks reach each other. Real ones are in `transports/`, a single rank needs none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.distributed.detect import Launch
 from shoal.errors import ShoalError
+from shoal.registry import Registry
 
 DEFAULT_LIMIT = 300.0
 KEPT = 10.0  # seconds that rank 0 stays for ranks that are still busy
@@ -80,6 +82,11 @@ class Transport(ABC):
         self.limit = limit
         self.phase = "starting"
 
+    @classmethod
+    @abstractmethod
+    def open(cls, launch: Launch, limit: float) -> Transport:
+        """Meet the other ranks of a launch; every wait then takes at most `limit` seconds."""
+
     @abstractmethod
     def start(self, receives: dict[int, Tensor]) -> Exchange:
         """Post receives from these peers into contiguous tensors; answer what sends go through."""
@@ -129,6 +136,9 @@ class Transport(ABC):
         """Take leave after all is done."""
 
 
+TRANSPORTS: Registry[type[Transport]] = Registry("transport", "shoal.distributed.transports")
+
+
 class _NoMessages(Exchange):
     def send(self, peer: int, tensor: Tensor) -> None:
         raise ShoalError(f"a single rank has no rank {peer} to send to")
@@ -140,6 +150,7 @@ class _NoMessages(Exchange):
         pass
 
 
+@TRANSPORTS.register
 class LocalTransport(Transport):
     """The only rank there is."""
 
@@ -148,6 +159,10 @@ class LocalTransport(Transport):
     def __init__(self, limit: float = DEFAULT_LIMIT) -> None:
         super().__init__(limit)
         self.rank, self.size = 0, 1
+
+    @classmethod
+    def open(cls, launch: Launch, limit: float) -> Transport:
+        return cls(limit)
 
     def start(self, receives: dict[int, Tensor]) -> Exchange:
         return _NoMessages()

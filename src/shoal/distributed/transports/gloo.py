@@ -13,12 +13,16 @@ from typing import Any
 import torch.distributed as dist
 import torch.distributed.nn.functional  # noqa: F401 (close(): imported after ranks have met, it would keep their group)
 from torch import Tensor
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 from torch.distributed.rendezvous import rendezvous
 
-from shoal.distributed.transport import LAST_WORD, Exchange, RankGone, Transport, as_bytes
+from shoal.distributed.detect import Launch
+from shoal.distributed.slurm import find_first_host, pick_port
+from shoal.distributed.transport import LAST_WORD, TRANSPORTS, Exchange, RankGone, Transport, as_bytes
+from shoal.errors import ShoalError
 
 
+@TRANSPORTS.register
 class GlooTransport(Transport):
     """Ranks joined by gloo; `store` is where they met, and where one that ends early says why."""
 
@@ -30,14 +34,25 @@ class GlooTransport(Transport):
         self._store = PrefixStore("shoal", store)
         self._limit = timedelta(seconds=limit)
         self._gone: set[int] = set()
+        if dist.is_initialized():
+            return
         try:
             dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=self._limit)
         except RuntimeError as error:
             raise self.explain(error, None) from None
 
     @classmethod
-    def from_environment(cls, limit: float) -> GlooTransport:
-        """Meet the other ranks as RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say."""
+    def open(cls, launch: Launch, limit: float) -> GlooTransport:
+        """Meet the other ranks where MASTER_ADDR and MASTER_PORT say, which Slurm's variables stand in for."""
+        if launch.launcher != "torchrun":
+            os.environ.update({"RANK": str(launch.rank), "WORLD_SIZE": str(launch.size)})
+            if launch.launcher == "slurm":
+                os.environ.setdefault("MASTER_ADDR", find_first_host(os.environ))
+                os.environ.setdefault("MASTER_PORT", str(pick_port(os.environ.get("SLURM_JOB_ID", "0"))))
+            elif "MASTER_ADDR" not in os.environ or "MASTER_PORT" not in os.environ:
+                raise ShoalError(
+                    "gloo under mpiexec does not know where ranks meet: set MASTER_ADDR and MASTER_PORT, or leave out SHOAL_TRANSPORT=gloo"
+                )
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         try:
@@ -48,6 +63,11 @@ class GlooTransport(Transport):
                 f"({_first_line(error)}): check MASTER_ADDR and MASTER_PORT, and that every rank was started"
             ) from None
         return cls(rank, size, store, limit)
+
+    @classmethod
+    def join_group(cls, limit: float) -> GlooTransport:
+        """The ranks of the process group that the caller's program has initialised."""
+        return cls(dist.get_rank(), dist.get_world_size(), _get_default_store(), limit)
 
     def start(self, receives: dict[int, Tensor]) -> Exchange:
         return _GlooExchange(self, receives)

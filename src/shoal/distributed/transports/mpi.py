@@ -13,7 +13,8 @@ from typing import Any, TextIO
 
 from torch import Tensor
 
-from shoal.distributed.transport import LAST_WORD, Exchange, RankGone, Transport, as_bytes
+from shoal.distributed.detect import Launch
+from shoal.distributed.transport import LAST_WORD, TRANSPORTS, Exchange, RankGone, Transport, as_bytes
 from shoal.errors import ShoalError, missing_extra
 
 _ROWS, _ALIVE, _ENDED = 1, 2, 3  # tags
@@ -23,6 +24,7 @@ _SPIN = 200  # polls before a waiting rank lets others run
 _NAP = 2e-4
 
 
+@TRANSPORTS.register
 class MPITransport(Transport):
     """Ranks of MPI's world. Waits poll, so that they can end, and so that ranks that share a core let go of it.
 
@@ -46,6 +48,10 @@ class MPITransport(Transport):
         self.mpi = MPI
         self.comm = MPI.COMM_WORLD
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
+
+    @classmethod
+    def open(cls, launch: Launch, limit: float) -> MPITransport:
+        return cls(limit)
 
     def start(self, receives: dict[int, Tensor]) -> Exchange:
         return _MPIExchange(self, receives)

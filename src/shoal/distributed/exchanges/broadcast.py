@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
 from shoal.distributed.halo import HaloExchange, HaloPlan, collect_columns
 from shoal.distributed.ledger import BACKWARD, EXPOSED, FORWARD, Ledger
 from shoal.distributed.transport import Transport
 from shoal.partitioning.part import Part
+
+
+@EXCHANGES.register
+class Broadcast(ExchangeMethod):
+    """Every rank's rows to every rank, one rank after the other: the baseline."""
+
+    name = "broadcast"
+    serves_batches = False
+    is_collective = True
+
+    def make_plan(self, part: Part, transport: Transport, ledger: Ledger) -> HaloPlan:
+        return BroadcastPlan(part, transport, ledger)
+
+    def count_rows(self, parts: Sequence[Part]) -> np.ndarray:
+        sizes = np.array([part.num_local for part in parts])
+        return np.repeat(sizes[:, None], len(sizes), axis=1) * (1 - np.eye(len(sizes), dtype=np.int64))
 
 
 class BroadcastPlan(HaloPlan):

@@ -1,0 +1,59 @@
+"""ExchangeMethod: how the rows that one rank needs of others travel; one file each in `exchanges/`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from shoal.batch import Batch
+from shoal.distributed.boundary import BoundarySampler
+from shoal.distributed.halo import HaloPlan
+from shoal.distributed.ledger import Ledger
+from shoal.distributed.transport import Transport
+from shoal.partitioning.part import Part
+from shoal.registry import Registry
+
+
+class ExchangeMethod(ABC):
+    """A way to exchange halo rows. Its constructor declares its settings.
+
+    Attributes:
+        serves_batches: whether it can exchange the rows of sampled mini-batches.
+        is_collective: whether all ranks take part in every message, so that nothing overlaps.
+    """
+
+    name: ClassVar[str]
+    serves_batches: ClassVar[bool] = True
+    is_collective: ClassVar[bool] = False
+
+    @property
+    def thins(self) -> bool:
+        """Whether some epochs exchange less than the whole halo."""
+        return False
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of a value on the way, for float32 models."""
+        return 4
+
+    @abstractmethod
+    def make_plan(self, part: Part, transport: Transport, ledger: Ledger) -> HaloPlan:
+        """Who sends which rows to whom for a part."""
+
+    @abstractmethod
+    def count_rows(self, parts: Sequence[Part]) -> np.ndarray:
+        """(P, P): rows that rank q sends to rank r in one exchange."""
+
+    def make_sampler(self, batch: Batch, plan: HaloPlan) -> BoundarySampler:
+        """What gives an epoch's batch: all rows of the part, with the halo that the epoch keeps."""
+        return BoundarySampler(batch, plan)
+
+    def describe(self) -> str:
+        """What an epoch leaves out, in a few words; empty for nothing."""
+        return ""
+
+
+EXCHANGES: Registry[type[ExchangeMethod]] = Registry("exchange", "shoal.distributed.exchanges")
