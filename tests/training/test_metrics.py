@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shoal
-from shoal.training.metrics import compute_roc_auc, count_outcomes, score_outcomes
+from shoal.training.metrics import compute_roc_auc, count_outcomes, score_predictions
 
 
 def test_single_label_scores_follow_their_definitions():
     y = torch.tensor([0, 0, 1, 1, 2])
     logits = torch.eye(4)[torch.tensor([0, 1, 1, 1, 0])]
-    scores = score_outcomes(count_outcomes(logits, y), multi_label=False)
+    scores = score_predictions(logits, y)
     assert scores["accuracy"] == 3 / 5
     assert scores["f1_micro"] == 3 / 5
     f1 = [2 * 1 / (2 * 1 + 1 + 1), 2 * 2 / (2 * 2 + 1 + 0), 0, 0]
@@ -23,7 +23,7 @@ def test_single_label_scores_follow_their_definitions():
 def test_multi_label_scores_follow_their_definitions():
     y = torch.tensor([[1, 0, 1], [0, 1, 0]], dtype=torch.uint8)
     logits = torch.tensor([[2.0, 1.0, -1.0], [-1.0, 3.0, -2.0]])
-    scores = score_outcomes(count_outcomes(logits, y), multi_label=True)
+    scores = score_predictions(logits, y)
     np.testing.assert_allclose(scores["f1_micro"], 2 * 2 / (2 * 2 + 1 + 1))
     np.testing.assert_allclose(scores["f1_macro"], np.mean([1, 2 / 3, 0]))
     assert "accuracy" not in scores

@@ -207,10 +207,10 @@ def test_a_graph_that_cannot_be_trained_on_is_refused(graph):
 
 def test_settings_that_make_no_sense_are_refused(graph):
     for setting in (
-        {"lr": 0},
+        {"lr": 0.0},
         {"lr": -1e-3},
-        {"weight_decay": -1},
-        {"clip": 0},
+        {"weight_decay": -1.0},
+        {"clip": 0.0},
         {"patience": 0},
         {"eval_every": 0},
         {"sampling_threads": -1},

@@ -24,10 +24,14 @@ def save_checkpoint(
 ) -> None:
     """Write a model's weights (its `state_dict`) with what training needs to go on; a killed writer leaves the
     previous checkpoint under `path`."""
-    tensors = {f"model.{name}": value.contiguous() for name, value in weights.items()}
+    tensors: dict[str, Tensor] = {}
+    for name, value in weights.items():
+        is_tied = value.numel() and any(value.data_ptr() == other.data_ptr() for other in tensors.values())
+        tensors[f"model.{name}"] = value.clone() if is_tied else value.contiguous()
     if optimizer is not None:
         for index, state in optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(value) for name, value in state.items()}
+            for name, value in state.items():
+                tensors[f"optimizer.{index}.{name}"] = torch.as_tensor(value).contiguous()
     content = save(tensors, metadata={"format": FORMAT, "progress": json.dumps(progress or {})})
     path.parent.mkdir(parents=True, exist_ok=True)
     with replace_file(path) as scratch:
@@ -55,6 +59,13 @@ def load_checkpoint(
                 _, index, key = name.split(".", 2)
                 state.setdefault(int(index), {})[key] = tensor
         optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+        for (
+            weight,
+            kept,
+        ) in optimizer.state.items():  # a fused optimizer needs its state in the weight's own layout
+            for key, value in kept.items():
+                if value.shape == weight.shape and value.stride() != weight.stride():
+                    kept[key] = torch.empty_like(weight).copy_(value)
     return progress
 
 

@@ -1,6 +1,6 @@
-"""The loss of a batch: softmax cross-entropy for one label a node, per-class sigmoid for many."""
+"""The loss of a batch, and losses by name: cross-entropy for single-label, per-class sigmoid for multi-label graphs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -9,33 +9,56 @@ from torch.nn import functional
 from shoal.batch import Batch
 from shoal.errors import ShoalError
 from shoal.graph import Graph
+from shoal.registry import Registry
+
+# A loss is a function of (logits, y) of n training nodes that answers their n losses; with class weights it gets
+# `class_weights=` too. What they are summed to, and divided by on how many ranks, is not its business.
+Loss = Callable[..., Tensor]
+LOSSES: Registry[Loss] = Registry("loss", "shoal.training")
 
 
-def compute_loss(logits: Tensor, batch: Batch, class_weights: Tensor | None = None) -> Tensor:
+@LOSSES.named("cross_entropy")
+def cross_entropy(logits: Tensor, y: Tensor, class_weights: Tensor | None = None) -> Tensor:
+    """Softmax cross-entropy; for multi-label `y` (n, classes) the mean of the classes' sigmoid cross-entropies.
+
+    `class_weights` multiply the loss of every node by its class's weight; multi-label, the loss of the labels it has.
+    """
+    if y.dim() == 2:
+        each = functional.binary_cross_entropy_with_logits(
+            logits, y.to(logits.dtype), pos_weight=class_weights, reduction="none"
+        )
+        return each.mean(1)
+    return functional.cross_entropy(logits, y, weight=class_weights, reduction="none")
+
+
+def compute_loss(
+    logits: Tensor, batch: Batch, class_weights: Tensor | None = None, loss: Loss = cross_entropy
+) -> Tensor:
     """Mean loss of the batch's training nodes, each weighted by `node_norm` where the batch has one.
 
-    `class_weights` multiply the loss of every node by its class's weight, or with several labels a node the
-    loss of the labels it has. A batch without training nodes gives 0, with zero gradients.
+    A batch without training nodes gives 0, with zero gradients.
     """
     mask = batch.train_mask
-    if class_weights is not None:
-        class_weights = class_weights.to(logits)
-    if batch.y.dim() == 2:
-        losses = functional.binary_cross_entropy_with_logits(
-            logits[mask], batch.y[mask].to(logits.dtype), pos_weight=class_weights, reduction="none"
-        ).mean(1)
-    else:
-        losses = functional.cross_entropy(logits[mask], batch.y[mask], weight=class_weights, reduction="none")
+    weights = {} if class_weights is None else {"class_weights": class_weights.to(logits)}
+    losses = loss(logits[mask], batch.y[mask], **weights)
+    if losses.shape != (int(mask.sum()),):
+        raise ShoalError(
+            f"the loss has shape {tuple(losses.shape)}: expected one number for each of {int(mask.sum())} nodes (reduction='none')"
+        )
     if batch.node_norm is not None:
         return (losses * batch.node_norm[mask]).sum()
     return losses.sum() / torch.clamp(mask.sum(), min=1)
 
 
-def weigh_classes(graph: Graph, weights: str | Sequence[float] | None) -> Tensor | None:
+def weigh_classes(
+    graph: Graph,
+    weights: str | Sequence[float] | None,
+    total: Callable[[Tensor], Tensor] = lambda counts: counts,
+) -> Tensor | None:
     """One weight a class: as given, or with `"balanced"` such that every class counts the same in training.
 
-    Balanced weights have mean 1 over the training nodes; with several labels a node, a class's weight is how
-    many nodes lack it for one that has it. A class without training nodes has weight 1.
+    Balanced weights have mean 1 over the training nodes; multi-label, a class's weight is how many nodes lack it
+    for one that has it. A class without training nodes has weight 1. `total` sums counts over ranks that hold parts.
     """
     if weights is None:
         return None
@@ -53,17 +76,10 @@ def weigh_classes(graph: Graph, weights: str | Sequence[float] | None) -> Tensor
     assert graph.y is not None
     assert graph.train_mask is not None
     y = torch.from_numpy(graph.y[graph.train_mask])
-    return balance_classes(count_classes(y, graph.num_classes), len(y), multi_label=y.dim() == 2)
-
-
-def count_classes(y: Tensor, num_classes: int) -> Tensor:
-    """Nodes of every class; counts add up over ranks."""
-    counts = y.sum(0, dtype=torch.float64) if y.dim() == 2 else torch.bincount(y, minlength=num_classes)
-    return counts.double()
-
-
-def balance_classes(counts: Tensor, num_nodes: int, *, multi_label: bool) -> Tensor:
-    """The weights of `"balanced"` from how many of the training nodes have each class."""
-    each = num_nodes / max(int((counts > 0).sum()), 1)
-    wanted = num_nodes - counts if multi_label else torch.full_like(counts, each)
+    multi_label = y.dim() == 2
+    counts = y.sum(0, dtype=torch.float64) if multi_label else torch.bincount(y, minlength=graph.num_classes)
+    *each, nodes = total(torch.cat([counts.double(), torch.tensor([len(y)], dtype=torch.float64)])).tolist()
+    counts = torch.tensor(each, dtype=torch.float64)
+    even = nodes / max(int((counts > 0).sum()), 1)
+    wanted = nodes - counts if multi_label else torch.full_like(counts, even)
     return torch.where((counts > 0) & (wanted > 0), wanted / counts.clamp(min=1), 1.0).float()

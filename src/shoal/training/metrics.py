@@ -1,25 +1,118 @@
-"""Scores: accuracy, micro and macro F1 from counts, ROC-AUC from the scores of a binary task."""
+"""Metrics: accuracy, micro and macro F1 from counts, ROC-AUC and users' own from logits. Registered by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-METRICS = ("f1_micro", "f1_macro", "accuracy", "roc_auc")
+from shoal.errors import ShoalError, unknown_name
+from shoal.graph import Graph
+from shoal.registry import Registry
+
+# A metric is a function of (logits, y) of the scored nodes, or a CountMetric.
+METRICS: Registry[Any] = Registry("metric", "shoal.training")
+
+
+@dataclass(frozen=True)
+class CountMetric:
+    """A metric of the classes' true positives, false positives and false negatives, (3, num_classes).
+
+    Counts add up over ranks, so that no rank needs all predictions.
+    """
+
+    compute: Callable[[Tensor], float]
+    summary: str = ""
+
+
+def _score_micro(outcomes: Tensor) -> float:
+    hits, false, missed = outcomes.double()
+    total = 2 * hits.sum() + false.sum() + missed.sum()
+    return float(2 * hits.sum() / total.clamp(min=1))
+
+
+def _score_macro(outcomes: Tensor) -> float:
+    """A class never seen nor predicted has F1 0."""
+    hits, false, missed = outcomes.double()
+    return float((2 * hits / (2 * hits + false + missed).clamp(min=1)).mean())
+
+
+def _score_accuracy(outcomes: Tensor) -> float:
+    hits, _, missed = outcomes.double()
+    return float(hits.sum() / (hits + missed).sum().clamp(min=1))
+
+
+METRICS.add("f1_micro", CountMetric(_score_micro, "F1 over all nodes and classes"))
+METRICS.add("f1_macro", CountMetric(_score_macro, "mean of the classes' F1"))
+METRICS.add("accuracy", CountMetric(_score_accuracy, "share of nodes with the right class; single-label"))
+_BUILT_IN = ("f1_micro", "f1_macro", "accuracy", "roc_auc")
+
+
+@METRICS.named("roc_auc")
+def score_roc_auc(logits: Tensor, y: Tensor) -> float:
+    """ROC-AUC of a task with two classes, by the difference of their logits."""
+    return compute_roc_auc(logits[:, 1] - logits[:, 0], y)
 
 
 def known_metrics(num_classes: int, *, multi_label: bool) -> tuple[str, ...]:
-    """The scores a task has: accuracy needs one label a node, ROC-AUC two classes."""
+    """The metrics that every evaluation of such a task has: accuracy needs a single label, ROC-AUC two classes."""
     if multi_label:
-        return METRICS[:2]
-    return METRICS if num_classes == 2 else METRICS[:3]
+        return _BUILT_IN[:2]
+    return _BUILT_IN if num_classes == 2 else _BUILT_IN[:3]
 
 
-def score_predictions(logits: Tensor, y: Tensor) -> dict[str, float]:
-    """Every score of `known_metrics` for these nodes."""
+def score_predictions(
+    logits: Tensor,
+    y: Tensor,
+    metrics: Iterable[str | Callable[[Tensor, Tensor], float]] = (),
+    *,
+    total: Callable[[Tensor], Tensor] = lambda counts: counts,
+    collect: Callable[[Tensor], Tensor] = lambda rows: rows,
+) -> dict[str, float]:
+    """The task's metrics for these nodes, and `metrics` beside them: names, or functions of (logits, y).
+
+    Where nodes are split among ranks, `total` sums counts over the ranks and `collect` joins rows of all of them.
+    """
     multi_label = y.dim() == 2
-    scores = score_outcomes(count_outcomes(logits, y), multi_label=multi_label)
-    if not multi_label and logits.shape[1] == 2:
-        scores["roc_auc"] = compute_roc_auc(logits[:, 1] - logits[:, 0], y)
+    names = list(known_metrics(logits.shape[1], multi_label=multi_label))
+    outcomes = total(count_outcomes(logits, y).contiguous())
+    scores: dict[str, float] = {}
+    gathered: tuple[Tensor, Tensor] | None = None
+    for one in [*names, *(metric for metric in metrics if metric not in names)]:
+        metric = METRICS[one] if isinstance(one, str) else one
+        name = one if isinstance(one, str) else name_metric(one)
+        if isinstance(metric, CountMetric):
+            scores[name] = metric.compute(outcomes)
+        else:
+            gathered = gathered or (collect(logits), collect(y))
+            value = metric(*gathered)
+            try:
+                scores[name] = float(value)
+            except (TypeError, ValueError):
+                raise ShoalError(f"metric {name} answered {value!r}: expected a number") from None
     return scores
+
+
+def choose_metric(metric: str | Callable[..., float] | None, graph: Graph) -> str:
+    """The name of the metric that decides which weights are best; refused where the task does not have it."""
+    if metric is None:
+        return "f1_micro" if graph.multi_label else "accuracy"
+    known = known_metrics(graph.num_classes, multi_label=graph.multi_label)
+    if metric == "roc_auc" and metric not in known:
+        raise ShoalError(
+            f"roc_auc needs two classes and graph {graph.name!r} has {graph.num_classes}: use {', '.join(known)}"
+        )
+    if isinstance(metric, str) and isinstance(METRICS[metric], CountMetric) and metric not in known:
+        raise unknown_name(f"score of graph {graph.name!r}", metric, known)
+    return name_metric(metric)
+
+
+def name_metric(metric: str | Callable[..., float]) -> str:
+    """What a metric is called in records."""
+    return metric if isinstance(metric, str) else str(getattr(metric, "__name__", type(metric).__name__))
 
 
 def compute_roc_auc(scores: Tensor, y: Tensor) -> float:
@@ -37,8 +130,8 @@ def compute_roc_auc(scores: Tensor, y: Tensor) -> float:
 def count_outcomes(logits: Tensor, y: Tensor) -> Tensor:
     """(3, num_classes) true positives, false positives and false negatives of every class.
 
-    Counts add up over chunks and ranks, so no one needs all predictions. Multi-label `y` is a 0/1 matrix and
-    a class is predicted where its logit is positive; single-label `y` holds class numbers.
+    Multi-label `y` is a 0/1 matrix and a class is predicted where its logit is positive; single-label `y` holds
+    class numbers.
     """
     if y.dim() == 2:
         predicted, true = logits > 0, y.bool()
@@ -55,14 +148,3 @@ def count_outcomes(logits: Tensor, y: Tensor) -> Tensor:
             torch.bincount(y, minlength=num_classes) - hits,
         ]
     )
-
-
-def score_outcomes(outcomes: Tensor, *, multi_label: bool) -> dict[str, float]:
-    """`f1_micro`, `f1_macro` and, for single-label tasks, `accuracy`. A class never seen nor predicted has F1 0."""
-    hits, false, missed = outcomes.double()
-    f1 = 2 * hits / (2 * hits + false + missed).clamp(min=1)
-    total = 2 * hits.sum() + false.sum() + missed.sum()
-    scores = {"f1_micro": float(2 * hits.sum() / total.clamp(min=1)), "f1_macro": float(f1.mean())}
-    if not multi_label:
-        scores["accuracy"] = float(hits.sum() / (hits + missed).sum().clamp(min=1))
-    return scores

@@ -2,152 +2,136 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from shoal.batch import Batch
-from shoal.distributed.gradients import (
-    average_buffers,
-    average_gradients,
-    average_number,
-    broadcast_weights,
-    get_rank,
-)
+from shoal.batch import Batch, as_tensor
+from shoal.checks import MAX_THREADS
+from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
+from shoal.distributed.gradients import GradientBucket, broadcast_weights
+from shoal.distributed.ledger import IDLE, REDUCE
+from shoal.distributed.runtime import default_transport
+from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
-from shoal.kernels.adam import FusedAdam
 from shoal.memory import keep_freed_memory
-from shoal.models.gnn import GNN
-from shoal.runs.config import TrainingConfig
+from shoal.partitioning.part import Part
 from shoal.sampling.base import Sampler
-from shoal.sampling.full import FullSampler
 from shoal.sampling.prefetch import Prefetcher
-from shoal.sampling.shard import ShardedSampler
+from shoal.settings import Above, AtLeast, Choices, Null, Range, check_settings
+from shoal.training.callback import Callback, make_callbacks
 from shoal.training.checkpoint import load_checkpoint, save_checkpoint
-from shoal.training.inference import classify_nodes, embed_nodes
-from shoal.training.loss import compute_loss, weigh_classes
-from shoal.training.metrics import known_metrics, score_predictions
-from shoal.training.schedule import scale_learning_rate
+from shoal.training.loss import LOSSES, Loss, compute_loss, weigh_classes
+from shoal.training.metrics import METRICS, choose_metric, score_predictions
+from shoal.training.part_share import PartShare
+from shoal.training.schedule import SCHEDULES, scale_learning_rate
+from shoal.training.share import SPLITS, Progress, Record, ReplicaShare, Share, check_fit
 
-SPLITS = ("train", "val", "test")
-Record = dict[str, Any]
-
-
-def check_trainable(graph: Graph) -> None:
-    """Refuse a graph without features or labels; a split can be drawn."""
-    lacks = [
-        what for what, there in (("features", graph.num_features), ("labels", graph.num_classes)) if not there
-    ]
-    if lacks:
-        raise ShoalError(
-            f"graph {graph.name!r} has no {' and no '.join(lacks)}: training needs features and labels"
-        )
+OPTIMIZERS = ("adam", "adamw")
 
 
 class Trainer:
     """Trains `model` on batches that `sampler` draws, evaluates on the full graph.
 
-    In a process group of R ranks (`torch.distributed`) every rank draws its own batches, the gradients are
-    averaged, and all ranks hold the same weights: a step works on R batches. Rank 0 writes checkpoints.
+    One process trains on a Graph. Several ranks, joined by `transport`, train one model together, either each on
+    batches of its own (given the Graph: gradients are averaged, a step works on as many batches as there are ranks),
+    or each on its part of every batch (given a Part: the same steps as one process takes). Rank 0 writes checkpoints.
 
     Args:
-        sampler: full-batch training if None.
-        optimizer, lr, weight_decay: `"adam"` or `"adamw"` and its settings.
-        schedule, warmup: how the learning rate changes over the epochs (`training/schedule.py`).
-        class_weights: one number a class, or `"balanced"`: every class counts the same.
-        clip: largest gradient norm, None for no limit.
-        patience: stop after this many evaluations without a better validation score, None for never.
-        eval_every: epochs between evaluations; without any, the last weights are the result.
-        metric: the validation score that decides which weights are best; micro F1 for several labels a node,
-            accuracy for one, if None.
-        sampling_threads: threads that draw batches ahead of the step (0: none); the run is the same.
+        model: any module that maps a Batch to one row of logits for each of its output nodes.
+        graph: the graph, or this rank's Part of it.
+        sampler: draws batches of the graph; full-batch training if None.
+        transport: joins the ranks; by default the process group of `torch.distributed` where the program has
+            initialised one, else this process alone.
+        exchange: how the rows of a Part's halo travel, by name or as an object.
         checkpoints: folder for `last.safetensors` (every epoch) and `best.safetensors`, None for none.
+
+    The other arguments are settings (`shoal train --help` lists them). `train_step` is one step, for loops of your own.
     """
 
+    @check_settings
     def __init__(
         self,
-        model: GNN,
-        graph: Graph,
+        model: nn.Module,
+        graph: Graph | Part,
         sampler: Sampler | None = None,
         *,
-        optimizer: str = "adam",
-        lr: float = 0.01,
-        schedule: str = "constant",
-        warmup: int = 0,
-        weight_decay: float = 0.0,
-        class_weights: str | Sequence[float] | None = None,
-        clip: float | None = None,
-        patience: int | None = None,
-        eval_every: int = 1,
-        metric: str | None = None,
-        sampling_threads: int = 0,
+        transport: Transport | None = None,
+        exchange: ExchangeMethod | str = "p2p",
+        optimizer: Annotated[str, Choices(OPTIMIZERS), "adam, or adamw: weight decay apart from it"] = "adam",
+        lr: Annotated[float, Above(0), "learning rate"] = 0.01,
+        schedule: Annotated[
+            str, Choices(SCHEDULES), "how the learning rate changes over the epochs"
+        ] = "constant",
+        warmup: Annotated[int, AtLeast(0), "epochs in which the learning rate rises"] = 0,
+        weight_decay: Annotated[float, Range(0, said="0 or more"), "L2 penalty on weights"] = 0.0,
+        loss: Annotated[
+            str | Callable[..., Tensor], Choices(LOSSES), "the loss of every node"
+        ] = "cross_entropy",
+        class_weights: Annotated[
+            str | Sequence[float] | None, Null("none"), "balanced, or one factor for each class's loss"
+        ] = None,
+        clip: Annotated[float | None, Above(0), Null("no limit"), "largest gradient norm"] = None,
+        patience: Annotated[
+            int | None, AtLeast(1), Null("never"), "evaluations without a better score after which to stop"
+        ] = None,
+        eval_every: Annotated[int, AtLeast(1), "epochs between evaluations"] = 1,
+        metric: Annotated[
+            str | Callable[..., float] | None,
+            Choices(METRICS),
+            Null("accuracy, multi-label f1_micro"),
+            "validation score that decides which weights are best",
+        ] = None,
+        sampling_threads: Annotated[
+            int, Range(0, MAX_THREADS), "threads that draw batches ahead of the step; the run is the same"
+        ] = 0,
+        callbacks: Annotated[Sequence[str | Callback] | Callback, "callbacks by name or as objects"] = (),
         checkpoints: Path | None = None,
     ) -> None:
-        check_trainable(graph)
-        if graph.train_mask is None:
-            raise ShoalError(f"graph {graph.name!r} has no split: training needs train_mask")
-        TrainingConfig(
-            optimizer=optimizer,
-            lr=lr,
-            schedule=schedule,
-            warmup=warmup,
-            weight_decay=weight_decay,
-            clip=clip,
-            patience=patience,
-            eval_every=eval_every,
-            metric=metric,
-            sampling_threads=sampling_threads,
-        ).validate()
-        for what, takes, has in (
-            ("features", model.in_features, graph.num_features),
-            ("classes", model.num_classes, graph.num_classes),
-        ):
-            if takes != has:
-                raise ShoalError(
-                    f"the model is made for {takes:,} {what} but graph {graph.name!r} has {has:,}: make it with graph.num_{what}"
-                )
+        check_fit(model, graph)
         self.model = model
-        self.graph = graph
-        self.sampler = sampler if sampler is not None else FullSampler(graph)
-        _check_same_graph(self.sampler, graph)
-        self.rank, self.num_ranks = get_rank()
-        if self.num_ranks > 1:
-            if not self.sampler.is_for_one_rank:
-                self.sampler = ShardedSampler(self.sampler, self.rank, self.num_ranks)
-            broadcast_weights(model)
-        self.optimizer = FusedAdam(
-            model.parameters(), lr=lr, weight_decay=weight_decay, decoupled=optimizer == "adamw"
-        )
-        self.lr = lr
-        self.schedule = schedule
-        self.warmup = warmup
-        self.class_weights = weigh_classes(graph, class_weights)
-        self.clip = clip
-        self.patience = patience
-        self.eval_every = eval_every
-        self.sampling_threads = sampling_threads
-        self.checkpoints = checkpoints
-        known = known_metrics(graph.num_classes, multi_label=graph.multi_label)
-        self.metric = metric or ("f1_micro" if graph.multi_label else "accuracy")
-        if self.metric == "roc_auc" and self.metric not in known:
+        self.transport = transport if transport is not None else default_transport()
+        self.share: Share
+        if isinstance(graph, Part):
+            method = EXCHANGES[exchange]() if isinstance(exchange, str) else exchange
+            self.share = PartShare(graph, sampler, self.transport, method, model)
+        else:
+            self.share = ReplicaShare(graph, sampler, self.transport)
+        self.graph, self.sampler = self.share.graph, self.share.sampler
+        adam = torch.optim.AdamW if optimizer == "adamw" else torch.optim.Adam
+        self.optimizer = adam(model.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
+        self.lr, self.schedule, self.warmup = lr, schedule, warmup
+        self.loss: Loss = LOSSES[loss] if isinstance(loss, str) else loss
+        self.class_weights = weigh_classes(self.graph, class_weights, self.share.sum)
+        if self.class_weights is not None and "class_weights" not in inspect.signature(self.loss).parameters:
             raise ShoalError(
-                f"roc_auc needs two classes and graph {graph.name!r} has {graph.num_classes}: use {', '.join(known)}"
+                f"loss {loss!r} takes no class_weights: leave them out, or give it that argument"
             )
-        if self.metric not in known:
-            raise unknown_name(f"score of graph {graph.name!r}", self.metric, known)
-        self.epoch = 0
+        self.clip = clip
+        self.patience, self.eval_every = patience, eval_every
+        self.sampling_threads = sampling_threads
+        self.callbacks = make_callbacks(callbacks)
+        self.checkpoints = checkpoints
+        self._metrics = [] if metric is None else [metric]
+        self.metric = choose_metric(metric, self.graph)
+        self.epoch = self.step = 0
         self.best_epoch = 0
         self.best_score = float("-inf")
-        self._whole = FullSampler(graph).sample(0)
         self._best_weights: dict[str, Tensor] | None = None
         self._last_weights: dict[str, Tensor] | None = None
         self._ahead: Prefetcher | None = None
+        self._stopped = False
+        if self.transport.size > 1:
+            broadcast_weights(model, self.transport)
+        self._bucket = GradientBucket(model, self.transport)
+        self.share.prepare(model)
 
     def fit(self, epochs: int, on_epoch: Callable[[Record], None] | None = None) -> list[Record]:
         """Train until epoch `epochs` (a resumed trainer goes on from where it was) or until patience ends.
@@ -160,66 +144,140 @@ class Trainer:
             raise ShoalError(f"epochs is {epochs}: expected at least 1")
         keep_freed_memory()
         self._take_last_weights()
+        self.share.begin(epochs)
+        self._stopped = False
+        for callback in self.callbacks:
+            callback.on_start(self)
         try:
-            return self._fit(epochs, on_epoch)
+            records = self._fit(epochs, on_epoch)
         finally:
             if self._ahead is not None:
                 self._ahead.close()
                 self._ahead = None
+        self.share.end()
+        for callback in self.callbacks:
+            callback.on_end(self)
+        return records
 
     def _fit(self, epochs: int, on_epoch: Callable[[Record], None] | None) -> list[Record]:
         records = []
         has_val = self.has_nodes("val")
-        while self.epoch < epochs and not self.is_out_of_patience():
-            factor = scale_learning_rate(self.schedule, self.epoch, epochs, self.warmup)
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.lr * factor
-            record = self._train_epoch()
+        while self.epoch < epochs and not self.is_out_of_patience() and not self._stopped:
+            record = self.train_epoch(scale_learning_rate(self.schedule, self.epoch, epochs, self.warmup))
             if has_val and self.epoch % self.eval_every == 0:
                 self._evaluate_epoch(record)
             records.append(record)
+            for callback in self.callbacks:
+                callback.on_epoch(self, record)
+            if self.callbacks and self.transport.size > 1:  # one rank is enough to stop all
+                self._stopped = bool(self.transport.sum(torch.tensor([int(self._stopped)])))
             if (
                 on_epoch is not None
             ):  # before the checkpoint: a record past it is dropped, a missing one is lost
                 on_epoch(record)
-            if self.checkpoints is not None and self.rank == 0:
+            self.share.align_buffers(self.model)
+            if self.checkpoints is not None and self.transport.rank == 0:
                 self.save(self.checkpoints / "last.safetensors")
         self._last_weights = self._copy_weights()
         self.restore_best()
         return records
 
+    def stop(self) -> None:
+        """End `fit` after the epoch that is being trained; callbacks call it."""
+        self._stopped = True
+
+    def train_epoch(self, lr_factor: float = 1.0, batches: Iterator[Batch] | None = None) -> Record:
+        """One epoch of steps, on `batches` or on the sampler's; returns its record. Nothing is evaluated."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.lr * lr_factor
+        self.step = self.epoch * self.sampler.num_batches
+        started, nodes, losses = time.perf_counter(), 0, []
+        for batch in self._batches() if batches is None else batches:
+            losses.append(self.train_step(batch))
+            nodes += batch.num_nodes
+        seconds = time.perf_counter() - started
+        self.epoch += 1
+        mean = sum(losses) / len(losses)
+        if not torch.isfinite(torch.tensor(mean)):
+            raise ShoalError(
+                f"the loss became {mean} in epoch {self.epoch}: lower the learning rate, or clip gradients"
+            )
+        return {
+            "epoch": self.epoch,
+            "loss": mean,
+            "batches": len(losses),
+            "lr": self.optimizer.param_groups[0]["lr"],
+            "seconds": seconds,
+            "nodes_per_second": nodes / seconds,
+            **self.share.take_costs(self.epoch, nodes, seconds),
+        }
+
+    def train_step(self, batch: Batch) -> float:
+        """One optimizer step on a batch, on every rank on its own; returns the step's loss.
+
+        Dropout is keyed by the batch's number, or by the step where one batch serves many.
+        """
+        if not self.model.training:
+            self.model.train()
+        batch.step = self.step if batch.fixed else batch.index
+        loss = compute_loss(self.model(batch), batch, self.class_weights, self.loss)
+        if self.share.loss_weight != 1:
+            loss = loss * self.share.loss_weight
+        self.optimizer.zero_grad()
+        loss.backward()
+        value = self._join_ranks(loss.detach())
+        if self.clip is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+        self.optimizer.step()
+        self.step += 1
+        return value
+
+    def _join_ranks(self, loss: Tensor) -> float:
+        """Sum loss and gradients over the ranks. The loss is one number: what it takes is waiting for the slowest."""
+        if self.transport.size == 1:
+            return float(loss)
+        total, ledger = loss.double().reshape(1).clone(), self.share.ledger
+        with ledger.timing(IDLE):
+            self.transport.phase = f"the loss of epoch {self.epoch + 1}"
+            self.transport.sum(total)
+        with ledger.timing(REDUCE):
+            self.transport.phase = f"the gradients of epoch {self.epoch + 1}"
+            self._bucket.sum()
+        return float(total)
+
     def evaluate(self, split: str = "test") -> dict[str, float]:
-        """Scores on a split's nodes, computed on the full graph: `f1_micro`, `f1_macro`, and with one label a node
-        `accuracy`, with two classes `roc_auc`."""
+        """Scores on a split's nodes, computed on the full graph: `f1_micro`, `f1_macro`, for single-label graphs
+        `accuracy`, for two classes `roc_auc`, and the trainer's own metric."""
         if split not in SPLITS:
             raise unknown_name("split", split, SPLITS)
         if not self.has_nodes(split):
             raise ShoalError(f"graph {self.graph.name!r} has no {split} nodes to evaluate on")
-        return self._score(split)
+        mask = as_tensor(getattr(self.graph, f"{split}_mask"))
+        assert self.graph.y is not None
+        logits = self.share.predict(self.model, mask)
+        self.transport.phase = f"the {split} scores"
+        return score_predictions(
+            logits,
+            as_tensor(self.graph.y)[mask],
+            self._metrics,
+            total=self.share.sum,
+            collect=self.share.collect,
+        )
 
     def has_nodes(self, split: str) -> bool:
         """Whether the graph has nodes to evaluate in a split."""
-        mask = getattr(self.graph, f"{split}_mask")
-        return mask is not None and bool(mask.any())
+        return self.share.count_nodes(split) > 0
 
-    def _score(self, split: str) -> dict[str, float]:
-        mask = getattr(self.graph, f"{split}_mask")
-        assert self.graph.y is not None
-        logits = classify_nodes(self.model, self.embed()[torch.from_numpy(mask)])
-        return score_predictions(logits, torch.from_numpy(self.graph.y[mask]))
-
-    def embed(
-        self, progress: Callable[[int, int], None] | None = None, *, out: Tensor | None = None
-    ) -> Tensor:
+    def embed(self, progress: Progress | None = None, *, out: Tensor | None = None) -> Tensor:
         """Every node's embedding, (num_nodes, embedding_width), layer by layer in bounded memory.
 
-        It is written to `out` where given, which may be mapped to a file.
+        It is written to `out` where given, which may be mapped to a file. Trained on a Part: that of its rows.
         """
-        return embed_nodes(self.model, self._whole, out=out, progress=progress)
+        return self.share.embed(self.model, progress, out)
 
-    def predict(self, progress: Callable[[int, int], None] | None = None) -> Tensor:
-        """Every node's predicted class, or 0/1 matrix for multi-label graphs."""
-        logits = classify_nodes(self.model, self.embed(progress))
+    def predict(self, progress: Progress | None = None) -> Tensor:
+        """Every node's predicted class, or 0/1 matrix for multi-label graphs; trained on a Part: of its rows."""
+        logits = self.share.predict(self.model, progress=progress)
         return (logits > 0).to(torch.uint8) if self.graph.multi_label else logits.argmax(1)
 
     def save(self, path: Path) -> None:
@@ -256,92 +314,31 @@ class Trainer:
             self.model.load_state_dict(self._last_weights)
             self._last_weights = None
 
-    def _train_epoch(self) -> Record:
-        self.model.train()
-        started, nodes, losses = time.perf_counter(), 0, []
-        first_step = self.epoch * self.sampler.num_batches
-        for step, batch in enumerate(self._batches(), first_step):
-            number = step if batch.fixed else batch.index
-            loss = compute_loss(self.model(batch, number), batch, self.class_weights)
-            self.optimizer.zero_grad()
-            loss.backward()
-            losses.append(self._join_step(loss.detach()))
-            if self.clip is not None:
-                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
-            self.optimizer.step()
-            nodes += batch.num_nodes
-        seconds = time.perf_counter() - started
-        self.epoch += 1
-        mean = self._join_number(sum(losses) / len(losses))
-        if not torch.isfinite(torch.tensor(mean)):
-            raise ShoalError(
-                f"the loss became {mean} in epoch {self.epoch}: lower the learning rate, or clip gradients"
-            )
-        return {
-            "epoch": self.epoch,
-            "loss": mean,
-            "batches": len(losses),
-            "lr": self.optimizer.param_groups[0]["lr"],
-            "seconds": seconds,
-            "nodes_per_second": nodes / seconds,
-            **self._take_costs(seconds),
-        }
-
-    # -- what ranks do together; a way of sharing the work overrides it ------------------------------------
-
-    def _join_step(self, loss: Tensor) -> float:
-        """Make the gradients of a step those of all ranks; returns the loss to record."""
-        if self.num_ranks > 1:
-            average_gradients(self.model.parameters())
-        return float(loss)
-
-    def _join_number(self, value: float) -> float:
-        """One number for all ranks, so that they decide alike whatever the rounding on each."""
-        return average_number(value) if self.num_ranks > 1 else value
-
-    def _join_buffers(self) -> None:
-        """One state for all ranks of what layers have measured."""
-        if self.num_ranks > 1:
-            average_buffers(self.model)
-
-    def _take_costs(self, seconds: float) -> Record:
-        """What the epoch's record tells about communication."""
-        return {}
-
     def _batches(self) -> Iterator[Batch]:
         """The epoch's batches. Threads go on to the next epoch's while this one is evaluated."""
-        if self.sampling_threads == 0 or isinstance(self.sampler, FullSampler):
-            return self.sampler.epoch(self.epoch)
+        if self.sampling_threads == 0 or not self.share.can_prefetch:
+            return self.share.batches(self.epoch)
         count = self.sampler.num_batches
         start = self.epoch * count
+        if self._ahead is not None and self._ahead.position != start:
+            self._ahead.close()
+            self._ahead = None
         if self._ahead is None:
             self._ahead = Prefetcher(self.sampler, start, num_threads=self.sampling_threads)
-        assert self._ahead.position == start
         return islice(self._ahead, count)
 
     def _evaluate_epoch(self, record: Record) -> None:
         started = time.perf_counter()
-        self._join_buffers()
+        self.share.align_buffers(self.model)
         scores = self.evaluate("val")
         record |= {f"val_{name}": value for name, value in scores.items()}
         record["eval_seconds"] = time.perf_counter() - started
-        score = self._join_number(scores[self.metric])
+        score = self.share.agree(scores[self.metric])
         if score > self.best_score:
             self.best_score, self.best_epoch = score, self.epoch
             self._best_weights = self._copy_weights()
-            if self.checkpoints is not None and self.rank == 0:
+            if self.checkpoints is not None and self.transport.rank == 0:
                 save_checkpoint(self.checkpoints / "best.safetensors", self.model.state_dict())
 
     def _copy_weights(self) -> dict[str, Tensor]:
         return {name: value.clone() for name, value in self.model.state_dict().items()}
-
-
-def _check_same_graph(sampler: Sampler, graph: Graph) -> None:
-    """Refuse a sampler of another graph, or of this one before it had its split: it would train on test labels."""
-    drawn = sampler.graph
-    while drawn.parent is not None:
-        drawn = drawn.parent
-    if drawn is not graph and (drawn.num_nodes != graph.num_nodes or drawn.checksum != graph.checksum):
-        raise ShoalError(
-            f"the sampler was made for another graph than {graph.name!r}, or before its split was drawn: make it from the graph the trainer gets"
-        )

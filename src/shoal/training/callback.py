@@ -1,0 +1,46 @@
+"""Callback: what users hang on to training. Registered by name, or passed as an object."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from shoal.errors import ShoalError
+from shoal.registry import Registry
+
+if TYPE_CHECKING:
+    from shoal.training.trainer import Trainer
+
+
+class Callback:
+    """Called by the trainer on every rank alike; override what you need.
+
+    A record is what `metrics.jsonl` gets for an epoch: a callback may add to it, with the same numbers on every rank.
+    `trainer.stop()` ends training after the epoch.
+    """
+
+    name: ClassVar[str] = ""
+
+    def on_start(self, trainer: Trainer) -> None:
+        """Before the first epoch of a call of `fit`."""
+
+    def on_epoch(self, trainer: Trainer, record: dict[str, Any]) -> None:
+        """After every epoch and its evaluation, before the checkpoint is written."""
+
+    def on_end(self, trainer: Trainer) -> None:
+        """After the last epoch, with the best weights in the model."""
+
+
+CALLBACKS: Registry[type[Callback]] = Registry("callback", "shoal.training")
+
+
+def make_callbacks(given: Any) -> list[Callback]:
+    """Callbacks from objects, classes and names, one or several."""
+    found = []
+    for one in given if isinstance(given, list | tuple) else [given]:
+        made = CALLBACKS[one]() if isinstance(one, str) else one() if isinstance(one, type) else one
+        if not isinstance(made, Callback):
+            raise ShoalError(
+                f"callbacks has {one!r}: expected a shoal.Callback, or the name of a registered one"
+            )
+        found.append(made)
+    return found

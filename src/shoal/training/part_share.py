@@ -1,0 +1,180 @@
+"""PartShare: the share of a rank that holds a part of the graph (VLDB'22, BNS-GCN)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from shoal.aggregation import AGGREGATIONS
+from shoal.batch import Batch, as_tensor
+from shoal.distributed.batch import local_graph, make_part_batch
+from shoal.distributed.batch_norm import share_batch_norms
+from shoal.distributed.costs import summarize_costs
+from shoal.distributed.exchange import ExchangeMethod
+from shoal.distributed.ledger import Ledger
+from shoal.distributed.minibatch import RestrictedSampler
+from shoal.distributed.transport import Transport
+from shoal.errors import ShoalError
+from shoal.memory import forget_peak, read_memory
+from shoal.partitioning.part import Part
+from shoal.sampling.base import Sampler
+from shoal.training.inference import classify_nodes, evaluating, has_embeddings
+from shoal.training.share import SPLITS, Progress, Record, Share
+
+_MAX_TABULATED = 32  # ranks up to which an epoch's record has what each sent to each
+
+
+class PartShare(Share):
+    """Training on a part, together with the ranks that hold the others: the same steps as one process.
+
+    Every rank computes its rows of every layer, the loss is divided by the training nodes of all ranks, and
+    gradients are summed, so that all ranks hold the same weights.
+
+    Args:
+        sampler: draws batches of the whole graph, of which every rank takes its rows; None for the whole graph
+            every step.
+        exchange: how halo rows travel.
+        model: asked which aggregations it uses (`kinds`) and whether its first layer needs the halo's features
+            (`needs_halo_input`); one that answers neither exchanges rows in every aggregation.
+    """
+
+    can_prefetch = False  # making a batch may take messages, whose order all ranks must share
+
+    def __init__(
+        self,
+        part: Part,
+        sampler: Sampler | None,
+        transport: Transport,
+        exchange: ExchangeMethod,
+        model: nn.Module,
+    ) -> None:
+        super().__init__(transport)
+        if sampler is not None and exchange.thins:
+            raise ShoalError(
+                "a boundary rate below 1 is for training on the whole graph: leave out the sampler, or the rate"
+            )
+        if sampler is not None and not exchange.serves_batches:
+            raise ShoalError(
+                f"exchange {exchange.name!r} sends every row: leave out the sampler, or use another exchange"
+            )
+        self.part = part
+        self.exchange = exchange
+        self.plan = exchange.make_plan(part, transport, self.ledger)
+        self.graph = local_graph(part)
+        self.n_id = as_tensor(part.n_id)
+        share_batch_norms(model, transport, self.ledger)
+        self._counts = self._count_splits()
+        ask: Callable[..., bool] = getattr(model, "needs_halo_input", lambda sparse: False)
+        wide = ask(sparse=not isinstance(part.x, np.ndarray))
+        self.batch = make_part_batch(self.plan, self.graph, wide=wide, num_train=self._counts["train"])
+        self.boundary = exchange.make_sampler(self.batch, self.plan)
+        self.sampler = self.boundary
+        if sampler is not None:
+            kinds = getattr(model, "kinds", AGGREGATIONS)
+            scales = any(AGGREGATIONS[kind].scales_columns for kind in kinds)
+            self.sampler = RestrictedSampler(sampler, self.graph, self.plan, scales_columns=scales)
+        self._input_widths: list[int] = getattr(model, "input_widths", [])
+        self._tells_peers = transport.size <= _MAX_TABULATED
+        self._start_memory = self._peak_memory = 0
+        self._kept_rows = 0  # halo rows of the largest training step
+
+    def prepare(self, model: nn.Module) -> None:
+        """Exchange now what is exchanged only once."""
+        _ = self.batch.y, self.batch.train_mask
+        prepare: Callable[[Batch], None] | None = getattr(model, "prepare", None)
+        if prepare is not None:
+            prepare(self.batch)
+        self.input_costs = self.ledger.take()
+        self._start_memory = read_memory()[0]
+
+    def begin(self, epochs: int) -> None:
+        self.boundary.epochs = epochs
+
+    def end(self) -> None:
+        self.boundary.settle()
+
+    def batches(self, epoch: int) -> Iterator[Batch]:
+        forget_peak()
+        for batch in self.sampler.epoch(epoch):
+            assert batch.exchange is not None
+            self._kept_rows = max(self._kept_rows, batch.exchange.part.num_halo)
+            yield batch
+        if self._peak_memory == 0:  # evaluation, which comes after an epoch, leaves memory behind
+            self._peak_memory = read_memory()[1]
+
+    def example(self) -> Batch:
+        return self.batch
+
+    def sum(self, counts: Tensor) -> Tensor:
+        return self.transport.sum(counts)
+
+    def collect(self, rows: Tensor) -> Tensor:
+        sizes = self.transport.gather(np.array([len(rows)]))[:, 0].tolist()
+        table = torch.zeros(sum(sizes), *rows.shape[1:], dtype=rows.dtype)
+        first = sum(sizes[: self.transport.rank])
+        table[first : first + len(rows)] = rows
+        return self.transport.sum(table)
+
+    def count_nodes(self, split: str) -> int:
+        return self._counts[split]
+
+    def embed(self, model: nn.Module, progress: Progress | None = None, out: Tensor | None = None) -> Tensor:
+        embed: Callable[[Batch], Tensor] | None = getattr(model, "embed", None)
+        if embed is None:
+            raise ShoalError(f"{type(model).__name__} has no embed(batch): it gives predictions only")
+        embedding = self._evaluate(model, embed)
+        return embedding if out is None else out.copy_(embedding)
+
+    def predict(
+        self, model: nn.Module, rows: Tensor | None = None, progress: Progress | None = None
+    ) -> Tensor:
+        if has_embeddings(model):
+            embedding = self.embed(model)
+            return classify_nodes(model, embedding if rows is None else embedding[rows])
+        logits = self._evaluate(model, model)
+        return logits if rows is None else logits[rows]
+
+    def _evaluate(self, model: nn.Module, run: Callable[[Batch], Tensor]) -> Tensor:
+        self.plan.ledger = Ledger()  # what evaluation sends is no part of an epoch's costs
+        try:
+            with evaluating(model):
+                return run(self.batch)
+        finally:
+            self.plan.ledger = self.ledger
+            if self.sampler is not self.boundary or self.exchange.thins:
+                self.plan.release()  # training needs smaller ones
+
+    def take_costs(self, epoch: int, nodes: int, seconds: float) -> Record:
+        tells_peers = self._tells_peers
+        self._tells_peers &= self.sampler is not self.boundary or self.exchange.thins
+        costs, slowest = summarize_costs(self.ledger, self.transport, epoch, seconds, peers=tells_peers)
+        trained: float = self.part.num_global_nodes
+        if self.sampler is not self.boundary:
+            trained = self.sampler.batch_size * self.sampler.num_batches
+        rate = self.boundary.rate_of(epoch - 1)
+        return {"nodes_per_second": trained / slowest, "boundary_rate": rate} | costs
+
+    def describe_ranks(self) -> list[dict[str, int]]:
+        """What every rank holds and took: rows, and bytes of training beside BNS-GCN's model of them; [] if not trained.
+
+        `peak` is the most memory the process held in the first epoch it trained, before any evaluation, `growth` how
+        much of that came with the epoch; `model` is `(3·n_local + n_halo)·d` values summed over the layers' input
+        widths d, with the halo rows that the largest step kept.
+        """
+        if self._peak_memory == 0:
+            return []
+        part = self.part
+        model = 4 * sum(self._input_widths) * (3 * part.num_local + self._kept_rows)
+        growth = max(self._peak_memory - self._start_memory, 0)
+        own = [part.num_local, part.num_halo, self._kept_rows, self._peak_memory, growth, model]
+        names = ("local_rows", "halo_rows", "kept_halo_rows", "peak", "growth", "model")
+        self.transport.phase = "the memory of ranks"
+        return [dict(zip(names, row)) for row in self.transport.gather(np.array(own, np.int64)).tolist()]
+
+    def _count_splits(self) -> dict[str, int]:
+        masks = [getattr(self.part, f"{split}_mask") for split in SPLITS]
+        own = np.array([0 if mask is None else int(np.count_nonzero(mask)) for mask in masks])
+        return dict(zip(SPLITS, self.transport.gather(own).sum(0).tolist()))

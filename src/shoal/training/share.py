@@ -1,0 +1,190 @@
+"""Share: this rank's share of training. What differs between ways of training is what it answers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shoal.batch import Batch
+from shoal.distributed.costs import summarize_costs
+from shoal.distributed.gradients import average_buffers
+from shoal.distributed.ledger import Ledger
+from shoal.distributed.transport import Transport
+from shoal.errors import ShoalError
+from shoal.graph import Graph
+from shoal.partitioning.part import Part
+from shoal.sampling.base import Sampler
+from shoal.sampling.full import FullSampler
+from shoal.sampling.shard import ShardedSampler
+from shoal.training.inference import embed_nodes, predict_logits
+
+SPLITS = ("train", "val", "test")
+Record = dict[str, Any]
+Progress = Callable[[int, int], None]
+
+
+class Share(ABC):
+    """What one rank does of every step and of every evaluation.
+
+    Attributes:
+        graph: the rows whose labels and scores are this rank's: all of them, or those of its part.
+        n_id: their numbers in the whole graph, None if all.
+        sampler: draws this rank's batches.
+        loss_weight: factor on a batch's loss, with which the ranks' gradients add up to those of the step.
+        can_prefetch: whether threads may draw batches ahead.
+        ledger: counts messages and waiting.
+    """
+
+    graph: Graph
+    sampler: Sampler
+    n_id: Tensor | None = None
+    loss_weight = 1.0
+    can_prefetch = True
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self.ledger = Ledger()
+
+    def prepare(self, model: nn.Module) -> None:  # noqa: B027 (most have nothing to do)
+        """Do what is done once, before the first step, when all ranks have the same weights."""
+
+    def begin(self, epochs: int) -> None:  # noqa: B027
+        """Training is about to go on to epoch `epochs`."""
+
+    def end(self) -> None:  # noqa: B027
+        """Training has ended for now: no message may be left under way."""
+
+    def batches(self, epoch: int) -> Iterator[Batch]:
+        """This rank's batches of an epoch."""
+        return self.sampler.epoch(epoch)
+
+    def sum(self, counts: Tensor) -> Tensor:
+        """Counts over the rows of all ranks, from those over this rank's."""
+        return counts
+
+    def collect(self, rows: Tensor) -> Tensor:
+        """One row for each of some nodes of every rank, from those of this rank."""
+        return rows
+
+    def count_nodes(self, split: str) -> int:
+        """Nodes of a split, on all ranks."""
+        mask = getattr(self.graph, f"{split}_mask")
+        return int(self.sum(torch.tensor([0 if mask is None else int(mask.sum())])))
+
+    def agree(self, score: float) -> float:
+        """One score for all ranks, so that they decide alike whatever the rounding on each."""
+        return score
+
+    def align_buffers(self, model: nn.Module) -> None:  # noqa: B027
+        """Give all ranks one state of what layers have measured."""
+
+    @abstractmethod
+    def embed(self, model: nn.Module, progress: Progress | None = None, out: Tensor | None = None) -> Tensor:
+        """The embedding of this rank's rows, in evaluation mode on the whole graph."""
+
+    @abstractmethod
+    def take_costs(self, epoch: int, nodes: int, seconds: float) -> Record:
+        """What an epoch of `nodes` rows and `seconds` on this rank cost all ranks; empty for a single process."""
+
+    def example(self) -> Batch:
+        """A batch such as steps work on, made without messages."""
+        return self.sampler.sample(0)
+
+    def describe_ranks(self) -> list[dict[str, int]]:
+        """Rows and memory of every rank that holds a part; empty for others."""
+        return []
+
+    @abstractmethod
+    def predict(
+        self, model: nn.Module, rows: Tensor | None = None, progress: Progress | None = None
+    ) -> Tensor:
+        """The logits of this rank's rows, or of those in the mask `rows`."""
+
+
+class ReplicaShare(Share):
+    """Every rank has the whole graph and draws batches of its own; a step works on as many batches as there are ranks.
+
+    A single process is its one rank. Evaluation is everybody's on the whole graph.
+    """
+
+    def __init__(self, graph: Graph, sampler: Sampler | None, transport: Transport) -> None:
+        super().__init__(transport)
+        self.graph = graph
+        self.sampler = sampler if sampler is not None else FullSampler(graph)
+        if not isinstance(self.sampler, Sampler):
+            raise ShoalError(
+                f"sampler is {sampler!r}: expected a Sampler, such as shoal.RandomWalkSampler(graph)"
+            )
+        _check_same_graph(self.sampler, graph)
+        if transport.size > 1:
+            if not self.sampler.is_for_one_rank:
+                self.sampler = ShardedSampler(self.sampler, transport.rank, transport.size)
+            self.loss_weight = 1 / transport.size
+        self.can_prefetch = not isinstance(self.sampler, FullSampler)
+        self._whole = FullSampler(graph).sample(0)
+
+    def agree(self, score: float) -> float:
+        return float(self.transport.broadcast(torch.tensor([score], dtype=torch.float64), 0))
+
+    def align_buffers(self, model: nn.Module) -> None:
+        if self.transport.size > 1:
+            average_buffers(model, self.transport)
+
+    def embed(self, model: nn.Module, progress: Progress | None = None, out: Tensor | None = None) -> Tensor:
+        return embed_nodes(model, self._whole, out=out, progress=progress)
+
+    def predict(
+        self, model: nn.Module, rows: Tensor | None = None, progress: Progress | None = None
+    ) -> Tensor:
+        return predict_logits(model, self._whole, rows=rows, progress=progress)
+
+    def take_costs(self, epoch: int, nodes: int, seconds: float) -> Record:
+        if self.transport.size == 1:
+            return {}
+        record, slowest = summarize_costs(self.ledger, self.transport, epoch, seconds)
+        total = int(self.transport.sum(torch.tensor([nodes])))
+        return record | {"nodes_per_second": total / slowest}
+
+
+def check_trainable(graph: Graph) -> None:
+    """Refuse a graph without features or labels; a split can be drawn."""
+    lacks = [
+        what for what, there in (("features", graph.num_features), ("labels", graph.num_classes)) if not there
+    ]
+    if lacks:
+        raise ShoalError(
+            f"graph {graph.name!r} has no {' and no '.join(lacks)}: training needs features and labels"
+        )
+
+
+def check_fit(model: nn.Module, graph: Graph | Part) -> None:
+    """Refuse a graph that cannot be trained on, and a model made for another one."""
+    if isinstance(graph, Graph):
+        check_trainable(graph)
+        if graph.train_mask is None:
+            raise ShoalError(
+                f"graph {graph.name!r} has no split: training needs train_mask, which graph.with_split() draws"
+            )
+    for what, takes, has in (
+        ("features", getattr(model, "in_features", None), graph.num_features),
+        ("classes", getattr(model, "num_classes", None), graph.num_classes),
+    ):
+        if takes is not None and takes != has:
+            raise ShoalError(
+                f"the model is made for {takes:,} {what} but graph {graph.name!r} has {has:,}: make it with graph.num_{what}"
+            )
+
+
+def _check_same_graph(sampler: Sampler, graph: Graph) -> None:
+    """Refuse a sampler of another graph, or of this one before it had its split: it would train on test labels."""
+    drawn = sampler.graph
+    while drawn.parent is not None:
+        drawn = drawn.parent
+    if drawn is not graph and (drawn.num_nodes != graph.num_nodes or drawn.checksum != graph.checksum):
+        raise ShoalError(
+            f"the sampler was made for another graph than {graph.name!r}, or before its split was drawn: make it from the graph the trainer gets"
+        )
