@@ -12,9 +12,9 @@ import yaml
 
 import shoal as package
 from command_line import Run as Answer
-from shoal.runs.config import RunConfig, SamplerConfig, read_config
-from shoal.sampling.registry import SAMPLERS, default_options, make_sampler
-from shoal.runs.run import fill_defaults
+from shoal.runs.build import make_batches
+from shoal.runs.config import make_config, read_config
+from shoal.sampling.base import SAMPLERS, make_sampler, sampler_settings
 from small_graphs import make_labelled
 
 SMALL = ("--set", "model.hidden=8", "--set", "sampler.roots=50", "--epochs", "1")
@@ -31,7 +31,7 @@ def test_config_holds_every_setting_and_the_path_in_full(
     assert shoal("train", "graph", *SMALL, "--out", "run", "--set", "training.lr=1e-3").code == 0
     config = yaml.safe_load((tmp_path / "run/config.yaml").read_text())
     assert config["data"] == str(stored)
-    assert config["sampler"]["options"] == {"roots": 50, "depth": 2, "coverage": None}
+    assert config["sampler"] == {"name": "random-walk", "roots": 50, "depth": 2, "coverage": None}
     assert config["model"]["num_layers"] == 2
     assert config["training"]["lr"] == 0.001
     assert shoal("train", "digits", *SMALL, "--out", "named").code == 0
@@ -166,11 +166,10 @@ def test_notices_of_an_import_are_not_repeated_when_training(
 
 @pytest.mark.parametrize("name", sorted(set(SAMPLERS) - {"full", "cluster"}))
 def test_the_stored_options_of_every_sampler_make_it_again(tmp_path: Path, name: str) -> None:
-    config = RunConfig(data="graph", sampler=SamplerConfig(name))
-    fill_defaults(config)
-    (tmp_path / "config.yaml").write_text(config.to_yaml())
-    options = read_config(tmp_path / "config.yaml").sampler.options
-    assert set(options) == set(default_options(name))
+    (tmp_path / "config.yaml").write_text(make_config({"sampler": {"name": name}}).to_yaml())
+    config = read_config(tmp_path / "config.yaml")
+    config.validate()
+    assert set(config.sampler.given) == {"name", *sampler_settings(name)}
     graph = make_labelled()
-    again, plain = make_sampler(name, graph, **options), make_sampler(name, graph)
+    again, plain = make_batches(config, graph), make_sampler(name, graph)
     assert np.array_equal(again.sample(3).nodes, plain.sample(3).nodes)

@@ -7,41 +7,37 @@ import json
 import statistics
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from shoal.runs.config import RunConfig, read_config
-from shoal.datasets.places import check_place
+from shoal.distributed.transport import LocalTransport, Transport
 from shoal.errors import ShoalError
-from shoal.files import replace_file
-from shoal.runs.run import METRICS, Run, read_metrics
-
-if TYPE_CHECKING:
-    from shoal.distributed.transport import Transport
-
-CONFIG = "repeat.yaml"
-SUMMARY = "summary.json"
+from shoal.files import check_place, replace_file
+from shoal.runs.config import RunConfig, read_config
+from shoal.runs.data import make_paths_absolute
+from shoal.runs.folder import CONFIG, METRICS, REPEAT, SUMMARY, read_metrics
+from shoal.runs.run import Run
 
 
 class Repeat:
     """A folder `RUN` with `repeat.yaml`, one run folder `seed-S` for every seed, and at the end `summary.json`.
 
-    With a `transport`, every run is one of all ranks together; rank 0 writes.
+    Several ranks, joined by `transport`, train every run together; rank 0 writes.
     """
 
     def __init__(self, folder: Path, config: RunConfig, transport: Transport | None = None) -> None:
         config.validate()
         self.folder = folder
         self.config = config
-        self.transport = transport
-        self.writes = transport is None or transport.rank == 0
-        if transport is not None:
-            config.partition.parts = transport.size
+        self.transport = transport if transport is not None else LocalTransport()
+        self.writes = self.transport.rank == 0
+        config.ranks = self.transport.size if self.transport.size > 1 else None
 
     @classmethod
     def create(cls, folder: Path, config: RunConfig, transport: Transport | None = None) -> Repeat:
         """Start anew; the folder is made when the first run begins."""
+        make_paths_absolute(config)
         repeat = cls(folder, config, transport)
         if repeat.writes:
             if folder.exists():
@@ -53,12 +49,12 @@ class Repeat:
 
     @classmethod
     def is_one(cls, folder: Path) -> bool:
-        return (folder / CONFIG).is_file()
+        return (folder / REPEAT).is_file()
 
     @classmethod
     def open(cls, folder: Path, transport: Transport | None = None, *, epochs: int | None = None) -> Repeat:
         """Go on with what was started: finished runs stay, unless more epochs are asked for."""
-        config = read_config(folder / CONFIG)
+        config = read_config(folder / REPEAT)
         if epochs is not None:
             config.training.epochs = epochs
         return cls(folder, config, transport)
@@ -72,38 +68,21 @@ class Repeat:
         for seed in self.seeds:
             folder = self.folder / f"seed-{seed}"
             if self._has_begun(folder):
-                yield self._open_run(folder)
+                yield Run.open(folder, self.transport, epochs=self.config.training.epochs)
                 continue
             config = copy.deepcopy(self.config)
             config.repeat, config.training.seed = 1, seed
-            run = self._start_run(folder, config)
+            run = Run.create(folder, config, self.transport)
             if self.writes:
-                with replace_file(self.folder / CONFIG) as scratch:
+                with replace_file(self.folder / REPEAT) as scratch:
                     scratch.write_text(self.config.to_yaml())
             yield run
 
     def _has_begun(self, folder: Path) -> bool:
         """Whether the run is there already, as rank 0 sees it."""
-        there = (folder / "config.yaml").is_file()
-        if self.transport is None:
-            return there
+        there = (folder / CONFIG).is_file()
         self.transport.phase = f"the search for {folder.name}"
         return bool(self.transport.gather(np.array([int(there)]))[0, 0])
-
-    def _open_run(self, folder: Path) -> Run:
-        epochs = self.config.training.epochs
-        if self.transport is None:
-            return Run.open(folder, epochs=epochs)
-        from shoal.runs.partitioned_run import PartitionedRun
-
-        return PartitionedRun.go_on(folder, self.transport, epochs=epochs)
-
-    def _start_run(self, folder: Path, config: RunConfig) -> Run:
-        if self.transport is None:
-            return Run.create(folder, config)
-        from shoal.runs.partitioned_run import PartitionedRun
-
-        return PartitionedRun.start(folder, config, self.transport)
 
     def summarize(self) -> dict[str, Any]:
         """Mean and deviation of every test score over the seeds, written to `summary.json` too; rank 0 has the scores."""

@@ -1,103 +1,116 @@
-"""A run: its folder (config.yaml, graph.json, metrics.jsonl, checkpoints) and how a configuration becomes a trainer."""
+"""Run: a run's folder, its data and its trainer; the same on one rank and on many, of which rank 0 writes."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from shoal.runs.config import RunConfig, read_config
-from shoal.datasets import load
-from shoal.datasets.places import check_place, find_graph, is_plain_name, is_stored
-from shoal.home import home_folder
-from shoal.datasets.registry import BUILT_IN
+import numpy as np
+
+from shoal.datasets.places import explain_missing
+from shoal.distributed.runtime import agree, share_cores
+from shoal.distributed.transport import LocalTransport, Transport
 from shoal.errors import ShoalError, explain_full_disk
-from shoal.files import replace_file
+from shoal.files import check_place, replace_file
 from shoal.graph import Graph
 from shoal.kernels.plan import explain_products
-from shoal.models.gnn import GNN, parse_orders
-from shoal.sampling.registry import default_options, make_sampler
-from shoal.threads import set_threads
-from shoal.training.trainer import Record, Trainer, check_trainable
-
-CONFIG = "config.yaml"
-GRAPH = "graph.json"
-METRICS = "metrics.jsonl"
-PLAN = "plan.txt"
-CHECKPOINTS = "checkpoints"
+from shoal.models.conv import CONVS
+from shoal.models.pattern import DEFAULT_LAYERS
+from shoal.runs.build import make_trainer
+from shoal.runs.config import RunConfig
+from shoal.runs.data import ASSIGNMENT, make_paths_absolute, open_data
+from shoal.runs.folder import (
+    CHECKPOINTS,
+    CONFIG,
+    GRAPH,
+    METRICS,
+    PLAN,
+    RANKS,
+    read_metrics,
+    read_run_config,
+)
+from shoal.training.share import Record
+from shoal.wording import count
 
 
 class Run:
-    """A run folder and the graph, model and trainer that its configuration describes.
+    """A run folder and what its configuration describes. Several ranks, joined by `transport`, open one run together."""
 
-    `notices` says what this run did to the graph; what its import said long ago is not repeated.
-    """
-
-    writes = True  # whether this process writes the folder; of several ranks one does
-
-    def __init__(self, folder: Path, config: RunConfig) -> None:
+    def __init__(self, folder: Path, config: RunConfig, transport: Transport | None = None) -> None:
         config.validate()
         self.folder = folder
         self.config = config
+        self.transport = transport if transport is not None else LocalTransport()
+        self.writes = self.transport.rank == 0
         self._made_folder = False
-        set_threads(config.training.threads)
-        loaded = load(config.data, **config.data_options)
-        self.graph = with_split(loaded)
-        self.notices = self.graph.notices[len(loaded.notices) if is_data_stored(config.data) else 0 :]
-        if (folder / GRAPH).is_file():
+        self.ranks: list[dict[str, int]] = []
+        self._check_method()
+        self.threads = share_cores(self.transport, config.training.threads)
+        self.data = open_data(config, folder, self.transport)
+        self.notices = self.data.notices
+        if self.writes and (folder / GRAPH).is_file():
             self._check_graph()
-        self.trainer = make_trainer(config, self.graph, folder / CHECKPOINTS)
+        self.trainer = make_trainer(
+            config, self.data.graph, folder / CHECKPOINTS, whole=self.data.whole, transport=self.transport
+        )
 
     @classmethod
-    def create(cls, folder: Path, config: RunConfig) -> Run:
-        """Start a new run. Everything is checked before the folder is made, which holds every setting."""
-        if folder.exists():
-            raise ShoalError(f"{folder} exists already: choose another --out, or continue it with --resume")
-        check_place(folder)
+    def create(cls, folder: Path, config: RunConfig, transport: Transport | None = None) -> Run:
+        """Start a new run. Everything is checked before the folder is made; its name is rank 0's."""
+        transport = transport if transport is not None else LocalTransport()
+        transport.phase = "the choice of the run's folder"
+        folder = Path(transport.gather_texts(str(folder))[0])
+        if transport.rank == 0:
+            if folder.exists():
+                raise ShoalError(
+                    f"{folder} exists already: choose another --out, or continue it with --resume"
+                )
+            check_place(folder)
         make_paths_absolute(config)
-        run = cls(folder, config)
+        config.ranks = transport.size if transport.size > 1 else None
+        if config.method == "partitioned":
+            config.partition.parts = transport.size
+        run = cls(folder, config, transport)
         fill_defaults(config)
-        run.make_folder()
+        if run.writes:
+            run._make_folder()
+        transport.phase = "the making of the run's folder"
+        transport.barrier()
         return run
 
-    def make_folder(self) -> None:
-        """Make the folder of a new run, with every setting and what tells its graph from another."""
-        with explain_full_disk(self.folder):
-            self.folder.mkdir(parents=True)
-            self._made_folder = True
-            with self._remove_unless_trained():
-                (self.folder / CONFIG).write_text(self.config.to_yaml())
-                (self.folder / GRAPH).write_text(json.dumps(self.identify(), indent=2) + "\n")
-
-    def identify(self) -> dict[str, Any]:
-        """What tells the run's graph from another one under the same path."""
-        return identify(self.graph)
-
-    def describe(self) -> str:
-        """The graph in a line."""
-        graph = self.graph
-        sizes = f"{graph.num_nodes:,} nodes, {graph.num_edges:,} edges"
-        return f"{graph.name}: {sizes}, {graph.num_features:,} features, {graph.num_classes} classes"
-
     @classmethod
-    def open(cls, folder: Path, *, epochs: int | None = None) -> Run:
-        """Open a run that was started before, with its last checkpoint loaded."""
-        if not (folder / CONFIG).is_file():
-            seeds = sorted(path.name for path in folder.glob("seed-*"))
-            hint = f"; it holds repeated runs, name one: {folder / seeds[0]}" if seeds else ""
-            raise ShoalError(f"{folder} is not a run folder: it has no {CONFIG}{hint}")
-        config = read_config(folder / CONFIG)
+    def open(
+        cls,
+        folder: Path,
+        transport: Transport | None = None,
+        *,
+        epochs: int | None = None,
+        to_train: bool = True,
+    ) -> Run:
+        """Open a run that was started before, with its last checkpoint loaded on every rank.
+
+        A run whose ranks all had the whole graph can be used, not `to_train`, by a single one.
+        """
+        config = read_run_config(folder)
+        transport = transport if transport is not None else LocalTransport()
+        if (to_train or config.method == "partitioned") and (config.num_ranks or 1) != transport.size:
+            raise ShoalError(
+                f"{folder} was started on {count(config.num_ranks or 1, 'rank')}, here are {transport.size}: start as many"
+            )
         if epochs is not None:
             config.training.epochs = epochs
-        _check_data(folder, config.data)
-        run = cls(folder, config)
+        if not config.partition.folder and (missing := explain_missing(config.data)) is not None:
+            raise ShoalError(
+                f"the data of run {folder} was not found: looked for {missing}; put it back, or change `data` in {folder / CONFIG}"
+            )
+        run = cls(folder, config, transport)
         if run.has_checkpoint:
             run.trainer.resume(folder / CHECKPOINTS)
+        if transport.size > 1:
+            agree(transport, "a checkpoint of epoch", run.trainer.epoch)
         return run
 
     @property
@@ -115,7 +128,7 @@ class Run:
 
     def _train(self, on_epoch: Callable[[Record], None] | None) -> dict[str, float]:
         self._replace(CONFIG, self.config.to_yaml())  # resuming may have asked for more epochs
-        self._keep_metrics(self.trainer.epoch)
+        self._drop_metrics(self.trainer.epoch)
 
         def write(record: Record) -> None:
             self._append(record)
@@ -128,11 +141,40 @@ class Run:
         if self.trainer.has_nodes("test"):
             final |= {f"test_{name}": value for name, value in self.trainer.evaluate("test").items()}
         self._append(final)
+        self.ranks = self.trainer.share.describe_ranks()
+        if self.ranks:
+            self._replace(RANKS, json.dumps(self.ranks, indent=1) + "\n")
         return final
 
+    def describe(self) -> str:
+        """The graph, and how ranks share it, in a line."""
+        graph, known = self.data.graph, self.data.identity
+        parts = [f"{known['num_nodes']:,} nodes"]
+        if isinstance(graph, Graph):
+            parts.append(f"{graph.num_edges:,} edges")
+        else:
+            parts[0] += f" in {count(graph.num_parts, 'part')}"
+            parts.append(f"{known['rows_sent']:,} rows sent in an exchange")
+        parts.append(f"{graph.num_features:,} features")
+        line = f"{graph.name}: {', '.join(parts)}, {graph.num_classes} classes"
+        if isinstance(graph, Graph) and self.transport.size == 1:
+            return line
+        how = f"{self.transport.name}, {count(self.threads, 'thread')} a rank"
+        if isinstance(graph, Graph):
+            return f"{line}; {self.transport.size} ranks by {how}, each with batches of its own"
+        if self.config.draws:
+            return f"{line}; {how}; batches of sampler {self.config.sampler.name}, shared by all ranks"
+        said = self.config.make_exchange().describe()
+        return f"{line}; {how}{f'; {said}' if said else ''}"
+
     def summarize_memory(self) -> str | None:
-        """What training took of the ranks' memory; None where one process trained."""
-        return None
+        """The ranks' memory in a line; None where ranks hold no parts, or nothing was left to train."""
+        if not self.ranks:
+            return None
+        growth = [rank["growth"] for rank in self.ranks]
+        peak = max(rank["peak"] for rank in self.ranks)
+        added = f"{min(growth) / 1e6:,.0f} to {max(growth) / 1e6:,.0f} MB"
+        return f"memory: the largest rank held {peak / 1e6:,.0f} MB; its first epoch added {added} to a rank, compiled code included ({RANKS})"
 
     def explain_end(self) -> str | None:
         """Why there is nothing left to train and what to change; None if there is."""
@@ -148,7 +190,31 @@ class Run:
 
     def explain(self) -> list[str]:
         """What the scheduler decided: the order of products in each layer, the variant of each kind of product."""
-        return [*self.trainer.model.explain(self.trainer.sampler.sample(0)), *explain_products()]
+        explain: Callable[..., list[str]] = getattr(self.trainer.model, "explain", lambda batch: [])
+        return [*explain(self.trainer.share.example()), *explain_products()]
+
+    def _check_method(self) -> None:
+        """Refuse methods that make no sense on this many ranks."""
+        if self.config.method == "full" and self.transport.size > 1:
+            raise ShoalError(
+                f"method full trains in one process and there are {self.transport.size} ranks: use method partitioned, or start it alone"
+            )
+        if self.config.make_exchange().thins and self.transport.size == 1:
+            raise ShoalError(
+                "a boundary rate is for several ranks and there is one: add --workers N, or start ranks (docs/cluster.md)"
+            )
+
+    def _make_folder(self) -> None:
+        """Make the folder of a new run, with every setting and what tells its graph from another."""
+        with explain_full_disk(self.folder):
+            self.folder.mkdir(parents=True)
+            self._made_folder = True
+            with self._remove_unless_trained():
+                (self.folder / CONFIG).write_text(self.config.to_yaml())
+                (self.folder / GRAPH).write_text(json.dumps(self.data.identity, indent=2) + "\n")
+                if self.data.assignment is not None:
+                    with replace_file(self.folder / ASSIGNMENT) as scratch, open(scratch, "wb") as file:
+                        np.save(file, self.data.assignment, allow_pickle=False)
 
     @contextmanager
     def _remove_unless_trained(self) -> Iterator[None]:
@@ -166,7 +232,7 @@ class Run:
 
     def _check_graph(self) -> None:
         """Refuse to go on with another graph than the run began with."""
-        found = self.identify()
+        found = self.data.identity
         try:
             began = json.loads((self.folder / GRAPH).read_text())
             began.setdefault("content", found["content"])  # older runs do not tell
@@ -191,12 +257,12 @@ class Run:
     def _append(self, record: Record) -> None:
         if self.writes:
             with open(self.folder / METRICS, "a") as file:
-                file.write(json.dumps(record) + "\n")
+                file.write(json.dumps(record, default=float) + "\n")
 
-    def _keep_metrics(self, epoch: int) -> None:
+    def _drop_metrics(self, epoch: int) -> None:
         """Drop records past the checkpoint that training resumes from."""
         path = self.folder / METRICS
-        if path.is_file():
+        if self.writes and path.is_file():
             kept = [line for line in read_metrics(path) if line.get("epoch", epoch + 1) <= epoch]
             self._replace(METRICS, "".join(json.dumps(line) + "\n" for line in kept))
 
@@ -206,96 +272,7 @@ class Run:
                 scratch.write_text(text)
 
 
-def read_metrics(path: Path) -> list[Record]:
-    """The records of a metrics.jsonl; a last line cut short by a kill is left out."""
-    records = []
-    for line in path.read_text().splitlines():
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return records
-
-
-def identify(graph: Graph) -> dict[str, Any]:
-    """What tells a run's graph from another one under the same path."""
-    sizes = {name: getattr(graph, name) for name in ("num_nodes", "num_features", "num_classes")}
-    return {"name": graph.name, "checksum": graph.checksum, "content": graph.content_checksum, **sizes}
-
-
 def fill_defaults(config: RunConfig) -> None:
-    """Put in what was left to the defaults of the sampler and the model, so that the file shows every setting."""
-    if config.method == "sampled" or config.partition.sampled:
-        config.sampler.options = default_options(config.sampler.name) | config.sampler.options
-    if config.model.orders is None:
-        config.model.num_layers = len(parse_orders(None, config.model.num_layers))
-
-
-def make_paths_absolute(config: RunConfig) -> None:
-    """Name the data's files in full, so that the run can be opened from any folder."""
-    config.data = _make_absolute(config.data)
-    if isinstance(nodes := config.data_options.get("nodes"), str):
-        config.data_options["nodes"] = _make_absolute(nodes)
-
-
-def _make_absolute(data: str) -> str:
-    """An existing path in full; a name stays a name."""
-    path = Path(data).expanduser()
-    return os.path.abspath(path) if path.exists() else data
-
-
-def _find_data(data: str) -> Path | None:
-    """Where `load` finds the graph; None for one that is embedded or gone."""
-    path = Path(data).expanduser()
-    if path.exists():
-        return path
-    return None if data in BUILT_IN else find_graph(data)
-
-
-def is_data_stored(data: str) -> bool:
-    path = _find_data(data)
-    return path is not None and is_stored(path)
-
-
-def _check_data(folder: Path, data: str) -> None:
-    """Refuse a run whose data is gone, saying where it was looked for."""
-    if data in BUILT_IN or _find_data(data) is not None:
-        return
-    where = data
-    if is_plain_name(data):
-        where = f"{data} in $SHOAL_DATA and {home_folder() / 'graphs'}"
-    raise ShoalError(
-        f"the data of run {folder} was not found: looked for {where}; put it back, or change `data` in {folder / CONFIG}"
-    )
-
-
-def with_split(graph: Graph) -> Graph:
-    """The graph a run trains on, with a drawn split if it has none."""
-    check_trainable(graph)
-    return graph if graph.has_split else graph.with_split(seed=0)
-
-
-def make_trainer(config: RunConfig, graph: Graph, checkpoints: Path | None = None) -> Trainer:
-    """The trainer a configuration describes. The seed decides the initial weights and every batch."""
-    config.validate()
-    training = config.training
-    options: dict[str, Any] = {"setting": training.setting, "seed": training.seed}
-    if config.method != "sampled":
-        sampler = make_sampler("full", graph, **options)
-    else:
-        sampler = make_sampler(config.sampler.name, graph, **options, **config.sampler.options)
-    model = make_model(config, graph.num_features, graph.num_classes)
-    return Trainer(model, graph, sampler, checkpoints=checkpoints, **trainer_settings(config))
-
-
-def make_model(config: RunConfig, num_features: int, num_classes: int) -> GNN:
-    """The model a configuration describes."""
-    settings = asdict(config.model)
-    name, hidden = settings.pop("name"), settings.pop("hidden")
-    return GNN(name, num_features, hidden, num_classes, seed=config.training.seed, **settings)
-
-
-def trainer_settings(config: RunConfig) -> dict[str, Any]:
-    """What of the training's settings the trainer takes."""
-    kept = {"epochs", "setting", "seed", "threads"}  # what others than the trainer need
-    return {name: value for name, value in asdict(config.training).items() if name not in kept}
+    """Put in the depth that a stack without a pattern has, so that the file shows it."""
+    if config.model.name in CONVS and config.model.orders is None:
+        config.model.num_layers = config.model.num_layers or DEFAULT_LAYERS

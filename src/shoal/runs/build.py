@@ -1,0 +1,77 @@
+"""How a configuration becomes a model, a sampler and a trainer."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from shoal.distributed.transport import Transport
+from shoal.errors import ShoalError
+from shoal.graph import Graph
+from shoal.models.conv import CONVS
+from shoal.models.gnn import GNN
+from shoal.models.module import MODELS
+from shoal.partitioning.part import Part
+from shoal.runs.config import RunConfig
+from shoal.sampling.base import Sampler, make_sampler
+from shoal.settings import list_settings
+from shoal.training.trainer import Trainer
+
+
+def make_model(config: RunConfig, num_features: int, num_classes: int) -> nn.Module:
+    """The model a configuration describes; the seed decides its initial weights."""
+    settings = config.model.resolve()
+    name = settings.pop("name")
+    if name in CONVS:
+        hidden = settings.pop("hidden")
+        return GNN(name, num_features, hidden, num_classes, seed=config.training.seed, **settings)
+    model = MODELS[name]
+    seed = {"seed": config.training.seed} if "seed" in list_settings(model) else {}
+    try:
+        inspect.signature(model).bind(num_features, num_classes, **settings, **seed)
+    except TypeError as error:
+        raise ShoalError(
+            f"model {name!r} cannot be made ({error}): it must take (in_features, num_classes, **settings)"
+        ) from None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.training.seed)
+        return model(num_features, num_classes, **settings, **seed)
+
+
+def make_batches(config: RunConfig, graph: Graph) -> Sampler:
+    """The sampler a configuration describes: the whole graph where it draws none."""
+    options = {"setting": config.training.setting, "seed": config.training.seed}
+    if not config.draws:
+        return make_sampler("full", graph, **options)
+    settings = config.sampler.resolve()
+    return make_sampler(settings.pop("name"), graph, **options, **settings)
+
+
+def make_trainer(
+    config: RunConfig,
+    graph: Graph | Part,
+    checkpoints: Path | None = None,
+    *,
+    whole: Graph | None = None,
+    transport: Transport | None = None,
+) -> Trainer:
+    """The trainer a configuration describes.
+
+    Args:
+        graph: the graph, or this rank's part of it.
+        whole: what batches are drawn from where ranks share them; None where every step takes the whole graph.
+    """
+    config.validate()
+    source = graph if isinstance(graph, Graph) else whole
+    return Trainer(
+        make_model(config, graph.num_features, graph.num_classes),
+        graph,
+        None if source is None else make_batches(config, source),
+        transport=transport,
+        exchange=config.make_exchange(),
+        checkpoints=checkpoints,
+        **config.training.select(Trainer),
+    )

@@ -1,0 +1,302 @@
+"""Section: the settings of one component in a configuration, and the sections that a run's configuration has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from shoal.checks import MAX_THREADS
+from shoal.distributed.exchange import EXCHANGES
+from shoal.errors import ShoalError, unknown_name
+from shoal.graph import SETTINGS
+from shoal.models.conv import CONVS
+from shoal.models.gnn import GNN
+from shoal.models.module import MODELS
+from shoal.models.pattern import check_head, check_orders, parse_orders, parse_widths
+from shoal.partitioning.work import PARTITION_METHODS
+from shoal.sampling.base import SAMPLERS, sampler_settings
+from shoal.settings import AtLeast, Choices, Null, Range, Seed, Setting, Share, list_settings
+from shoal.training.metrics import METRICS
+from shoal.training.trainer import Trainer
+
+Declared = Mapping[str, Setting]
+DEFAULT_WIDTH = 256
+
+
+class Section:
+    """Settings by name: those given, and the defaults of the others. Values are read and set as attributes.
+
+    What can be given depends on what was chosen (a sampler's settings on its `name`), so values are checked by
+    `validate`, whatever the order in which they were given.
+
+    Args:
+        title: its key in the configuration.
+        declare: the settings there are, by what is given so far.
+        rivals: (label, settings) of the components that could have been chosen instead, for messages.
+        check: refuses values that contradict each other.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        declare: Callable[[Section], Declared],
+        rivals: Callable[[], Mapping[str, Declared]] = dict,
+        check: Callable[[Section], None] = lambda section: None,
+    ) -> None:
+        self.__dict__.update(title=title, given={}, origins={}, is_forgiving=False)
+        self.__dict__.update(_declare=declare, _rivals=rivals, _check=check)
+
+    title: str
+    given: dict[str, Any]
+    origins: dict[str, str]
+    is_forgiving: bool
+
+    def forgive(self) -> None:
+        """Drop other components' settings without a word, as when a run's own file is read."""
+        self.__dict__["is_forgiving"] = True
+
+    @property
+    def declared(self) -> Declared:
+        declared: Declared = self._declare(self)
+        return declared
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name in self.given:
+            return self.given[name]
+        declared = self._declare(self)
+        if name not in declared:
+            raise AttributeError(f"section {self.title} has no setting {name!r}")
+        return declared[name].default
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.given[name] = value
+        self.origins.pop(name, None)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Section) and self.to_dict() == other.to_dict()
+
+    def __repr__(self) -> str:
+        return f"Section({self.title}, {self.given})"
+
+    def update(self, values: Any, where: str) -> None:
+        """Give values, found in `where`. A component's own settings may be below `options` or beside its name."""
+        if not isinstance(values, dict):
+            raise ShoalError(f"{where}: expected keys and values, found {values!r}")
+        for key, value in values.items():
+            if key == "options" and isinstance(value, dict):
+                self.update(value, where)
+            elif not isinstance(key, str):
+                raise ShoalError(f"{self.title} has the key {key!r} in {where}: expected names")
+            else:
+                self.given[key], self.origins[key] = value, where
+
+    def clear(self, *kept: str) -> None:
+        """Forget what was given but for the settings `kept`."""
+        for name in [name for name in self.given if name not in kept]:
+            del self.given[name]
+
+    def validate(self) -> None:
+        """Check types, ranges and names of what was given, then what it means together."""
+        declared = self.declared
+        for name, value in list(self.given.items()):
+            where = self.origins.get(name, "")
+            if name in declared:
+                place = where if where.startswith("--set") or not where else f"{where}.{name}"
+                self.given[name] = declared[name].check(value, where=place)
+            elif self._is_rivals(name, value):
+                del self.given[
+                    name
+                ]  # another component's default, as configurations written out in full have it
+            else:
+                raise unknown_name("key", name, declared, where or self.title)
+        self._check(self)
+
+    def _is_rivals(self, name: str, value: Any) -> bool:
+        """Whether a setting is another component's that may be dropped; refused with whose it is if it may not.
+
+        A file written out in full, as a run's configuration is, has settings that decide nothing; others are a mistake.
+        """
+        owners = {label: declared[name] for label, declared in self._rivals().items() if name in declared}
+        if not owners:
+            return False
+        if self.is_forgiving or any(value == setting.default for setting in owners.values()):
+            return True
+        label = " and ".join(owners)
+        raise ShoalError(f"{self.title}.{name}={value} belongs to {label}: leave it out, or choose that")
+
+    def to_dict(self, *, given_only: bool = False) -> dict[str, Any]:
+        """Every setting, or every one given, with its value as YAML has it: lists for tuples."""
+        values = self.given if given_only else self.resolve()
+        return {name: list(one) if isinstance(one, tuple) else one for name, one in values.items()}
+
+    def resolve(self) -> dict[str, Any]:
+        """Every setting there is with its value."""
+        return {name: self.given.get(name, setting.default) for name, setting in self.declared.items()}
+
+    def select(self, component: Callable[..., Any], *, without: tuple[str, ...] = ()) -> dict[str, Any]:
+        """The values of those settings that a component declares, to make it with."""
+        values = self.resolve()
+        return {
+            name: values[name] for name in list_settings(component) if name in values and name not in without
+        }
+
+
+def _choose(name: str, default: str, names: Any, meaning: str) -> dict[str, Setting]:
+    return {name: Setting(name, (str,), False, default, meaning, choices=Choices(names))}
+
+
+def _without(declared: Declared, *names: str) -> dict[str, Setting]:
+    return {name: setting for name, setting in declared.items() if name not in names}
+
+
+class _Names(Mapping[str, Any]):
+    """The names of several registries as one."""
+
+    def __init__(self, *registries: Mapping[str, Any]) -> None:
+        self._registries = registries
+
+    def __getitem__(self, name: str) -> Any:
+        for registry in self._registries:
+            if name in registry:
+                return registry[name]
+        raise KeyError(name)
+
+    def __iter__(self) -> Any:
+        return iter([name for registry in self._registries for name in registry])
+
+    def __len__(self) -> int:
+        return sum(map(len, self._registries))
+
+
+MODEL_NAMES = _Names(CONVS, MODELS)
+
+
+def _chosen(section: Section, key: str, default: str) -> str:
+    """The name a section has chosen; anything but a name is refused."""
+    name = section.given.get(key, default)
+    if not isinstance(name, str):
+        raise ShoalError(f"{section.title}.{key} is {name!r}: expected a name")
+    return name
+
+
+def model_settings(name: str) -> Declared:
+    """What a model can be told: a stack of convs has the stack's settings and its conv's, others their own."""
+    if name in CONVS and name in MODELS:
+        raise ShoalError(f"there is a conv called {name!r} already: give your model another name")
+    if name not in MODEL_NAMES:
+        raise unknown_name("model", name, MODEL_NAMES)
+    if name in CONVS:
+        stack = _without(list_settings(GNN), "seed")
+        stack["hidden"] = replace(stack["hidden"], default=DEFAULT_WIDTH)
+        return stack | dict(list_settings(CONVS[name]))
+    return _without(list_settings(MODELS[name]), "seed")
+
+
+def model_section() -> Section:
+    def declare(section: Section) -> Declared:
+        name = _chosen(section, "name", "sage")
+        return _choose("name", "sage", MODEL_NAMES, "the model") | dict(model_settings(name))
+
+    def check(section: Section) -> None:
+        if section.name not in CONVS:
+            return
+        conv = CONVS[section.name]
+        pattern = parse_orders(section.orders, section.num_layers, conv.default_order)
+        check_orders(conv, pattern)
+        check_head(section.head_layers, section.jumping, section.l2_normalize)
+        parse_widths(section.hidden, len(pattern), 1 if section.head_layers == 0 else None)
+
+    return Section(
+        "model", declare, lambda: {f"model {name!r}": model_settings(name) for name in MODEL_NAMES}, check
+    )
+
+
+def sampler_section() -> Section:
+    def declare(section: Section) -> Declared:
+        name = _chosen(section, "name", "random-walk")
+        chosen = _choose("name", "random-walk", SAMPLERS, "how batches are drawn")
+        return chosen | dict(sampler_settings(name))
+
+    return Section("sampler", declare)
+
+
+@dataclass
+class RunSettings:
+    """What a run is told beside its trainer."""
+
+    epochs: Annotated[int, AtLeast(1), "most epochs to train"] = 50
+    setting: Annotated[str, Choices(SETTINGS), "what of the graph training sees"] = "transductive"
+    seed: Seed = 0
+    threads: Annotated[
+        int | None, Range(1, MAX_THREADS), Null("all cores"), "threads of this process, or of each rank"
+    ] = None
+
+
+def training_section() -> Section:
+    def declare(section: Section) -> Declared:
+        trainer = dict(list_settings(Trainer))
+        trainer["patience"] = replace(trainer["patience"], default=10)
+        return dict(list_settings(RunSettings)) | trainer
+
+    return Section("training", declare)
+
+
+@dataclass
+class PartitionSettings:
+    """How a graph is shared among ranks, beside what the method and the exchange declare."""
+
+    folder: Annotated[
+        str | None, Null("cut the graph when training starts"), "stored parts (`shoal partition`), one a rank"
+    ] = None
+    parts: Annotated[int | None, AtLeast(1), Null("one a rank"), "parts to cut the graph into"] = None
+    method: Annotated[
+        str,
+        Choices(_Names({"auto": None}, PARTITION_METHODS)),
+        "how the graph is cut; auto: the best that fits",
+    ] = "auto"
+    exchange: Annotated[str, Choices(EXCHANGES), "how halo rows travel between ranks"] = "p2p"
+    sampled: Annotated[bool, "train on batches of the sampler, shared by all ranks"] = False
+
+
+def partition_section() -> Section:
+    def declare(section: Section) -> Declared:
+        exchange, method = _chosen(section, "exchange", "p2p"), _chosen(section, "method", "auto")
+        own = (
+            _without(list_settings(PARTITION_METHODS[method]), "seed") if method in PARTITION_METHODS else {}
+        )
+        return dict(own) | dict(list_settings(PartitionSettings)) | exchange_settings(exchange)
+
+    def rivals() -> Mapping[str, Declared]:
+        methods = {
+            f"partition method {name!r}": list_settings(one) for name, one in PARTITION_METHODS.items()
+        }
+        return {f"exchange {name!r}": exchange_settings(name) for name in EXCHANGES} | methods
+
+    return Section("partition", declare, rivals)
+
+
+def exchange_settings(name: str) -> dict[str, Setting]:
+    if name not in EXCHANGES:
+        raise unknown_name("exchange", name, EXCHANGES)
+    return _without(list_settings(EXCHANGES[name]), "seed")
+
+
+@dataclass
+class TargetSettings:
+    """The test score a recipe must reach, and where that figure is from."""
+
+    metric: Annotated[str | None, Choices(METRICS), "metric of the score"] = None
+    score: Annotated[float | None, Share, "test score to reach"] = None
+    deviation: Annotated[float, Range(0, said="0 or more"), "published deviation of the score"] = 0.0
+    source: Annotated[str, "where the figure is from"] = ""
+
+
+def target_section() -> Section:
+    def check(section: Section) -> None:
+        if section.score is not None and section.metric is None:
+            raise ShoalError(f"target.score is {section.score}: expected target.metric with it")
+
+    return Section("target", lambda section: list_settings(TargetSettings), check=check)
