@@ -16,34 +16,46 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from shoal.batch import Batch as Batch
     from shoal.datasets import load as load
+    from shoal.datasets.importers import FORMATS as FORMATS
+    from shoal.distributed.exchange import EXCHANGES as EXCHANGES
+    from shoal.distributed.transport import TRANSPORTS as TRANSPORTS
     from shoal.errors import ShoalError as ShoalError
     from shoal.graph import Graph as Graph
     from shoal.kernels.adjacency import Adjacency as Adjacency
     from shoal.kernels.spmm import spmm as spmm
+    from shoal.models.conv import CONVS as CONVS
+    from shoal.models.conv import Conv as Conv
     from shoal.models.gnn import GNN as GNN
+    from shoal.models.module import MODELS as MODELS
     from shoal.partitioning.part import Part as Part
     from shoal.partitioning.partition import Partition as Partition
     from shoal.partitioning.partition import partition_graph as partition_graph
     from shoal.partitioning.stored import open_part as open_part
     from shoal.partitioning.stored import store_parts as store_parts
+    from shoal.partitioning.work import PARTITION_METHODS as PARTITION_METHODS
+    from shoal.sampling.base import SAMPLERS as SAMPLERS
     from shoal.sampling.base import Sampler as Sampler
     from shoal.sampling.cluster import ClusterSampler as ClusterSampler
+    from shoal.sampling.dealt import DealtSampler as DealtSampler
     from shoal.sampling.edge import EdgeSampler as EdgeSampler
+    from shoal.sampling.fastgcn import FastGCNSampler as FastGCNSampler
     from shoal.sampling.forest_fire import ForestFireSampler as ForestFireSampler
     from shoal.sampling.frontier import FrontierSampler as FrontierSampler
     from shoal.sampling.full import FullSampler as FullSampler
-    from shoal.sampling.layered import FastGCNSampler as FastGCNSampler
-    from shoal.sampling.layered import LadiesSampler as LadiesSampler
+    from shoal.sampling.ladies import LadiesSampler as LadiesSampler
     from shoal.sampling.multi_walk import MultiRandomWalkSampler as MultiRandomWalkSampler
     from shoal.sampling.neighbor import NeighborSampler as NeighborSampler
     from shoal.sampling.node import NodeSampler as NodeSampler
-    from shoal.sampling.parts import PartSampler as PartSampler
     from shoal.sampling.prefetch import Prefetcher as Prefetcher
     from shoal.sampling.prefetch import SubgraphLoader as SubgraphLoader
     from shoal.sampling.shard import ShardedSampler as ShardedSampler
     from shoal.sampling.walk import RandomWalkSampler as RandomWalkSampler
     from shoal.store import open_graph as open_graph
     from shoal.store import save_graph as save_graph
+    from shoal.training.callback import CALLBACKS as CALLBACKS
+    from shoal.training.callback import Callback as Callback
+    from shoal.training.loss import LOSSES as LOSSES
+    from shoal.training.metrics import METRICS as METRICS
     from shoal.training.trainer import Trainer as Trainer
 
 _HOMES = {
@@ -68,15 +80,27 @@ _HOMES = {
     "MultiRandomWalkSampler": "shoal.sampling.multi_walk",
     "NodeSampler": "shoal.sampling.node",
     "ClusterSampler": "shoal.sampling.cluster",
-    "FastGCNSampler": "shoal.sampling.layered",
-    "LadiesSampler": "shoal.sampling.layered",
+    "FastGCNSampler": "shoal.sampling.fastgcn",
+    "LadiesSampler": "shoal.sampling.ladies",
     "NeighborSampler": "shoal.sampling.neighbor",
     "Prefetcher": "shoal.sampling.prefetch",
     "SubgraphLoader": "shoal.sampling.prefetch",
     "ShardedSampler": "shoal.sampling.shard",
-    "PartSampler": "shoal.sampling.parts",
+    "DealtSampler": "shoal.sampling.dealt",
     "open_graph": "shoal.store",
     "save_graph": "shoal.store",
+    "SAMPLERS": "shoal.sampling.base",
+    "CONVS": "shoal.models.conv",
+    "Conv": "shoal.models.conv",
+    "MODELS": "shoal.models.module",
+    "PARTITION_METHODS": "shoal.partitioning.work",
+    "FORMATS": "shoal.datasets.importers",
+    "METRICS": "shoal.training.metrics",
+    "LOSSES": "shoal.training.loss",
+    "CALLBACKS": "shoal.training.callback",
+    "Callback": "shoal.training.callback",
+    "EXCHANGES": "shoal.distributed.exchange",
+    "TRANSPORTS": "shoal.distributed.transport",
     "Trainer": "shoal.training.trainer",
 }
 

@@ -13,8 +13,10 @@ from shoal.commands.demo import demo
 from shoal.commands.doctor import doctor
 from shoal.commands.embed import embed, predict
 from shoal.commands.partition import partition
+from shoal.commands.rank import rank
 from shoal.commands.recipes import recipes
 from shoal.commands.sample import sample
+from shoal.commands.settings import settings
 from shoal.commands.simulate import simulate
 from shoal.commands.train import train
 from shoal.distributed.detect import detect_launch
@@ -49,7 +51,20 @@ def shoal() -> None:
     """
 
 
-for command in (train, recipes, embed, predict, sample, partition, simulate, data, doctor, demo):
+for command in (
+    train,
+    recipes,
+    embed,
+    predict,
+    sample,
+    partition,
+    simulate,
+    settings,
+    data,
+    doctor,
+    demo,
+    rank,
+):
     shoal.add_command(command)
 
 

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pytest
 import scipy.sparse as sp
 
 from command_line import Run
@@ -66,7 +65,6 @@ def test_graph_without_address_names_page_and_import_line(shoal: Callable[..., R
 def test_get_interrupted_by_ctrl_c_resumes_with_the_same_command(
     shoal: Callable[..., Run], environment: dict[str, str], tmp_path: Path
 ) -> None:
-    pytest.importorskip("shoal.datasets.importers")
     archive = pack_slashdot()
     partial = tmp_path / "home/downloads/soc-Slashdot0902/soc-Slashdot0902.tar.gz.partial"
     command = ["data", "get", "soc-Slashdot0902"]
@@ -123,7 +121,6 @@ def test_damaged_archive_is_removed_so_that_it_is_fetched_anew(
 
 
 def test_get_fetches_checks_and_stores(shoal: Callable[..., Run], tmp_path: Path) -> None:
-    pytest.importorskip("shoal.datasets.importers")
     with FileServer({SLASHDOT: pack_slashdot()}) as server:
         run = shoal("data", "get", "soc-Slashdot0902", SHOAL_MIRROR=server.address)
         assert run.code == 0, run.stderr
@@ -141,7 +138,6 @@ def test_get_fetches_checks_and_stores(shoal: Callable[..., Run], tmp_path: Path
 
 
 def test_get_fetches_a_dataset_of_many_files(shoal: Callable[..., Run], tmp_path: Path) -> None:
-    pytest.importorskip("shoal.datasets.importers")
     with FileServer(pack_cora()) as server:
         server.die_after, server.deaths = 400_000, 1
         run = shoal("data", "get", "cora", "-o", "cora", "--keep", SHOAL_MIRROR=server.address)
@@ -159,7 +155,6 @@ def test_get_fetches_a_dataset_of_many_files(shoal: Callable[..., Run], tmp_path
 
 
 def test_get_refuses_a_graph_of_another_size(shoal: Callable[..., Run], tmp_path: Path) -> None:
-    pytest.importorskip("shoal.datasets.importers")
     with FileServer({SLASHDOT: pack_slashdot(num_nodes=5_000)}) as server:
         said = shoal("data", "get", "soc-Slashdot0902", "-o", "out", SHOAL_MIRROR=server.address).refusal()
     assert "came with 5,000 nodes, expected 82,168" in said

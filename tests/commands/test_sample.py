@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from shoal.commands.sample import parse_options
+from shoal.sampling.base import SAMPLERS, sampler_settings
 
 
 def test_samples_are_measured_beside_the_full_graph(shoal, tmp_path: Path) -> None:
@@ -57,3 +58,17 @@ def test_stats_of_layered_samplers_say_of_which_subgraph(shoal, tmp_path):
     run = shoal(*line, "--samples", 2)
     assert run.code == 0, run.stderr
     assert "draws a pattern for every layer" in " ".join(run.stdout.split())
+
+
+def test_help_lists_every_sampler_with_its_settings(shoal) -> None:
+    said = shoal("sample", "--help").stdout
+    for name in SAMPLERS:
+        assert f"\n  {name} " in said
+        for setting in sampler_settings(name):
+            assert f"{setting}=" in said
+
+
+def test_settings_out_of_range_are_refused_before_the_graph_is_looked_for(shoal) -> None:
+    assert "budget is 0" in shoal("sample", "nowhere", "--set", "budget=0").refusal()
+    assert "'seed'" in shoal("sample", "nowhere", "--set", "seed=3").refusal()
+    assert "did you mean 'inductive'" in shoal("sample", "nowhere", "--set", "setting=induct").refusal()

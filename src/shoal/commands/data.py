@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from shoal.commands.listing import ListingCommand, Rows, list_components, plugin_option
+
 
 @click.group()
 def data() -> None:
@@ -57,11 +59,12 @@ def describe(graph: str) -> None:
     from shoal.commands.data_tables import dataset_table, graph_table
     from shoal.commands.screen import open_console
     from shoal.datasets import load
+    from shoal.datasets.generators import GENERATORS
     from shoal.datasets.places import find_graph
-    from shoal.datasets.registry import BUILT_IN, registered
+    from shoal.datasets.registry import registered
 
     known = registered().get(graph)
-    here = Path(graph).exists() or graph in BUILT_IN or find_graph(graph) is not None
+    here = Path(graph).exists() or graph in GENERATORS or find_graph(graph) is not None
     console = open_console()
     if known is not None and not here:
         console.print(dataset_table(known))
@@ -72,7 +75,13 @@ def describe(graph: str) -> None:
         click.echo(f"notice: {notice}")
 
 
-@data.command("import")
+def _list_formats() -> list[tuple[str, Rows]]:
+    from shoal.datasets.importers import FORMATS
+
+    return [("Formats, recognised by the file names, and their options", list_components(FORMATS))]
+
+
+@data.command("import", cls=ListingCommand, listing=_list_formats)
 @click.argument("source", type=click.Path(path_type=Path))
 @click.option(
     "-o", "--out", "folder", required=True, type=click.Path(path_type=Path), help="Folder to write."
@@ -88,6 +97,7 @@ def describe(graph: str) -> None:
 @click.option(
     "--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the format; repeatable."
 )
+@plugin_option()
 def import_(
     source: Path,
     folder: Path,
@@ -104,23 +114,6 @@ def import_(
       shoal data import edges.csv -o my-graph
       shoal data import web.mtx -o web --undirected --name web
       shoal data import links.csv -o links --option nodes=people.csv --option labels=team
-
-    \b
-    Formats, recognised by the file names, and their options:
-      table        CSV or Parquet: an edge table, or a folder with edges.* and nodes.*;
-                   a row is an arc source → target unless --undirected
-                   nodes=FILE  source=COLUMN  target=COLUMN  features=A,B  labels=A,B
-      graphsaint   folder with adj_full.npz, role.json, class_map.json, feats.npy
-                   standardize=true|false
-      graphsage    PREFIX-G.json, PREFIX-id_map.json, PREFIX-class_map.json, PREFIX-feats.npy
-                   standardize=true|false
-      ogb          OGB node-property folder with raw/ and split/
-                   split=NAME
-      planetoid    ind.NAME.x, .tx, .allx, .y, .ty, .ally, .graph, .test.index
-      mtx          Matrix Market: .mtx, .mtx.gz
-      snap         SNAP edge list: .txt, .txt.gz
-      npz          one .npz with indptr, indices, x, y and masks
-                   fold=N  standardize=true|false
     """
     from shoal.commands.screen import ScreenWatcher
     from shoal.errors import ShoalError, explain_full_disk
@@ -172,10 +165,11 @@ def get(name: str, folder: Path | None, overwrite: bool, keep: bool, retries: in
     """
     from shoal.commands.screen import ScreenWatcher
     from shoal.datasets.fetch import fetch_dataset
+    from shoal.datasets.generators import GENERATORS
     from shoal.datasets.places import graph_folder, is_stored
-    from shoal.datasets.registry import BUILT_IN, find_dataset
+    from shoal.datasets.registry import find_dataset
 
-    if name in BUILT_IN:
+    if name in GENERATORS:
         click.echo(f"{name} needs no fetching; next: shoal train {name}")
         return
     dataset = find_dataset(name)
@@ -213,8 +207,9 @@ def verify(folder: Path) -> None:
 
 def _check_target(folder: Path, overwrite: bool) -> None:
     """Refuse a bad place to write before any work is done for it."""
-    from shoal.datasets.places import check_place, is_stored
+    from shoal.datasets.places import is_stored
     from shoal.errors import ShoalError
+    from shoal.files import check_place
 
     if folder.exists() and not overwrite:
         raise ShoalError(f"{folder} exists already: choose another name, or add --overwrite")

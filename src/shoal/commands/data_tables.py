@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from shoal.commands.screen import format_bytes, plain_table
+from shoal.datasets.dataset import Dataset
+from shoal.datasets.generators import GENERATORS
 from shoal.datasets.places import find_graph, local_names
-from shoal.datasets.registry import BUILT_IN, Dataset, registered
+from shoal.datasets.registry import registered
 from shoal.errors import ShoalError
+from shoal.registry import summarize
 
 if TYPE_CHECKING:
     from shoal.graph import Graph
@@ -21,15 +24,15 @@ NUMBERS = ("nodes", "edges", "features", "classes")
 def list_table() -> Table:
     """Every known name with its sizes (published, or of what is here), licence and whereabouts."""
     table = plain_table("name", *NUMBERS, "licence", "where", "what", right=NUMBERS)
-    for name, built_in in BUILT_IN.items():
-        table.add_row(name, "", "", "", "", built_in.licence, "embedded", built_in.title)
+    for name, generator in GENERATORS.items():
+        table.add_row(name, "", "", "", "", "", "embedded", summarize(generator))
     here = set(local_names())
     for name, dataset in registered().items():
         path = find_graph(name) if name in here else None
         published = [_count(getattr(dataset, f"num_{number}")) for number in NUMBERS]
         sizes = published if path is None else _stored_sizes(path)
         table.add_row(name, *sizes, dataset.licence, _where(dataset, name in here), dataset.title)
-    for name in sorted(here - set(registered()) - set(BUILT_IN)):
+    for name in sorted(here - set(registered()) - set(GENERATORS)):
         path = find_graph(name)
         assert path is not None
         table.add_row(name, *_stored_sizes(path), "", "here", str(path))

@@ -13,9 +13,9 @@ def demo(epochs: int) -> None:
 
     from shoal.commands.progress import TrainingProgress
     from shoal.commands.screen import open_console
-    from shoal.datasets import load
-    from shoal.runs.config import ModelConfig, RunConfig, SamplerConfig, TrainingConfig
-    from shoal.runs.run import make_trainer, with_split
+    from shoal.runs.build import make_trainer
+    from shoal.runs.config import make_config
+    from shoal.runs.data import load_graph
     from shoal.threads import set_threads
 
     console = open_console()
@@ -24,19 +24,18 @@ def demo(epochs: int) -> None:
     table = Table(title="Test accuracy", title_justify="left")
     for heading in ("data set", "nodes", "edges", "no edges (MLP)", "GNN (SAGE)", "seconds (SAGE)"):
         table.add_column(heading, justify="left" if heading == "data set" else "right")
-    for data, sampler in (
-        ("digits", SamplerConfig("random-walk", {"roots": 300, "depth": 2})),
-        ("blocks", SamplerConfig("random-walk", {"roots": 1500, "depth": 2})),
-    ):
-        graph = with_split(load(data))
+    for data, roots in (("digits", 300), ("blocks", 1500)):
         scores, seconds = [], 0.0
         for model in ("mlp", "sage"):
-            config = RunConfig(
-                data=data,
-                model=ModelConfig(name=model, hidden=128),
-                sampler=sampler,
-                training=TrainingConfig(epochs=epochs),
+            config = make_config(
+                {
+                    "data": data,
+                    "model": {"name": model, "hidden": 128},
+                    "sampler": {"name": "random-walk", "roots": roots, "depth": 2},
+                    "training": {"epochs": epochs},
+                }
             )
+            graph, _ = load_graph(config)
             trainer = make_trainer(config, graph)
             console.print(f"\n[bold]{data}[/bold]: training {model}")
             with TrainingProgress(console, epochs, trainer.metric) as progress:

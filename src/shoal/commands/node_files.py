@@ -97,6 +97,49 @@ def _fill_rows(path: Path, values: np.ndarray, part: Part) -> None:
     rows.flush()
 
 
+def write_rows(folder: Path, out: Path, column: str, transport: Transport) -> None:
+    """Compute every node's vector or label with a run's best weights and write it: all ranks that hold parts
+    together, each its rows, and else rank 0 alone."""
+    import torch
+    from rich.progress import Progress
+
+    from shoal.commands.screen import open_console
+    from shoal.runs.run import Run
+
+    run = Run.open(folder, transport, to_train=False)
+    trainer, graph = run.trainer, run.data.graph
+    if trainer.epoch == 0:
+        raise ShoalError(
+            f"{run.folder} has no checkpoint yet: train it first with `shoal train --resume {run.folder}`"
+        )
+    trainer.restore_best()
+    width = int(getattr(trainer.model, "embedding_width", 0))
+    console = open_console()
+    console.quiet = transport.rank != 0
+    with Progress(console=console, disable=not console.is_terminal or console.quiet) as bar:
+        task = bar.add_task("computing", total=None)
+
+        def show(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        if isinstance(graph, Graph) and transport.rank != 0:
+            shape: tuple[int, ...] = ()
+        elif isinstance(graph, Graph) and column == "embedding" and out.suffix == ".npy" and width:
+            with map_rows(out, graph.num_nodes, width) as rows:
+                shape = tuple(trainer.embed(show, out=torch.from_numpy(rows)).shape)
+        else:
+            values = trainer.embed(show) if column == "embedding" else trainer.predict(show)
+            if isinstance(graph, Graph):
+                write_nodes(out, column, values.numpy(), graph)
+            else:
+                write_part_rows(out, values.numpy(), graph, transport)
+            shape = (run.data.identity["num_nodes"], *values.shape[1:])
+    transport.phase = f"the writing of {out.name}"
+    transport.barrier()
+    if shape:
+        console.print(f"{out}: {shape[0]:,} nodes, {column} {shape}", markup=False)
+
+
 def _write(path: Path, column: str, values: np.ndarray, graph: Graph) -> None:
     with replace_file(path) as scratch, open(scratch, "wb") as file:
         if path.suffix == ".npy":

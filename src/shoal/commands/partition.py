@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shoal.commands.listing import ListingCommand, Rows, list_components, plugin_option
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -33,10 +35,18 @@ ROWS = (
 )
 
 
-@click.command()
+def _list_methods() -> list[tuple[str, Rows]]:
+    """Every method, what it does and its settings."""
+    from shoal.partitioning.work import PARTITION_METHODS
+
+    auto = ("auto", "The best one that is installed and fits in memory.")
+    return [("Methods, and settings for --set", [auto, *list_components(PARTITION_METHODS)])]
+
+
+@click.command(cls=ListingCommand, listing=_list_methods)
 @click.argument("data")
 @click.option("--parts", "num_parts", type=int, required=True, help="How many parts: one for each rank.")
-@click.option("--method", default="auto", show_default=True, help="How to split; --help lists the methods.")
+@click.option("--method", default="auto", show_default=True, help="How to split, see below.")
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder to write the parts to.")
 @click.option(
     "--balance", default="edges", show_default=True, help="What parts have equally much of: edges or nodes."
@@ -46,7 +56,8 @@ ROWS = (
 @click.option("--refine/--no-refine", default=None, help="Search locally afterwards, or not.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides the partition.")
 @click.option("--overwrite", is_flag=True, help="Replace parts that are in the folder.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of stochastic.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the method.")
+@plugin_option()
 def partition(
     data: str,
     num_parts: int,
@@ -63,7 +74,6 @@ def partition(
     """Split DATA into parts for as many ranks, and show what they will have to exchange.
 
     \b
-    Methods: auto, random, block, streaming, metis, metis-volume, hypergraph, stochastic.
     Examples:
       shoal partition my-graph/ --parts 8 -o parts/
       shoal partition my-graph/ --parts 64 --method metis --parts-per-host 16 -o parts/
@@ -73,11 +83,12 @@ def partition(
     from shoal.commands.screen import follow_steps, open_console
     from shoal.datasets import load
     from shoal.errors import ShoalError, unknown_name
-    from shoal.partitioning.partition import BALANCES, METHODS, partition_graph
+    from shoal.partitioning.partition import AUTO, BALANCES, partition_graph
     from shoal.partitioning.stored import check_target, store_parts
+    from shoal.partitioning.work import PARTITION_METHODS
 
-    if method not in METHODS:
-        raise unknown_name("method", method, METHODS)
+    if method not in (AUTO, *PARTITION_METHODS):
+        raise unknown_name("method", method, (AUTO, *PARTITION_METHODS))
     if balance not in BALANCES:
         raise unknown_name("balance", balance, BALANCES)
     if out is not None:

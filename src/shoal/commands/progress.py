@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from shoal.sampling.base import Sampler
-from shoal.training.trainer import Record
+from shoal.training.share import Record
 
 _WIDTH_WITH_BAR = 110  # columns; on a narrower terminal figures come first
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +52,7 @@ def recipes(names: tuple[str, ...], train: bool, out: Path) -> None:
 
 
 def _run_all(chosen: dict[str, RunConfig], out: Path) -> None:
-    from shoal.commands.runs import train_configured
+    from shoal.commands.jobs import train_configured
     from shoal.commands.screen import open_console
     from shoal.errors import ShoalError
 
@@ -88,8 +87,8 @@ def _run_all(chosen: dict[str, RunConfig], out: Path) -> None:
 
 def _summarize(name: str, config: RunConfig, folder: Path) -> dict[str, Any]:
     """What a finished recipe's folder says: the score over its seeds and the time an epoch took."""
+    from shoal.runs.folder import METRICS, read_metrics
     from shoal.runs.repeat import summarize_scores
-    from shoal.runs.run import METRICS, read_metrics
 
     folders = sorted(folder.glob("seed-*")) or [folder]
     summary = summarize_scores(folders)
@@ -118,34 +117,34 @@ def find_changes(config: RunConfig, folder: Path) -> list[str]:
 
     Nothing for a folder that is not there. The target does not count: it decides nothing in a run.
     """
-    from shoal.runs import repeat, run
     from shoal.runs.config import read_config
+    from shoal.runs.folder import find_config
 
-    stored = next((path for name in (repeat.CONFIG, run.CONFIG) if (path := folder / name).is_file()), None)
-    if stored is None:
+    if not find_config(folder).is_file():
         return []
-    before, now = _flatten(read_config(stored)), _flatten(config)
+    before, now = _flatten(read_config(find_config(folder))), _flatten(config)
     keys = [*now, *(key for key in before if key not in now)]
     return [f"{key} {before.get(key)} → {now.get(key)}" for key in keys if before.get(key) != now.get(key)]
 
 
 def _flatten(config: RunConfig) -> dict[str, Any]:
     """Every setting that decides a run, by its dotted name, with what would be filled in when it starts."""
-    from shoal.runs.run import fill_defaults, make_paths_absolute
+    from shoal.runs.data import make_paths_absolute
+    from shoal.runs.run import fill_defaults
 
     config = copy.deepcopy(config)
+    config.validate()
     make_paths_absolute(config)
     fill_defaults(config)
     flat: dict[str, Any] = {}
-    for name, value in asdict(config).items():
+    for name, value in config.to_dict().items():
         if name != "target":
             flat |= (
                 {f"{name}.{key}": one for key, one in value.items()}
                 if isinstance(value, dict)
                 else {name: value}
             )
-    options = flat.pop("sampler.options")
-    return flat | {f"sampler.{key}": one for key, one in options.items()}
+    return flat
 
 
 def _set_aside(folder: Path) -> Path:
@@ -176,17 +175,19 @@ def format_table(rows: list[dict[str, Any]]) -> str:
 
 
 def _is_here(config: RunConfig) -> bool:
+    from shoal.datasets.generators import GENERATORS
     from shoal.datasets.places import find_graph
-    from shoal.datasets.registry import BUILT_IN
 
-    return config.data in BUILT_IN or Path(config.data).exists() or find_graph(config.data) is not None
+    return config.data in GENERATORS or Path(config.data).exists() or find_graph(config.data) is not None
 
 
 def _describe(config: RunConfig) -> str:
-    model = config.model
-    depth = model.orders or f"{model.num_layers or 2} layers"
+    model = config.model.resolve()
     batches = config.sampler.name if config.method == "sampled" else config.method
-    return f"{model.name} {depth} × {model.hidden}, {batches}"
+    if "orders" not in model:
+        return f"{model['name']}, {batches}"
+    depth = model["orders"] or f"{model['num_layers'] or 2} layers"
+    return f"{model['name']} {depth} × {model['hidden']}, {batches}"
 
 
 def _tell_target(config: RunConfig) -> str:

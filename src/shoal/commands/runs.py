@@ -1,4 +1,4 @@
-"""Starting, continuing and showing runs: what `shoal train` and `shoal recipes --run` do once they know which."""
+"""Training runs with something to see: progress, scores, the target of a recipe. Only rank 0 shows it."""
 
 from __future__ import annotations
 
@@ -6,122 +6,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from shoal.distributed.transport import Transport
     from shoal.runs.config import RunConfig
     from shoal.runs.repeat import Repeat
     from shoal.runs.run import Run
 
 
-def train_configured(config: RunConfig, folder: Path) -> None:
-    """Train what a recipe describes, once or repeatedly; go on where the folder is there already."""
-    from shoal.errors import ShoalError
-
-    if config.method == "partitioned":
-        raise ShoalError("trained across ranks: run it with `shoal train --recipe NAME`, or under torchrun")
-    if folder.exists():
-        continue_run(folder, None)
-    else:
-        start_run(config, folder)
-
-
-def start_run(config: RunConfig, folder: Path) -> None:
-    """Train a new run, or as many as the configuration repeats, in one process."""
+def train_here(config: RunConfig | None, folder: Path, epochs: int | None, transport: Transport) -> None:
+    """Train as one of the ranks, or alone; only rank 0 shows how it goes."""
     from shoal.runs.repeat import Repeat
     from shoal.runs.run import Run
 
-    if config.repeat > 1:
-        _train_all(Repeat.create(folder, config))
+    quiet = transport.rank != 0
+    if config is not None and config.repeat > 1:
+        _train_all(Repeat.create(folder, config, transport), quiet=quiet)
+    elif config is not None:
+        _train_run(Run.create(folder, config, transport), quiet=quiet)
+    elif Repeat.is_one(folder):
+        _train_all(Repeat.open(folder, transport, epochs=epochs), quiet=quiet)
     else:
-        _train_run(Run.create(folder, config))
-
-
-def continue_run(folder: Path, epochs: int | None) -> None:
-    """Go on with a run or repeated runs where they stopped, to other `epochs` if given."""
-    from shoal.runs.repeat import Repeat
-    from shoal.runs.run import Run
-
-    if Repeat.is_one(folder):
-        _train_all(Repeat.open(folder, epochs=epochs))
-    else:
-        _train_run(Run.open(folder, epochs=epochs))
-
-
-def train_ranks(config: RunConfig | None, folder: Path, workers: int | None, epochs: int | None) -> None:
-    """Train across ranks: as one of them, or by starting them. Without a config the folder's run goes on."""
-    import sys
-
-    from shoal.distributed.detect import detect_launch
-    from shoal.distributed.launch import joined_ranks, start_workers
-    from shoal.errors import ShoalError
-    from shoal.runs.config import read_config
-    from shoal.runs.partitioned_run import PartitionedRun
-    from shoal.runs.repeat import Repeat
-
-    launch = detect_launch()
-    if launch.size > 1 and workers not in (None, launch.size):
-        raise ShoalError(
-            f"--workers {workers} in a group of {launch.size} ranks that {launch.launcher} started: leave it out"
-        )
-    if launch.size == 1:
-        known = config.partition if config is not None else read_config(_find_config(folder)).partition
-        stored = _count_parts(known.folder) or (known.parts if config is None else None)
-        if stored is not None and workers not in (None, stored):
-            raise ShoalError(
-                f"there are {stored} parts and --workers is {workers}: start {stored} ranks, or partition again"
-            )
-        count = workers or stored or known.parts or 1
-        if count > 1:
-            if config is not None and known.folder is None:
-                _check_data_here(config.data)
-            arguments = sys.argv[1:] if config is None else [*sys.argv[1:], "--out", str(folder)]
-            sys.exit(start_workers(count, arguments))
-        if not known.keeps_boundary:
-            raise ShoalError(
-                "a boundary rate is for several ranks and there is one: add --workers N, or start ranks (docs/cluster.md)"
-            )
-    with joined_ranks() as transport:
-        quiet = transport.rank != 0
-        if config is not None and config.repeat > 1:
-            _train_all(Repeat.create(folder, config, transport), quiet=quiet)
-        elif config is not None:
-            _train_run(PartitionedRun.start(folder, config, transport), quiet=quiet)
-        elif Repeat.is_one(folder):
-            _train_all(Repeat.open(folder, transport, epochs=epochs), quiet=quiet)
-        else:
-            _train_run(PartitionedRun.go_on(folder, transport, epochs=epochs), quiet=quiet)
-
-
-def is_partitioned(folder: Path) -> bool:
-    """Whether a run folder, or one of repeated runs, is of method partitioned."""
-    from shoal.runs.config import read_config
-
-    path = _find_config(folder)
-    return path.is_file() and read_config(path).method == "partitioned"
-
-
-def _find_config(folder: Path) -> Path:
-    """The file that holds a run's configuration, or that of repeated runs."""
-    single = folder / "config.yaml"
-    return single if single.is_file() else folder / "repeat.yaml"
-
-
-def _count_parts(folder: str | None) -> int | None:
-    if folder is None:
-        return None
-    from shoal.partitioning.stored import read_manifest
-
-    return int(read_manifest(Path(folder))["num_parts"])
-
-
-def _check_data_here(data: str) -> None:
-    """Refuse data that is not on this machine, before ranks are started that would each say so."""
-    from shoal.datasets.places import find_graph
-    from shoal.datasets.registry import BUILT_IN
-    from shoal.errors import ShoalError
-
-    if data not in BUILT_IN and not Path(data).exists() and find_graph(data) is None:
-        raise ShoalError(
-            f"{data} is not on this machine: `shoal data list` shows what is, `shoal data get` fetches"
-        )
+        _train_run(Run.open(folder, transport, epochs=epochs), quiet=quiet)
 
 
 def _train_all(repeat: Repeat, *, quiet: bool = False) -> None:

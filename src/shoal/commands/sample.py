@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shoal.commands.listing import ListingCommand, Rows, list_components, plugin_option
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -14,9 +16,15 @@ if TYPE_CHECKING:
     from shoal.sampling.base import Sampler
 
 
-@click.command()
+def _list_samplers() -> list[tuple[str, Rows]]:
+    from shoal.sampling.base import SAMPLERS, sampler_settings
+
+    return [("Samplers, and settings for --set", list_components(SAMPLERS, sampler_settings))]
+
+
+@click.command(cls=ListingCommand, listing=_list_samplers)
 @click.argument("data")
-@click.option("--sampler", default="frontier", show_default=True, help="The sampler's name.")
+@click.option("--sampler", default="frontier", show_default=True, help="The sampler's name, see below.")
 @click.option("--stats", is_flag=True, help="Measure the samples beside the full graph, and plot degrees.")
 @click.option(
     "--samples",
@@ -33,6 +41,7 @@ if TYPE_CHECKING:
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the sampler; may be repeated."
 )
+@plugin_option()
 def sample(
     data: str,
     sampler: str,
@@ -53,17 +62,19 @@ def sample(
     from shoal.commands.screen import open_console
     from shoal.datasets import load
     from shoal.errors import ShoalError
-    from shoal.sampling.registry import default_options, make_sampler
+    from shoal.sampling.base import SAMPLERS, make_sampler
+    from shoal.settings import check_options, list_settings
 
     if plot is not None and not stats:
         raise ShoalError("--plot shows what --stats measures: give both")
     path = plot if plot is not None else Path(f"{Path(data).name.split('.')[0]}-{sampler}.png")
-    default_options(sampler)  # refuses an unknown one before the graph is loaded
+    known = {name: one for name, one in list_settings(SAMPLERS[sampler]).items() if name != "seed"}
+    options = check_options(known, parse_options(settings), what=f"sampler {sampler!r}")
     if stats:
         require_matplotlib()
         check_output(path, (".png",))
     console = open_console()
-    chosen = make_sampler(sampler, load(data), seed=seed, **parse_options(settings))
+    chosen = make_sampler(sampler, load(data), seed=seed, **options)
     for notice in chosen.notices:
         console.print(f"notice: {notice}", markup=False)
     show_sizes(console, chosen, num_samples)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shoal.commands.listing import plugin_option
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -24,11 +26,12 @@ if TYPE_CHECKING:
     "--parts", metavar="P,P,…", help="Numbers of ranks to cut DATA for  [default: 2,4,8; 1 has no messages]"
 )
 @click.option("--method", help="How DATA is cut (`shoal partition --help`)  [default: auto]")
-@click.option("--model", help="sage, gcn, mixhop, gat or mlp  [default: sage]")
+@click.option("--model", help="Name of a model  [default: sage]")
 @click.option("--recipe", metavar="NAME|FILE", help="Take model and exchange from a recipe.")
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of model or partition."
 )
+@plugin_option()
 def simulate(
     target: str,
     machine: Path | None,
@@ -55,13 +58,14 @@ def simulate(
     from shoal.commands.screen import open_console
     from shoal.commands.train import configure
     from shoal.errors import ShoalError
-    from shoal.runs.run import make_model
+    from shoal.models.gnn import GNN
+    from shoal.runs.build import make_model
     from shoal.wording import count
 
     config = configure(target, "partitioned", None, model, None, None, recipe, settings)
     config.partition.method = method or config.partition.method
     config.validate()
-    if config.partition.sampled or not config.partition.keeps_boundary:
+    if config.partition.sampled or config.make_exchange().thins:
         raise ShoalError(
             "an epoch is predicted for the whole boundary: leave out boundary rates and partition.sampled"
         )
@@ -69,14 +73,13 @@ def simulate(
     console = open_console()
     said: dict[int, Prediction] = {}
     for cut, num_features, num_classes, sparse in _open_or_cut(target, parts, method, config):
-        said[len(cut)] = predict_epoch(
-            cut,
-            make_model(config, num_features, num_classes),
-            described,
-            exchange=config.partition.exchange,
-            item_bytes=2 if config.partition.messages == "bfloat16" else 4,
-            sparse_features=sparse,
-        )
+        stack = make_model(config, num_features, num_classes)
+        if not isinstance(stack, GNN):
+            raise ShoalError(
+                f"an epoch is predicted for stacks of convs and {config.model.name} is none: it does not say what it exchanges"
+            )
+        exchange = config.make_exchange()
+        said[len(cut)] = predict_epoch(cut, stack, described, exchange=exchange, sparse_features=sparse)
     stored = (Path(target) / "manifest.json").is_file()
     cut_by = "stored parts" if stored else f"parts by {config.partition.method}"
     console.print(
@@ -136,13 +139,12 @@ def _open_or_cut(
         yield stored, first.num_features, first.num_classes, not isinstance(first.x, np.ndarray)
         return
     counts = _read_counts(parts)
-    from shoal.datasets import load
     from shoal.graph import Graph
     from shoal.partitioning.part import split_graph
     from shoal.partitioning.partition import partition_graph
-    from shoal.runs.run import with_split
+    from shoal.runs.data import load_graph
 
-    graph = with_split(load(target, **config.data_options))
+    graph, _ = load_graph(config)
     pattern = Graph(
         graph.indptr, graph.indices, directed=graph.directed, name=graph.name
     )  # rows stay where they are

@@ -1,0 +1,78 @@
+"""Help that ends with registered components and their settings, loaded only when it is shown; the option for plug-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from shoal.settings import Setting
+
+Rows = Iterable[tuple[str, str]]
+
+
+class ListingCommand(click.Command):
+    """A command whose help has more sections: (title, rows of (name, text)) for each of `listing()`."""
+
+    def __init__(
+        self, *args: Any, listing: Callable[[], Iterable[tuple[str, Rows]]], **settings: Any
+    ) -> None:
+        super().__init__(*args, **settings)
+        self.listing = listing
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, rows in self.listing():
+            with formatter.section(title):
+                formatter.write_dl(list(rows), col_max=36)
+        super().format_epilog(ctx, formatter)
+
+
+def list_components(
+    components: Mapping[str, Any], settings_of: Callable[[str], Mapping[str, Setting]] | None = None
+) -> list[tuple[str, str]]:
+    """(name, what it is) of every component of a registry, each followed by its settings."""
+    from shoal.registry import summarize
+    from shoal.settings import list_settings
+
+    found = []
+    for name, component in components.items():
+        found.append((name, summarize(component)))
+        settings = list_settings(component) if settings_of is None else settings_of(name)
+        found += format_settings("  ", settings)
+    return found
+
+
+def format_settings(prefix: str, settings: Mapping[str, Setting]) -> list[tuple[str, str]]:
+    """(`prefix` and `key=default`, meaning, choices and what null means) of settings."""
+    from shoal.settings import show_value
+
+    rows = []
+    for name, setting in settings.items():
+        choices = f" ({setting.values})" if setting.choices is not None else ""
+        null = f"; null: {setting.null}" if setting.null else ""
+        rows.append((f"{prefix}{name}={show_value(setting.default)}", f"{setting.meaning}{choices}{null}"))
+    return rows
+
+
+def _load(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        return ()
+    from shoal.registry import load_plugin
+
+    return tuple(load_plugin(name) for name in names)
+
+
+def plugin_option(*, expose: bool = False) -> Callable[[Any], Any]:
+    """The option that loads components of the user's own before the command works; `expose` passes their names."""
+    return click.option(
+        "--plugin",
+        "plugins",
+        multiple=True,
+        metavar="MODULE|FILE",
+        callback=_load,
+        expose_value=expose,
+        is_eager=True,
+        help="Python module or file that registers components of your own (docs/extending.md); may be repeated.",
+    )
