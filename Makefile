@@ -2,8 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+# How many processes run tests side by side; tests/conftest.py says which tests stay together.
+WORKERS ?= 2
 
-.PHONY: setup demo recipes test test-slow lint format clean
+.PHONY: setup demo recipes test test-slow lint docs format clean
 
 setup: $(STAMP)
 
@@ -26,10 +28,13 @@ lint: setup
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest -m 'not slow' --durations=10
+	$(BIN)/python -m pytest -m 'not slow' --durations=10 -n $(WORKERS) --no-loadscope-reorder
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow --durations=10
+
+docs: setup
+	$(BIN)/python -m shoal.commands.components docs/*.md
 
 format: setup
 	$(BIN)/ruff check --fix .

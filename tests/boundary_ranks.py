@@ -1,29 +1,24 @@
-"""What tests/distributed/test_boundary.py asks of real ranks: `python boundary_ranks.py FOLDER` is one rank."""
+"""What tests/distributed/test_boundary.py asks of real ranks."""
 
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from rank_jobs import Job, make_graph, make_model
-from shoal.distributed.batch import PartBatch
+from rank_jobs import Job, make_graph, make_model, make_trainer
+from shoal.distributed.batch import local_graph, make_part_batch, thin_batch
+from shoal.distributed.block import PartBlock
 from shoal.distributed.boundary import Choice, draw_nodes
 from shoal.distributed.halo import HaloPlan
-from shoal.distributed.launch import joined_ranks
 from shoal.distributed.ledger import FORWARD, IDS, Ledger
-from shoal.distributed.operator import PartBlock
-from shoal.distributed.runtime import share_cores
 from shoal.distributed.transport import Transport
 from shoal.graph import Graph
 from shoal.kernels.spmm import spmm
-from shoal.models.attention import GATConv
+from shoal.models.gat import GATConv
 from shoal.partitioning.part import make_part
-from shoal.training.partitioned import PartitionedTrainer
 
 WIDTH = 6
 DRAWS = 100
@@ -149,7 +144,7 @@ def train(transport: Transport, job: Job | str, **settings: Any) -> dict[str, An
     graph = make_graph(job)
     used = max(transport.size - (job.partition == "empty"), 1)
     part = make_part(graph, assign(graph.num_nodes, used), transport.size, transport.rank)
-    trainer = PartitionedTrainer(make_model(job), part, transport, eval_every=EPOCHS, **settings)
+    trainer = make_trainer(job, part, transport, eval_every=EPOCHS, **settings)
     records = trainer.fit(EPOCHS)
     sampled = settings.get("boundary_rate", 1.0) < 1
     for record in records[: EPOCHS if sampled else 1]:
@@ -188,7 +183,7 @@ def check_without_common_boundary(transport: Transport) -> None:
     alone = Graph.from_edge_index(np.array([[0], [1]]), n, directed=False, x=graph.x, y=graph.y)
     assignment = np.arange(n) * transport.size // n
     part = make_part(alone.with_split(seed=0), assignment, transport.size, transport.rank)
-    trainer = PartitionedTrainer(make_model(Job()), part, transport, boundary_rate=0.5)
+    trainer = make_trainer(Job(), part, transport, boundary_rate=0.5)
     assert trainer.fit(2)[-1]["messages"] == 0
 
 
@@ -198,9 +193,7 @@ def check_ends_early(transport: Transport) -> None:
     part = make_part(graph, assign(graph.num_nodes, transport.size), transport.size, transport.rank)
     losses = []
     for epochs, patience in ((50, 1), (2, None)):
-        trainer = PartitionedTrainer(
-            make_model(Job()), part, transport, boundary_rate=0.5, lr=1e-9, patience=patience
-        )
+        trainer = make_trainer(Job(), part, transport, boundary_rate=0.5, lr=1e-9, patience=patience)
         losses.append([record["loss"] for record in trainer.fit(epochs)])
     assert len(losses[0]) < 50
     assert losses[0][:2] == losses[1]
@@ -211,42 +204,25 @@ def check_first_layer_is_whole(transport: Transport) -> None:
     graph = make_graph(Job())
     part = make_part(graph, assign(graph.num_nodes, transport.size), transport.size, transport.rank)
     plan = HaloPlan(part, transport, Ledger())
-    batch = PartBatch(plan, make_model(Job()), 1)
-    batch.prepare()
-    thin = batch.thinned(Choice(plan, 0.0, "nodes", 0, 0).thin())
+    batch = make_part_batch(plan, local_graph(part), wide=False, num_train=1)
+    make_model(Job()).prepare(batch)
+    thin = thin_batch(batch, Choice(plan, 0.0, "nodes", 0, 0).thin())
     assert thin.aggregate_input("mean") is batch.aggregate_input("mean")
 
 
-def check_threads_ended() -> None:
-    """None of gloo's threads outlives the transport: one that lets go of a tensor while Python ends would abort the rank."""
-    tasks = Path("/proc/self/task")
-    names = [(task / "comm").read_text().strip() for task in (tasks.iterdir() if tasks.is_dir() else [])]
-    assert not [name for name in names if "gloo" in name], names
-
-
-def run(folder: Path) -> None:
-    with joined_ranks() as transport:
-        share_cores(transport, 1)
-        for kind in ("mean", "gcn"):
-            for directed in (False, True):
-                check_product(transport, directed, kind)
-        check_attention(transport)
-        check_without_common_boundary(transport)
-        check_first_layer_is_whole(transport)
-        check_ends_early(transport)
-        draws = {
-            f"{kind} {way} {rate}": measure_draws(transport, kind, way, rate)
-            for kind, way, rate in CASES
-            if transport.name == "gloo"  # what is drawn does not depend on what carries it
-        }
-        trained = train_all(transport)
-        everyone = transport.gather_texts(json.dumps(draws))
-        if transport.rank == 0:
-            answer = {"draws": [json.loads(text) for text in everyone], "trained": trained}
-            (folder / "answer.json").write_text(json.dumps(answer))
-        transport.barrier()
-    check_threads_ended()
-
-
-if __name__ == "__main__":
-    run(Path(sys.argv[1]))
+def check_all(transport: Transport) -> dict[str, Any]:
+    """Checks what ranks can check themselves; returns what every rank drew and what was trained."""
+    for kind in ("mean", "gcn"):
+        for directed in (False, True):
+            check_product(transport, directed, kind)
+    check_attention(transport)
+    check_without_common_boundary(transport)
+    check_first_layer_is_whole(transport)
+    check_ends_early(transport)
+    draws = {
+        f"{kind} {way} {rate}": measure_draws(transport, kind, way, rate)
+        for kind, way, rate in CASES
+        if transport.name == "gloo"  # what is drawn does not depend on what carries it
+    }
+    everyone = transport.gather_texts(json.dumps(draws))
+    return {"draws": [json.loads(text) for text in everyone], "trained": train_all(transport)}

@@ -1,15 +1,43 @@
-"""What several tests share: the command line with a home of its own, the folder of real graphs."""
+"""What several tests share: the command line with a home of its own, ranks that stay alive, the folder of real graphs."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from command_line import Run
+from live_ranks import RankPool
 from shoal.cli import main
+
+
+def find_group(nodeid: str) -> str:
+    """Tests of a group are run by one worker: those of a file, all that share live ranks; a command's by itself."""
+    file = nodeid.split("::")[0]
+    if "test_extending" in file:
+        return nodeid
+    return "ranks" if "distributed/" in file or "ranks" in file else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Side by side, with `-n 2`. (xdist's own groups do not reach it under pytest 9.2.)"""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class GroupScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return find_group(nodeid)
+
+    return GroupScheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest comes first, so that what is left at the end is small."""
+    order = {"ranks": 0}
+    items.sort(key=lambda item: order.get(group := find_group(item.nodeid), 1 if "::" in group else 2))
 
 
 @pytest.fixture
@@ -42,6 +70,14 @@ def shoal(
         return Run(int(done.value.code or 0), captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Iterator[RankPool]:
+    """`ranks("gloo", 3).call(function, *arguments)` runs a job on real ranks that stay alive from test to test."""
+    pool = RankPool()
+    yield pool
+    pool.end()
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 
@@ -47,40 +48,52 @@ def rank_environment(**settings: str) -> dict[str, str]:
     }
 
 
-def run_ranks(
-    num_ranks: int, *command: object, limit: float = 240, transport: str = "gloo", **settings: str
-) -> Ended:
-    """Run `python COMMAND` on every rank; all are ended when the limit is over."""
+def find_mpiexec() -> str:
+    """The command that starts MPI's ranks; skips where there is none."""
+    mpiexec = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if mpiexec is None:
+        pytest.skip("mpiexec is not installed")
+    return mpiexec
+
+
+def start_ranks(
+    num_ranks: int,
+    *command: object,
+    transport: str = "gloo",
+    output: int | IO[Any] = subprocess.PIPE,
+    **settings: str,
+) -> list[subprocess.Popen[str]]:
+    """Start `python COMMAND` on every rank: a process each, or mpiexec's; each leads a group of its own."""
     line = [sys.executable, *map(str, command)]
     if transport == "mpi":
-        mpiexec = shutil.which(
-            "mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        )
-        if mpiexec is None:
-            pytest.skip("mpiexec is not installed")
-        line = [mpiexec, "-n", str(num_ranks), *line]
-        started = [_start(line, rank_environment(**settings))]
+        lines = [[find_mpiexec(), "-n", str(num_ranks), *line]]
+        environments = [rank_environment(**settings)]
     else:
         meeting = {"WORLD_SIZE": str(num_ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-        started = [
-            _start(line, rank_environment(RANK=str(rank), **meeting, **settings)) for rank in range(num_ranks)
-        ]
+        lines = [line] * num_ranks
+        environments = [rank_environment(RANK=str(rank), **meeting, **settings) for rank in range(num_ranks)]
+    return [
+        subprocess.Popen(
+            line,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        for line, environment in zip(lines, environments)
+    ]
+
+
+def run_ranks(num_ranks: int, *command: object, limit: float = 240, **settings: str) -> Ended:
+    """Run `python COMMAND` on every rank; all are ended when the limit is over."""
+    started = start_ranks(num_ranks, *command, **settings)
     deadline = time.monotonic() + limit
     try:
         texts = [process.communicate(timeout=max(1, deadline - time.monotonic()))[0] for process in started]
     finally:
-        for process in started:  # each leads a group of its own
+        for process in started:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     return Ended([process.returncode for process in started], texts)
-
-
-def _start(line: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        line,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )

@@ -1,13 +1,11 @@
-"""Small training jobs that run alone and, the same ones, on ranks: `python rank_jobs.py FOLDER` is one rank."""
+"""Small training jobs that run alone and, the same ones, on ranks: `python rank_jobs.py die 1` is a rank of some of which 1 dies."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +13,12 @@ import scipy.sparse as sp
 import torch
 
 import shoal
+from shoal.distributed.exchange import EXCHANGES
 from shoal.distributed.launch import joined_ranks
 from shoal.distributed.operator import PartAdjacency
 from shoal.distributed.runtime import share_cores
-from shoal.partitioning.part import make_part
-from shoal.training.partitioned import PartitionedTrainer
+from shoal.distributed.transport import Transport
+from shoal.partitioning.part import Part, make_part
 
 NUM_NODES, NUM_CLASSES = 160, 3
 
@@ -110,22 +109,24 @@ def train_alone(job: Job) -> dict[str, Any]:
     return summarize(trainer, job) | {"embedding": trainer.embed().tolist()}
 
 
-def train_here(job: Job, transport: Any, folder: Path) -> dict[str, Any]:
+def make_trainer(job: Job, part: Part, transport: Transport, sampler: Any = None, **settings: Any) -> Any:
+    """The trainer of one rank: the only place that tests of ranks make one."""
+    exchange: dict[str, Any] = {"messages": "bfloat16"} if job.half else {}
+    for name in ("boundary_rate", "last_boundary_rate", "boundary_sampling", "seed"):
+        if name in settings:
+            exchange[name] = settings.pop(name)
+    method = EXCHANGES[job.exchange](**exchange)
+    return shoal.Trainer(make_model(job), part, sampler, transport=transport, exchange=method, **settings)
+
+
+def train_here(transport: Transport, content: dict[str, Any], assignment: list[int]) -> dict[str, Any]:
     """This rank's share of a job; rank 0's answer is what the test reads."""
+    job = Job(**content)
     graph = make_graph(job)
-    assignment = np.load(folder / f"{job.partition}-{job.directed}-{transport.size}.npy")
-    part = make_part(graph, assignment, transport.size, transport.rank)
-    dtype = torch.bfloat16 if job.half else None
-    trainer = PartitionedTrainer(
-        make_model(job),
-        part,
-        transport,
-        exchange=job.exchange,
-        message_dtype=dtype,
-        eval_every=job.eval_every,
-    )
+    part = make_part(graph, np.array(assignment), transport.size, transport.rank)
+    trainer = make_trainer(job, part, transport, eval_every=job.eval_every)
     result = summarize(trainer, job)
-    adj = trainer.batch.block(1).adjacency("attention") if job.model == "gat" else None
+    adj = trainer.share.batch.block(1).adjacency("attention") if job.model == "gat" else None
     parted = isinstance(adj, PartAdjacency) and adj.pattern.inner is not None
     result["parted"] = int(transport.gather(np.array([int(parted)])).sum())  # ranks that attend in two steps
     result["rows"] = transport.gather(np.diff(part.send_offsets)).tolist()
@@ -138,22 +139,34 @@ def train_here(job: Job, transport: Any, folder: Path) -> dict[str, Any]:
     return result
 
 
-def run_rank(folder: Path) -> None:
-    """Every job in turn. TROUBLE=die:1:2 ends rank 1 after its second job, hang:1:2 after a long sleep."""
-    trouble, rank, number = os.environ.get("TROUBLE", "none:-1:-1").split(":")
+def send_two_gigabytes(transport: Transport) -> None:
+    """Rank 0 sends rank 1 a message longer than an int counts."""
+    rows = torch.zeros((1 << 31) + 4099, dtype=torch.uint8)
+    if transport.rank == 0:
+        rows[:: 1 << 20] = 7
+    exchange = transport.start({0: rows} if transport.rank else {})
+    if transport.rank == 0:
+        exchange.send(1, rows)
+    for _ in exchange.arrivals():
+        pass
+    exchange.finish()
+    assert bool((rows[:: 1 << 20] == 7).all())
+    assert int(torch.count_nonzero(rows[-1000:])) == 0
+
+
+def run_rank(trouble: str, rank: int) -> None:
+    """Train twice; between, one rank ends at once ("die") or after a long sleep ("hang")."""
+    job = Job("gcn", epochs=3)
     with joined_ranks() as transport:
         share_cores(transport, 1)
-        answers: list[dict[str, Any]] = []
-        for content in json.loads((folder / "jobs.json").read_text()):
-            if (transport.rank, len(answers)) == (int(rank), int(number)):
-                if trouble == "hang":
-                    time.sleep(20)
-                os._exit(9)
-            answers.append(train_here(Job(**content), transport, folder))
-        if transport.rank == 0:
-            (folder / "answers.json").write_text(json.dumps(answers))
-        transport.barrier()
+        assignment = assign_nodes(job, make_graph(job), transport.size).tolist()
+        train_here(transport, asdict(job), assignment)
+        if transport.rank == rank:
+            if trouble == "hang":
+                time.sleep(20)
+            os._exit(9)
+        train_here(transport, asdict(job), assignment)
 
 
 if __name__ == "__main__":
-    run_rank(Path(sys.argv[1]))
+    run_rank(sys.argv[1], int(sys.argv[2]))

@@ -1,23 +1,17 @@
-"""Mini-batch trainings that run alone and, the same ones, on ranks: `python shared_batch_ranks.py FOLDER` is one rank."""
+"""Mini-batch trainings that run alone and, the same ones, on ranks."""
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import shoal
-from rank_jobs import Job, make_graph, make_model
-from shoal.distributed.launch import joined_ranks
-from shoal.distributed.runtime import share_cores
+from rank_jobs import Job, make_graph, make_model, make_trainer
 from shoal.distributed.transport import Transport
 from shoal.partitioning.part import make_part
-from shoal.sampling.registry import make_sampler
-from shoal.training.partitioned import PartitionedTrainer
+from shoal.sampling.base import make_sampler
 
 
 @dataclass(frozen=True)
@@ -63,22 +57,10 @@ def train_alone(case: Case) -> dict[str, Any]:
     return summarize(shoal.Trainer(make_model(case.job), graph, make_source(case, graph)))
 
 
-def train_here(case: Case, transport: Transport) -> dict[str, Any]:
+def train_here(transport: Transport, number: int) -> dict[str, Any]:
+    case = CASES[number]
     graph = make_graph(case.job)
     used = max(transport.size - (case.job.partition == "empty"), 1)
     assignment = np.random.default_rng(1).integers(0, used, graph.num_nodes)
     part = make_part(graph, assignment, transport.size, transport.rank)
-    return summarize(PartitionedTrainer(make_model(case.job), part, transport, make_source(case, graph)))
-
-
-def run(folder: Path) -> None:
-    with joined_ranks() as transport:
-        share_cores(transport, 1)
-        answers = [train_here(case, transport) for case in CASES]
-        if transport.rank == 0:
-            (folder / "answers.json").write_text(json.dumps(answers))
-        transport.barrier()
-
-
-if __name__ == "__main__":
-    run(Path(sys.argv[1]))
+    return summarize(make_trainer(case.job, part, transport, make_source(case, graph)))

@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-import boundary_ranks
-from boundary_ranks import DRAWS, EPOCHS, WIDTH, assign, dense_operator, train_all
-from launched_ranks import run_ranks
+from boundary_ranks import DRAWS, EPOCHS, WIDTH, assign, check_all, dense_operator, train_all
 from rank_jobs import Job, make_graph
 from shoal.distributed.transport import LocalTransport
 
 RANKS = 3
 
 
-@cache
-def answer(transport: str) -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def answer(ranks):
     """What the ranks found; products and gradients they check themselves. Training alone first compiles the kernels once."""
-    train_all(LocalTransport())
-    with TemporaryDirectory() as folder:
-        run_ranks(RANKS, boundary_ranks.__file__, folder, transport=transport).check()
-        found: dict[str, Any] = json.loads((Path(folder) / "answer.json").read_text())
-    return found
+
+    @cache
+    def ask(transport: str) -> dict[str, Any]:
+        train_all(LocalTransport())
+        found: dict[str, Any] = ranks(transport, RANKS).call(check_all)
+        return found
+
+    return ask
 
 
 TRANSPORTS = pytest.mark.parametrize("transport", ["gloo", "mpi"])
 
 
-def test_mean_over_many_draws_is_the_whole_aggregation():
+def test_mean_over_many_draws_is_the_whole_aggregation(answer):
     """Every entry's error over its standard error is about normal: none beyond 5.5, and their mean square near 1."""
     for name in answer("gloo")["draws"][0]:
         scores = np.concatenate([np.ravel(rank[name]["scores"]) for rank in answer("gloo")["draws"]])
@@ -43,7 +41,7 @@ def test_mean_over_many_draws_is_the_whole_aggregation():
         assert 0.7 < np.mean(scores**2) < 1.4, name
 
 
-def test_variance_is_what_independent_draws_give_and_within_the_bound():
+def test_variance_is_what_independent_draws_give_and_within_the_bound(answer):
     """Var = (1 - p)/p Σ ‖P_vu h_u‖², and at most γ²‖P_V,B‖² / p (BNS-GCN, appendix A)."""
     graph = make_graph(Job())
     assignment = assign(graph.num_nodes, RANKS)
@@ -58,7 +56,7 @@ def test_variance_is_what_independent_draws_give_and_within_the_bound():
         assert found <= lengths.max() * (p**2).sum() / rate
 
 
-def test_counted_traffic_is_the_rate_times_the_full_volume_and_the_ids():
+def test_counted_traffic_is_the_rate_times_the_full_volume_and_the_ids(answer):
     for rate in (0.5, 0.1):
         rows = [rank[f"gcn nodes {rate}"] for rank in answer("gloo")["draws"]]
         full = DRAWS * sum(rank["full"] for rank in rows)
@@ -67,7 +65,7 @@ def test_counted_traffic_is_the_rate_times_the_full_volume_and_the_ids():
         assert all(rank["sent"] == rank["counted"] and rank["ids"] == rank["told"] for rank in rows)
 
 
-def test_edges_left_out_save_fewer_rows_than_nodes_left_out():
+def test_edges_left_out_save_fewer_rows_than_nodes_left_out(answer):
     nodes, edges = (
         sum(rank[f"gcn {way} 0.5"]["sent"] for rank in answer("gloo")["draws"]) for way in ("nodes", "edges")
     )
@@ -76,7 +74,7 @@ def test_edges_left_out_save_fewer_rows_than_nodes_left_out():
 
 
 @TRANSPORTS
-def test_rate_one_is_the_unsampled_run_and_rate_zero_sends_nothing(transport):
+def test_rate_one_is_the_unsampled_run_and_rate_zero_sends_nothing(transport, answer):
     trained = answer(transport)["trained"]
     assert trained["one"]["losses"] == trained["whole"]["losses"]
     assert trained["one"]["weights"] == trained["whole"]["weights"]
@@ -87,7 +85,7 @@ def test_rate_one_is_the_unsampled_run_and_rate_zero_sends_nothing(transport):
 
 
 @TRANSPORTS
-def test_same_seed_gives_the_same_run(transport):
+def test_same_seed_gives_the_same_run(transport, answer):
     trained = answer(transport)["trained"]
     assert trained["again"]["losses"] == trained["gcn"]["losses"]
     assert trained["again"]["weights"] == trained["gcn"]["weights"]
@@ -97,14 +95,14 @@ def test_same_seed_gives_the_same_run(transport):
         assert trained[model]["sampling"] > 0
 
 
-def test_transport_does_not_matter():
+def test_transport_does_not_matter(answer):
     one, other = answer("gloo")["trained"], answer("mpi")["trained"]
     for name in one:
         np.testing.assert_allclose(one[name]["losses"], other[name]["losses"], rtol=1e-5, err_msg=name)
         assert one[name]["bytes"] == other[name]["bytes"]
 
 
-def test_rate_changes_in_equal_steps_over_the_epochs():
+def test_rate_changes_in_equal_steps_over_the_epochs(answer):
     rising = answer("gloo")["trained"]["rising"]
     np.testing.assert_allclose(rising["rates"], np.linspace(0.25, 1, EPOCHS))
     assert rising["bytes"][0] < rising["bytes"][-1] == answer("gloo")["trained"]["whole"]["bytes"][-1]

@@ -12,17 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launched_ranks import rank_environment
+from launched_ranks import find_mpiexec, rank_environment
 from shoal.analysis.simulate import read_machine
 
 SETTINGS = ("--set", "model.hidden=16", "--set", "partition.method=metis", "--set", "training.patience=null")
 
 
-def start(*args, front=(), **settings):
+def start(*args, front=(), cwd=None, **settings):
     environment = rank_environment(**settings)
     line = [*front, sys.executable, "-m", "shoal", *map(str, args)]
     return subprocess.Popen(
         line,
+        cwd=cwd,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -31,14 +32,19 @@ def start(*args, front=(), **settings):
     )
 
 
-def run(*args, **settings):
-    process = start(*args, **settings)
+def finish(*processes):
+    """Exit code, output and errors of each; none is left, whatever happened."""
     try:
-        out, error = process.communicate(timeout=120)
+        said = [process.communicate(timeout=200) for process in processes]
     finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-    return process.returncode, out, error
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    return [(process.returncode, *texts) for process, texts in zip(processes, said)]
+
+
+def run(*args, **settings):
+    return finish(start(*args, **settings))[0]
 
 
 def read_losses(folder: Path):
@@ -48,7 +54,7 @@ def read_losses(folder: Path):
 
 def test_workers_resume_and_embed_as_one_process_would(shoal, tmp_path):
     whole = shoal("train", "digits", "--method", "full", "--epochs", "5", "--out", "alone", *SETTINGS)
-    assert whole.code == 0, whole.err
+    assert whole.code == 0, whole.stderr
     common = ("train", "digits", "--method", "partitioned", "--workers", "2", *SETTINGS)
     code, out, error = run(*common, "--epochs", "3", "--out", tmp_path / "ranks")
     assert code == 0, error
@@ -101,9 +107,7 @@ def test_repeated_runs_across_ranks_score_as_those_of_one_process(shoal, tmp_pat
 
 
 def test_mpiexec_trains_on_stored_parts_and_refuses_with_one_sentence(shoal, tmp_path):
-    mpiexec = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    if mpiexec is None:
-        pytest.skip("mpiexec is not installed")
+    front = (find_mpiexec(), "-n", "2")
     common = (
         "train",
         "digits",
@@ -115,11 +119,11 @@ def test_mpiexec_trains_on_stored_parts_and_refuses_with_one_sentence(shoal, tmp
         tmp_path / "run",
         *SETTINGS,
     )
-    code, out, error = run(*common, front=(mpiexec, "-n", "2"))
+    code, out, error = run(*common, front=front)
     assert code == 0, error
     assert "mpi" in out
     assert len(read_losses(tmp_path / "run")[0]) == 2
-    code, out, error = run(*common, front=(mpiexec, "-n", "2"))
+    code, out, error = run(*common, front=front)
     assert code != 0
     assert error.count("exists already") == 1, error
 
@@ -172,16 +176,18 @@ def test_a_thinned_boundary_is_resumed_as_if_never_interrupted(tmp_path):
         *thin,
         *SETTINGS,
     )
-    code, out, error = run(*common, "--out", tmp_path / "whole")
+    short = [("2" if word == "4" else word) for word in common]
+    (code, out, error), (cut, _, error_of_cut) = finish(  # side by side
+        start(*common, "--out", tmp_path / "whole"),
+        start(*short, "--set", "partition.last_boundary_rate=0.4", "--out", tmp_path / "cut"),
+    )
     assert code == 0, error
+    assert cut == 0, error_of_cut
     assert "memory: the largest rank held" in out
     assert "boundary rate 0.3 to 0.6 (nodes)" in out
     ranks = json.loads((tmp_path / "whole" / "ranks.json").read_text())
     assert len(ranks) == 2
     assert all(0 < rank["kept_halo_rows"] < rank["halo_rows"] for rank in ranks)
-    short = [("2" if word == "4" else word) for word in common]
-    code, out, error = run(*short, "--set", "partition.last_boundary_rate=0.4", "--out", tmp_path / "cut")
-    assert code == 0, error
     config = tmp_path / "cut" / "config.yaml"  # its first two epochs had the rates of the whole run's
     config.write_text(config.read_text().replace("last_boundary_rate: 0.4", "last_boundary_rate: 0.6"))
     code, out, error = run("train", "--resume", tmp_path / "cut", "--epochs", "4")
@@ -189,13 +195,34 @@ def test_a_thinned_boundary_is_resumed_as_if_never_interrupted(tmp_path):
     assert read_losses(tmp_path / "cut")[0] == read_losses(tmp_path / "whole")[0]
 
 
-def test_ranks_share_the_batches_of_a_sampler(tmp_path):
+def test_ranks_share_the_batches_of_a_sampler(shoal, tmp_path):
     walk = ("--sampler", "random-walk", "--set", "sampler.roots=200", "--set", "sampler.coverage=5")
     common = ("train", "digits", *walk, "--epochs", "2", *SETTINGS)
     code, _, error = run(*common, "--method", "partitioned", "--workers", "2", "--out", tmp_path / "ranks")
     assert code == 0, error
-    code, _, error = run(*common, "--out", tmp_path / "alone")
-    assert code == 0, error
+    alone = shoal(*common, "--out", "alone")
+    assert alone.code == 0, alone.stderr
     losses, _ = read_losses(tmp_path / "ranks")
     want, _ = read_losses(tmp_path / "alone")
     np.testing.assert_allclose(losses, want, rtol=1e-4)
+
+
+def test_ranks_with_batches_of_their_own_resume_from_another_folder(tmp_path):
+    """Data-parallel; the tables are named relative to where training began."""
+    generator = np.random.default_rng(0)
+    ends = generator.integers(0, 60, (200, 2))
+    (tmp_path / "edges.csv").write_text("source,target\n" + "\n".join(f"{a},{b}" for a, b in ends) + "\n")
+    rows = [f"{node},{node % 2},{node % 2 + generator.normal():.3f}" for node in range(60)]
+    (tmp_path / "nodes.csv").write_text("id,label,x\n" + "\n".join(rows) + "\n")
+    (tmp_path / "elsewhere").mkdir()
+    small = ("--set", "model.hidden=8", "--set", "sampler.roots=10", "--set", "training.patience=null")
+    train = ("train", "edges.csv", "--set", "data.nodes=nodes.csv", "--workers", "2", "--method", "sampled")
+    code, out, error = run(*train, *small, "--epochs", "1", "--out", "run", cwd=tmp_path)
+    assert code == 0, error
+    assert "2 ranks by gloo" in out
+    code, out, error = run("train", "--resume", "../run", "--epochs", "2", cwd=tmp_path / "elsewhere")
+    assert code == 0, error
+    assert len(read_losses(tmp_path / "run")[0]) == 2
+    code, out, error = run("predict", "../run", "-o", "labels.parquet", cwd=tmp_path / "elsewhere")
+    assert code == 0, error
+    assert "60 nodes" in out

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +11,8 @@ import pytest
 import torch
 
 import rank_jobs
-from launched_ranks import run_ranks
-from rank_jobs import Job, assign_nodes, make_graph, train_alone
+from live_ranks import LiveRanks
+from rank_jobs import Job, assign_nodes, make_graph, train_alone, train_here
 from shoal.analysis.simulate import Machine, predict_epoch
 from shoal.threads import set_threads
 
@@ -36,24 +34,24 @@ def alone(job: Job) -> Job:
     return replace(job, partition="random", exchange="p2p", half=False)
 
 
-def check_jobs(jobs: list[Job], num_ranks: int, transport: str, folder: Path, limit: float = 240) -> None:
+@cache
+def assigned(partition: str, directed: bool, num_ranks: int) -> list[int]:
+    job = Job(partition=partition, directed=directed)
+    return assign_nodes(job, make_graph(job), num_ranks).tolist()
+
+
+def check_jobs(jobs: list[Job], ranks: LiveRanks, transport: str) -> None:
     """Run the jobs on one group of ranks and hold each to the single process."""
     wanted = [expected(alone(job)) for job in jobs]  # first: it compiles the kernels once for all
-    for job in jobs:
-        place = folder / f"{job.partition}-{job.directed}-{num_ranks}.npy"
-        if not place.exists():
-            np.save(place, assign_nodes(job, make_graph(job), num_ranks))
-    (folder / "jobs.json").write_text(json.dumps([asdict(job) for job in jobs]))
-    run_ranks(num_ranks, rank_jobs.__file__, folder, transport=transport, limit=limit).check()
-    answers = json.loads((folder / "answers.json").read_text())
-    for job, answer, want in zip(jobs, answers, wanted, strict=True):
+    for job, want in zip(jobs, wanted):
+        answer = ranks.call(train_here, asdict(job), assigned(job.partition, job.directed, ranks.size))
         bound = 1e-2 if job.half else 1e-10 if job.double else 1e-4
         np.testing.assert_allclose(answer["losses"], want["losses"], rtol=bound, err_msg=job.name)
         if not job.half:
             assert answer["test"] == pytest.approx(want["test"], abs=1e-12), job.name
         if job.double and not job.directed:
             np.testing.assert_allclose(answer["embedding"], want["embedding"], rtol=1e-8, atol=1e-11)
-        check_volume(job, answer, num_ranks)
+        check_volume(job, answer, ranks.size)
         if job.deep:
             assert (answer["parted"] > 0) == (transport == "gloo")
 
@@ -106,16 +104,16 @@ SAMPLE = [
 ]
 
 
-@pytest.mark.parametrize(("transport", "num_ranks"), [("gloo", 3), ("mpi", 4)])
-def test_ranks_take_the_steps_of_one_process(transport, num_ranks, tmp_path):
-    check_jobs(SAMPLE, num_ranks, transport, tmp_path)
+@pytest.mark.parametrize(("transport", "num_ranks"), [("gloo", 3), ("mpi", 3)])
+def test_ranks_take_the_steps_of_one_process(transport, num_ranks, ranks):
+    check_jobs(SAMPLE, ranks(transport, num_ranks), transport)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("transport", ["gloo", "mpi"])
 @pytest.mark.parametrize("num_ranks", [1, 2, 3, 4, 8])
-def test_every_model_and_partition_is_exact_on_any_number_of_ranks(transport, num_ranks, tmp_path):
+def test_every_model_and_partition_is_exact_on_any_number_of_ranks(transport, num_ranks, ranks):
     jobs = [
         Job(model, directed=directed, double=double, partition=partition, epochs=20, eval_every=5)
         for model in MODELS
@@ -123,4 +121,4 @@ def test_every_model_and_partition_is_exact_on_any_number_of_ranks(transport, nu
         for directed in (False, True)
         for double in (False, True)
     ]
-    check_jobs(jobs, num_ranks, transport, tmp_path, limit=1200)
+    check_jobs(jobs, ranks(transport, num_ranks), transport)

@@ -5,7 +5,8 @@ import pytest
 
 from shoal.analysis.probe import Network, advise
 from shoal.distributed.detect import Launch, detect_launch
-from shoal.distributed.runtime import find_first_host, pick_port
+from shoal.distributed.runtime import open_transport
+from shoal.distributed.slurm import find_first_host, pick_port
 from shoal.distributed.transport import read_limit
 from shoal.errors import ShoalError
 
@@ -35,8 +36,9 @@ def test_the_launcher_is_known_from_the_environment(environment, launch):
 
 
 def test_bad_settings_are_refused_with_what_is_expected(monkeypatch):
+    monkeypatch.setenv("SHOAL_TRANSPORT", "glo")
     with pytest.raises(ShoalError, match="did you mean 'gloo'"):
-        detect_launch({"SHOAL_TRANSPORT": "glo"})
+        open_transport()
     with pytest.raises(ShoalError, match="expected numbers from the launcher"):
         detect_launch({**TORCHRUN, "RANK": "first"})
     monkeypatch.setenv("SHOAL_TIMEOUT", "soon")

@@ -8,34 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from launched_ranks import rank_environment, run_ranks
+import rank_jobs
+from launched_ranks import rank_environment
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-SEND = """
-import torch
-from shoal.distributed.launch import joined_ranks
-with joined_ranks() as transport:
-    rows = torch.zeros((1 << 31) + 4099, dtype=torch.uint8)
-    if transport.rank == 0:
-        rows[::1 << 20] = 7
-    exchange = transport.start({0: rows} if transport.rank else {})
-    if transport.rank == 0:
-        exchange.send(1, rows)
-    for _ in exchange.arrivals():
-        pass
-    exchange.finish()
-    assert bool((rows[::1 << 20] == 7).all())
-    assert int(torch.count_nonzero(rows[-1000:])) == 0
-    transport.barrier()
-"""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("transport", ["gloo", "mpi"])
-def test_messages_above_two_gigabytes_arrive_whole(transport):
+def test_messages_above_two_gigabytes_arrive_whole(transport, ranks):
     if os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") < 8e9:
         pytest.skip("needs 8 GB of memory")
-    run_ranks(2, "-c", SEND, transport=transport).check()
+    ranks(transport, 2).call(rank_jobs.send_two_gigabytes)
 
 
 @pytest.mark.slow

@@ -1,0 +1,73 @@
+"""Data-parallel training, on ranks that each draw their own batches and in one process that takes the same steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import shoal
+from shoal.distributed.transport import Transport
+from shoal.sampling.dealt import DealtSampler
+from shoal.training.loss import compute_loss
+
+EPOCHS, DROPOUT = 2, 0.2
+
+
+def make_model(graph: shoal.Graph) -> shoal.GNN:
+    torch.manual_seed(0)
+    return shoal.GNN("sage", graph.num_features, 32, graph.num_classes, dropout=DROPOUT)
+
+
+def make_sampler(graph: shoal.Graph) -> shoal.RandomWalkSampler:
+    return shoal.RandomWalkSampler(graph, roots=100, depth=2)
+
+
+def make_parts(graph: shoal.Graph, rank: int, num_ranks: int) -> DealtSampler:
+    clusters = np.arange(graph.num_nodes) % 6
+    return DealtSampler(
+        graph, "random-walk", assignment=clusters, rank=rank, num_ranks=num_ranks, roots=100, depth=2
+    )
+
+
+def make_trainer(
+    model: shoal.GNN, graph: shoal.Graph, sampler: shoal.Sampler, transport: Transport, folder: Path
+) -> shoal.Trainer:
+    """Rank 0's transport is given; the others find the ranks by torch.distributed's default group."""
+    given = transport if transport.rank == 0 else None
+    return shoal.Trainer(model, graph, sampler, transport=given, checkpoints=folder)
+
+
+def train_here(transport: Transport, folder: str, own_part: bool) -> dict[str, Any]:
+    """Every rank's weights and losses; rank r's checkpoints would go to run-r."""
+    graph = shoal.load("blocks", num_nodes=1000)
+    model = make_model(graph)
+    if transport.rank > 0:  # another start: rank 0's weights count
+        torch.nn.init.ones_(model.classifier.weight)
+    sampler = make_parts(graph, transport.rank, transport.size) if own_part else make_sampler(graph)
+    trainer = make_trainer(model, graph, sampler, transport, Path(folder) / f"run-{transport.rank}")
+    records = trainer.fit(EPOCHS)
+    assert all(record["batches"] == trainer.sampler.num_batches for record in records)
+    assert not own_part or trainer.sampler is sampler
+    weights = torch.cat([value.reshape(-1) for value in trainer._last_weights.values()])
+    losses = np.array([record["loss"] for record in records])
+    return {
+        "weights": transport.gather(weights.numpy()).tolist(),
+        "losses": transport.gather(losses).tolist(),
+    }
+
+
+def train_alone(num_ranks: int) -> list[float]:
+    """What R ranks should do, in one process: one step with the mean gradient of R batches."""
+    graph = shoal.load("blocks", num_nodes=1000)
+    model, sampler = make_model(graph).train(), make_sampler(graph)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
+    for step in range(EPOCHS * -(-sampler.num_batches // num_ranks)):
+        optimizer.zero_grad()
+        for k in range(step * num_ranks, (step + 1) * num_ranks):
+            batch = sampler.sample(k)
+            (compute_loss(model(batch, k), batch) / num_ranks).backward()
+        optimizer.step()
+    return torch.cat([value.reshape(-1) for value in model.state_dict().values()]).tolist()

@@ -1,0 +1,14 @@
+"""A model and a callback of a user's own on real ranks: the steps of one process, ended for all by one rank."""
+
+import numpy as np
+import pytest
+
+from shoal.distributed.transport import LocalTransport
+from user_models import train_here
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_ranks_train_any_module_and_stop_together(is_cut, ranks):
+    answer = ranks("gloo", 3).call(train_here, is_cut)
+    assert answer["epochs"] == [[2]] * 3
+    np.testing.assert_allclose(answer["losses"], train_here(LocalTransport(), is_cut)["losses"], rtol=1e-4)

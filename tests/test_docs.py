@@ -1,0 +1,22 @@
+"""The tables of settings in the docs are those that the components declare."""
+
+from pathlib import Path
+
+import pytest
+
+from shoal.commands.components import fill_tables, list_kinds
+
+PAGES = sorted((Path(__file__).resolve().parents[1] / "docs").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tables_of_settings_are_current(page):
+    assert fill_tables(page.read_text()) == page.read_text(), "run `make docs`"
+
+
+def test_every_setting_says_what_it_means():
+    for kind, components in list_kinds().items():
+        for name, (summary, settings) in components().items():
+            assert summary or kind == "metric", f"{kind} {name} has no docstring"
+            for setting in settings.values():
+                assert len(setting.meaning) > 5, f"{kind} {name}.{setting.name}"
