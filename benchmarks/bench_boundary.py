@@ -30,7 +30,6 @@ from bench_distributed import make_graph, run_job, store
 from hosts import network_hosts, why_not
 from shoal.partitioning.part import split_graph
 from shoal.partitioning.stored import store_parts
-from shoal.runs.run import with_split
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -61,7 +60,8 @@ _TRAINING = {"lr": 0.003, "epochs": 150, "eval_every": 5}
 
 def run_scores(args: argparse.Namespace) -> None:
     importer, model, training = SETTINGS.get(args.graph, ({}, _SAGE, {}))
-    graph = with_split(shoal.load(args.graph, **importer))
+    graph = shoal.load(args.graph, **importer)
+    graph = graph if graph.has_split else graph.with_split(seed=0)
     training = _TRAINING | training | ({"metric": "roc_auc"} if graph.num_classes == 2 else {})
     model = model | json.loads(args.model)
     training |= json.loads(args.training)
@@ -142,7 +142,8 @@ def report(told: dict[str, Any], lines: list[dict[str, Any]]) -> None:
 def run_batches(args: argparse.Namespace) -> None:
     """Bytes an epoch of mini-batches that all ranks share sends with parts made for the graph and for its batches."""
     importer, model, training = SETTINGS.get(args.graph, ({}, _SAGE, {}))
-    graph = with_split(shoal.load(args.graph, **importer))
+    graph = shoal.load(args.graph, **importer)
+    graph = graph if graph.has_split else graph.with_split(seed=0)
     training = _TRAINING | training | {"epochs": 4, "eval_every": 10}
     sampler = {"name": "node", "options": {"budget": int(args.share * graph.num_nodes)}}
     for parts in args.parts:

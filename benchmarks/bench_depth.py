@@ -22,9 +22,12 @@ def time_epoch(graph, sampler, layers):
     model = shoal.GNN("sage", graph.num_features, HIDDEN, graph.num_classes, num_layers=layers)
     trainer = shoal.Trainer(model, graph, sampler)
     whole, part = sampler.num_batches, min(sampler.num_batches, MAX_BATCHES)
-    trainer._batches = lambda: islice(sampler.epoch(trainer.epoch), part)
-    trainer._train_epoch()  # compiles, and lets the scheduler try its variants
-    seconds = min(trainer._train_epoch()["seconds"] for _ in range(3)) * whole / part
+
+    def train():
+        return trainer.train_epoch(batches=islice(sampler.epoch(trainer.epoch), part))["seconds"]
+
+    train()  # compiles, and lets the scheduler try its variants
+    seconds = min(train() for _ in range(3)) * whole / part
     batches = [sampler.sample(k) for k in range(3)]
     nodes = statistics.mean(batch.num_nodes for batch in batches)
     entries = statistics.mean(sum(batch.edges_per_layer) for batch in batches)

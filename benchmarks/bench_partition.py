@@ -23,9 +23,9 @@ import numpy as np
 
 import shoal
 import timing
+from shoal.partitioning.batch_nets import mean_batch_volume
+from shoal.partitioning.methods.random import partition_at_random
 from shoal.partitioning.quality import measure_quality
-from shoal.partitioning.simple import partition_at_random
-from shoal.partitioning.stochastic import mean_batch_volume
 
 METHODS = ("block", "streaming", "metis", "metis-volume", "hypergraph")
 FIGURES = (

@@ -18,11 +18,11 @@ import shoal
 from shoal.analysis.probe import probe_network
 from shoal.analysis.simulate import Machine, list_exchanges
 from shoal.analysis.speed import probe_rates
+from shoal.distributed.exchange import EXCHANGES
 from shoal.distributed.launch import joined_ranks
 from shoal.distributed.runtime import share_cores
 from shoal.distributed.transport import Transport
 from shoal.partitioning.part import Part
-from shoal.training.partitioned import PartitionedTrainer
 
 
 def load_part(folder: Path, rank: int) -> Part:
@@ -33,11 +33,11 @@ def load_part(folder: Path, rank: int) -> Part:
     return Part(**plain, **fields)
 
 
-def time_exchanges(trainer: PartitionedTrainer, rounds: int) -> float:
+def time_exchanges(trainer: shoal.Trainer, rounds: int) -> float:
     """Seconds of an epoch's exchanges one after the other with nothing beside them: the slowest rank's, the median of some rounds."""
-    plan, transport = trainer.plan, trainer.transport
+    plan, transport = trainer.share.plan, trainer.transport
     exchanges = list_exchanges(trainer.model)
-    rows_of = {one.width: torch.ones(trainer.part.num_local, one.width) for one in exchanges}
+    rows_of = {one.width: torch.ones(trainer.share.part.num_local, one.width) for one in exchanges}
     seconds = []
     for _ in range(rounds):
         transport.barrier()
@@ -82,15 +82,9 @@ def run(transport: Transport, job: dict[str, Any], folder: Path) -> dict[str, An
         num_layers=job["layers"],
         dropout=0.0,
     )
-    trainer = PartitionedTrainer(
-        model,
-        part,
-        transport,
-        exchange=job["exchange"],
-        boundary_rate=job.get("boundary_rate", 1.0),
-        boundary_sampling=job.get("boundary_sampling", "nodes"),
-        eval_every=10**6,
-    )
+    settings = {name: job[name] for name in ("boundary_rate", "boundary_sampling") if name in job}
+    exchange = EXCHANGES[job["exchange"]](**settings)
+    trainer = shoal.Trainer(model, part, transport=transport, exchange=exchange, eval_every=10**6)
     records = trainer.fit(job["epochs"])[2:]  # the first two compile and settle
     middle = {
         key: statistics.median(record["slowest"][key] for record in records) for key in records[0]["slowest"]

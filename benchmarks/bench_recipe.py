@@ -17,12 +17,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-import shoal
 from shoal.datasets.places import find_graph
 from shoal.memory import keep_freed_memory
+from shoal.runs.build import make_trainer
 from shoal.runs.config import read_config
+from shoal.runs.data import load_graph
 from shoal.runs.recipes import find_recipe
-from shoal.runs.run import make_trainer, with_split
 
 from timing import describe, interleave, print_environment, save, use_threads  # isort: skip
 
@@ -66,7 +66,7 @@ class PlainModel(nn.Module):
 def plain_epoch(batches, widths, orders, num_classes, rate, lr, clip):
     torch.manual_seed(0)
     model = PlainModel(widths, orders, num_classes, rate)
-    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr, fused=True)
     given = []
     for batch in batches:
         weight = torch.ones(batch.num_nodes) if batch.node_norm is None else batch.node_norm.float()
@@ -111,7 +111,7 @@ def product_epoch(sizes, widths, num_classes):
 
 def compare(name: str, seconds: float) -> dict:
     config = read_config(find_recipe(name))
-    graph = with_split(shoal.load(config.data, **config.data_options))
+    graph, _ = load_graph(config)
     trainer = make_trainer(config, graph)
     sampler = trainer.sampler
     batches = [sampler.sample(k) for k in range(sampler.num_batches)]
@@ -120,7 +120,7 @@ def compare(name: str, seconds: float) -> dict:
     rate, training = config.model.dropout, config.training
     plain = plain_epoch(batches, widths, orders, graph.num_classes, rate, training.lr, training.clip)
     products, operations = product_epoch([batch.num_nodes for batch in batches], widths, graph.num_classes)
-    contenders = {"shoal": trainer._train_epoch, "plain torch": plain, "dense products alone": products}
+    contenders = {"shoal": trainer.train_epoch, "plain torch": plain, "dense products alone": products}
     times = interleave(contenders, seconds)
     nodes = sum(batch.num_nodes for batch in batches) / len(batches)
     print(f"{name}: {len(batches)} batches of {nodes:,.0f} nodes, {operations / 1e9:.1f} GFLOP of dense products an epoch, "

@@ -30,7 +30,8 @@ import scipy.sparse as sp
 import torch
 
 import shoal
-from shoal.kernels.csr import build_csr, induce_csr
+from shoal.kernels.build import build_csr
+from shoal.kernels.csr import induce_csr
 from shoal.kernels.jit import kernel
 from shoal.memory import keep_freed_memory
 from shoal.sampling.base import Sampler
@@ -270,7 +271,7 @@ def bench_overlap(profile: str, seconds: float) -> Iterator[Result]:
     )
     sampler = shoal.FrontierSampler(graph, BUDGET, FRONTIER)
     model = shoal.GNN("sage", 500, 512, graph.num_classes, num_layers=2)
-    optimizer = torch.optim.Adam(model.parameters())
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
     ready = [sampler.sample(k) for k in range(4)]
     for batch in ready:
         _ = batch.x, batch.y, batch.block(0).adjacency("mean").transpose()

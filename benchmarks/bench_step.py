@@ -21,7 +21,6 @@ from torch.nn import functional
 
 import shoal
 from shoal.batch import Batch, Block
-from shoal.kernels.adam import FusedAdam
 from shoal.kernels.spmm import multiply
 from shoal.training.loss import compute_loss
 from timing import (
@@ -54,7 +53,7 @@ def random_graph(n, degree, f, seed=0):
 def shoal_step(graph):
     torch.manual_seed(0)
     model = shoal.GNN("sage", INPUTS, HIDDEN, CLASSES, norm="none", dropout=RATE)
-    optimizer = FusedAdam(model.parameters(), lr=0.01)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
     nodes = np.arange(graph.num_nodes)
     block = Block(torch.from_numpy(graph.indptr), torch.from_numpy(graph.indices), len(nodes), symmetric=True)
     batch = Batch(graph, nodes, (block,))
@@ -88,7 +87,7 @@ class Layer(nn.Module):
 def torch_step(graph, layers):
     torch.manual_seed(0)
     model = nn.Sequential(*layers, nn.Linear(HIDDEN, CLASSES))
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
     x, y = torch.from_numpy(graph.x), torch.from_numpy(graph.y)
 
     def step():

@@ -93,15 +93,12 @@ class Stepper:
         model = shoal.GNN("sage", graph.num_features, num_classes=graph.num_classes, seed=seed, **shape)
         sampler = make_sampler(graph, way, shape["num_layers"], seed, options)
         self.trainer = shoal.Trainer(model, graph, sampler, lr=lr, metric=metric)
-        sampler = self.trainer.sampler
-        numbers = count()
-        self._steps = self._done = 0
-        self.trainer._batches = lambda: (sampler.sample(k) for k in islice(numbers, self._steps))
+        self._numbers = count()
+        self._done = 0
 
     def train(self, steps):
-        self._steps = steps
         self.trainer.epoch, done = self._done, self._done + steps  # a full batch's dropout follows the epoch
-        self.trainer._train_epoch()
+        self.trainer.train_epoch(batches=map(self.trainer.sampler.sample, islice(self._numbers, steps)))
         self._done = done
 
     def prepare(self):

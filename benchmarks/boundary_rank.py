@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import shoal
+from shoal.distributed.exchanges.p2p import PointToPoint
 from shoal.distributed.launch import joined_ranks
 from shoal.distributed.runtime import share_cores
 from shoal.distributed.transport import Transport
 from shoal.partitioning.part import Part
 from shoal.partitioning.stored import open_part
-from shoal.runs.run import with_split
-from shoal.sampling.registry import make_sampler
-from shoal.training.partitioned import PartitionedTrainer
+from shoal.sampling.base import make_sampler
 
 
 def train(transport: Transport, part: Part, job: dict[str, Any]) -> dict[str, Any]:
@@ -24,16 +23,9 @@ def train(transport: Transport, part: Part, job: dict[str, Any]) -> dict[str, An
     model = shoal.GNN(kind, part.num_features, hidden, part.num_classes, seed=job["seed"], **settings)
     training = dict(job["training"])
     epochs = training.pop("epochs")
-    trainer = PartitionedTrainer(
-        model,
-        part,
-        transport,
-        make_source(job["source"]) if "source" in job else None,
-        boundary_rate=job["rate"],
-        boundary_sampling=job["way"],
-        seed=job["seed"],
-        **training,
-    )
+    exchange = PointToPoint(boundary_rate=job["rate"], boundary_sampling=job["way"], seed=job["seed"])
+    source = make_source(job["source"]) if "source" in job else None
+    trainer = shoal.Trainer(model, part, source, transport=transport, exchange=exchange, **training)
     records = trainer.fit(epochs)
     result: dict[str, Any] = {
         **{name: job[name] for name in ("rate", "way", "seed")},
@@ -44,13 +36,14 @@ def train(transport: Transport, part: Part, job: dict[str, Any]) -> dict[str, An
         "sampling": sum(record["slowest"]["sampling"] for record in records[2:]) / len(records[2:]),
     }
     if job["is_alone"]:  # what earlier jobs of the process left behind would count as this one's
-        result["ranks"] = trainer.describe_ranks()
+        result["ranks"] = trainer.share.describe_ranks()
     return result
 
 
 def make_source(source: dict[str, Any]) -> shoal.Sampler:
     """The sampler whose batches all ranks share, over the whole graph."""
-    graph = with_split(shoal.load(source["graph"], **source["importer"]))
+    graph = shoal.load(source["graph"], **source["importer"])
+    graph = graph if graph.has_split else graph.with_split(seed=0)
     return make_sampler(source["sampler"]["name"], graph, **source["sampler"]["options"])
 
 

@@ -48,7 +48,7 @@ class PygStepper:
         hidden, layers, rate = shape["hidden"], shape["num_layers"], shape["dropout"]
         self.model = PygModel(graph.num_features, hidden, graph.num_classes, layers, rate)
         self.metric = metric or ("f1_micro" if graph.multi_label else "accuracy")
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=lr)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=lr, fused=True)
         self.graph = graph
         self.batch = shoal.FullSampler(graph).sample(0)
         x = self.batch.x
