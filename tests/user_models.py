@@ -14,7 +14,8 @@ from shoal.partitioning.part import make_part
 
 
 class TiedModel(nn.Module):
-    """Two aggregations through one matrix, which two names have; batch norm without weights; a transposed parameter."""
+    """Two aggregations through one matrix, which two names have; batch norm without weights; a transposed
+    parameter; a layer that nothing reaches."""
 
     def __init__(self, in_features: int, num_classes: int) -> None:
         super().__init__()
@@ -22,6 +23,7 @@ class TiedModel(nn.Module):
         self.again = self.first
         self.norm = nn.BatchNorm1d(in_features, affine=False)
         self.out = nn.Parameter(torch.randn(num_classes, in_features).t())
+        self.unused = nn.Linear(3, 3)
 
     def embed(self, batch: shoal.Batch) -> torch.Tensor:
         h = self.first(shoal.spmm(batch.block(0).adjacency("mean"), batch.x))
@@ -49,9 +51,11 @@ def train_here(transport: Transport, is_cut: bool) -> dict[str, Any]:
     graph: Any = shoal.load("blocks", num_nodes=300, seed=1)
     if is_cut:
         graph = make_part(graph, np.arange(300) % transport.size, transport.size, transport.rank)
-    trainer = shoal.Trainer(make_model(graph), graph, transport=transport, callbacks=[StopOnRankZero()])
+    settings: Any = {"transport": transport, "callbacks": [StopOnRankZero()], "weight_decay": 0.1}
+    trainer = shoal.Trainer(make_model(graph), graph, **settings)
     records = trainer.fit(5)
     return {
+        "unused": trainer.model.unused.weight.tolist(),
         "epochs": transport.gather(np.array([len(records)])).tolist(),
         "losses": [record["loss"] for record in records],
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import torch
 from torch import Tensor, nn
 
@@ -9,9 +11,10 @@ from shoal.distributed.transport import Transport
 
 
 class GradientBucket:
-    """The gradients of a model as one message.
+    """The gradients of a model as one message, and behind them which weights have one.
 
-    A parameter without a gradient counts as zero, so that ranks whose batch did not touch it agree on the message.
+    A weight without a gradient counts as zero on this rank, so that ranks agree on the message; one that has none on
+    any rank keeps none, as in a single process.
     """
 
     def __init__(self, model: nn.Module, transport: Transport) -> None:
@@ -23,18 +26,21 @@ class GradientBucket:
         """Replace every gradient by its sum over all ranks."""
         sizes = [weight.numel() for weight in self.weights]
         if self._bucket is None:
-            self._bucket = torch.empty(sum(sizes), dtype=self.weights[0].dtype)
-        pieces = self._bucket.split(sizes)
+            widest = reduce(torch.promote_types, [weight.dtype for weight in self.weights])
+            self._bucket = torch.empty(sum(sizes) + len(sizes), dtype=widest)
+        *pieces, used = self._bucket.split([*sizes, len(sizes)])
+        used.copy_(torch.tensor([weight.grad is not None for weight in self.weights]))
         for weight, piece in zip(self.weights, pieces):
             if weight.grad is None:
                 piece.zero_()
             else:
                 piece.copy_(weight.grad.reshape(-1))
         self.transport.sum(self._bucket)
-        for weight, piece in zip(self.weights, pieces):
-            if weight.grad is None:
+        for weight, piece, count in zip(self.weights, pieces, used.tolist()):
+            if count and weight.grad is None:
                 weight.grad = torch.empty_like(weight)
-            weight.grad.copy_(piece.view_as(weight))
+            if weight.grad is not None:
+                weight.grad.copy_(piece.view_as(weight))
 
 
 def broadcast_weights(model: nn.Module, transport: Transport) -> None:
