@@ -104,7 +104,7 @@ SAMPLE = [
 ]
 
 
-@pytest.mark.parametrize(("transport", "num_ranks"), [("gloo", 3), ("mpi", 3)])
+@pytest.mark.parametrize(("transport", "num_ranks"), [("gloo", 3), ("mpi", 4)])
 def test_ranks_take_the_steps_of_one_process(transport, num_ranks, ranks):
     check_jobs(SAMPLE, ranks(transport, num_ranks), transport)
 
