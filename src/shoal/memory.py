@@ -2,14 +2,22 @@
 
 import ctypes
 import os
+import re
 import resource
 import sys
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
+from shoal.errors import ShoalError
+
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _KEPT = 1 << 30
+_UNITS = {"": 1, "B": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_UNITS |= {f"{unit}B": size for unit, size in _UNITS.items() if unit not in ("", "B")}
+_UNITS |= {f"{unit}IB": 2 ** (10 * power) for power, unit in enumerate("KMGT", 1)}
+
+_budget: list[int] = []  # what `set_memory_budget` was given, at most one
 
 
 @lru_cache
@@ -43,6 +51,32 @@ def forget_peak() -> None:
     """Start again to watch for the most memory held; where the system does not let us, the old peak stays."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes from `4GB`, `512MiB` or a plain number."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
+    if found is None or found[2].upper() not in _UNITS:
+        raise ShoalError(
+            f"{text!r} is no size of memory: expected a number with a unit, such as 4GB or 512MiB"
+        )
+    return int(float(found[1]) * _UNITS[found[2].upper()])
+
+
+def set_memory_budget(size: int | None) -> None:
+    """Let this process hold at most `size` bytes of anonymous memory; None for what is free."""
+    _budget[:] = [] if size is None else [size]
+
+
+def memory_budget() -> int:
+    """Bytes of anonymous memory this process may hold: the budget that was set, else what it holds and what is free."""
+    return _budget[0] if _budget else anonymous_memory() + available_memory()
+
+
+def anonymous_memory() -> int:
+    """Bytes of anonymous memory this process holds: what was allocated, without pages of files."""
+    figures = _read_figures(Path("/proc/self/status"))
+    return 1024 * figures.get("RssAnon:", read_memory()[0] // 1024)
 
 
 def available_memory(proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> int:
