@@ -1,0 +1,200 @@
+"""Minimum vertex covers of what one part reads of others: which rows to send as they are, which as partial sums.
+
+For a receiver q and an owner p, the entries with rows in q and columns in p form a bipartite graph. A vertex cover of it
+says how to send less than every column: a covered column travels as it is, and for a covered row the owner sums its other
+columns and sends that one sum. The smallest cover is as large as a maximum matching (König).
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from shoal.graph import Graph
+from shoal.kernels.csr import index_dtype, transpose_csr
+from shoal.kernels.jit import kernel
+from shoal.partitioning.cut import find_halo, list_members, split_rows
+
+
+def cover_halo(halo_indptr: np.ndarray, halo_indices: np.ndarray, halo_offsets: np.ndarray) -> np.ndarray:
+    """Which halo rows a part receives as they are, bool (num_halo,), in a minimum cover for each owner.
+
+    The rest arrives as sums: one from each owner for every local row that reads a row of it which is not kept. All
+    minimum covers of a pair of parts have the same size. This one keeps as many rows as any, so that owners sum least.
+
+    Args:
+        halo_indptr, halo_indices: the pattern (num_local × num_halo), columns increasing in each row.
+        halo_offsets: (P + 1,), where the halo rows of each owner begin.
+    """
+    num_halo = int(halo_offsets[-1])
+    owner = np.repeat(np.arange(len(halo_offsets) - 1, dtype=np.int32), np.diff(halo_offsets))
+    indptr = _split_by_owner(halo_indptr, halo_indices, owner)
+    match = _match(indptr, halo_indices, num_halo)
+    back_indptr, back_indices, _ = transpose_csr(indptr, halo_indices, num_halo)
+    return np.asarray(_keep_columns(indptr, halo_indices, back_indptr, back_indices, match))
+
+
+def count_items(
+    halo_indptr: np.ndarray, halo_indices: np.ndarray, halo_offsets: np.ndarray, keep: np.ndarray
+) -> np.ndarray:
+    """(P,): rows and sums that a part receives from each owner."""
+    num_parts = len(halo_offsets) - 1
+    owner = np.repeat(np.arange(num_parts, dtype=np.int32), np.diff(halo_offsets))
+    return np.bincount(owner[keep], minlength=num_parts) + np.asarray(
+        _count_sums(halo_indptr, halo_indices, owner, keep, num_parts)
+    )
+
+
+def count_covers(graph: Graph, assignment: np.ndarray, num_parts: int, threads: int = 1) -> np.ndarray:
+    """(P, P): items, rows or sums, that rank q sends to rank r in one exchange by minimum covers."""
+    nodes, offsets = list_members(assignment, num_parts)
+
+    def count(ranks: range) -> list[np.ndarray]:
+        place = np.empty(graph.num_nodes, index_dtype(graph.num_nodes))
+        found = []
+        for rank in ranks:
+            own = nodes[offsets[rank] : offsets[rank + 1]]
+            halo_id, halo_offsets = find_halo(graph.indptr, graph.indices, assignment, own, rank, num_parts)
+            _, _, indptr, indices = split_rows(graph.indptr, graph.indices, own, halo_id, place)
+            keep = cover_halo(indptr, indices, halo_offsets)
+            found.append(count_items(indptr, indices, halo_offsets, keep))
+        return found
+
+    sent = np.zeros((num_parts, num_parts), np.int64)
+    shares = [range(first, num_parts, threads) for first in range(min(threads, num_parts))]
+    with ThreadPoolExecutor(len(shares)) as pool:
+        for ranks, received in zip(shares, pool.map(count, shares)):
+            sent[:, ranks] = np.stack(received, axis=1)
+    return sent
+
+
+@kernel
+def _split_by_owner(indptr, indices, owner):
+    """Where the entries of every (row, owner) begin: rows cut where the owner changes, empty ones left out."""
+    count = 0
+    for r in range(len(indptr) - 1):
+        for k in range(indptr[r], indptr[r + 1]):
+            count += k == indptr[r] or owner[indices[k]] != owner[indices[k - 1]]
+    starts = np.empty(count + 1, np.int64)
+    count = 0
+    for r in range(len(indptr) - 1):
+        for k in range(indptr[r], indptr[r + 1]):
+            if k == indptr[r] or owner[indices[k]] != owner[indices[k - 1]]:
+                starts[count] = k
+                count += 1
+    starts[count] = len(indices)
+    return starts
+
+
+@kernel
+def _match(indptr, columns, num_columns):
+    """A maximum matching by Hopcroft and Karp: the row matched to every column, -1 for none."""
+    num_rows = len(indptr) - 1
+    of_row = np.full(num_rows, -1, np.int64)
+    of_column = np.full(num_columns, -1, np.int64)
+    for r in range(num_rows):  # rows with one column first: they have no choice
+        if indptr[r + 1] - indptr[r] == 1 and of_column[columns[indptr[r]]] < 0:
+            of_row[r], of_column[columns[indptr[r]]] = columns[indptr[r]], r
+    for r in range(num_rows):
+        if of_row[r] < 0:
+            for k in range(indptr[r], indptr[r + 1]):
+                if of_column[columns[k]] < 0:
+                    of_row[r], of_column[columns[k]] = columns[k], r
+                    break
+    level = np.empty(num_rows, np.int64)
+    queue = np.empty(num_rows, np.int64)
+    at = np.empty(num_rows, np.int64)
+    path = np.empty(num_rows + 1, np.int64)
+    while True:
+        size = 0
+        for r in range(num_rows):
+            level[r] = -1
+            at[r] = indptr[r]
+            if of_row[r] < 0:
+                level[r] = 0
+                queue[size] = r
+                size += 1
+        free = size
+        i, found, limit = 0, False, np.int64(1) << 62
+        while i < size:
+            r = queue[i]
+            i += 1
+            if level[r] >= limit:
+                break
+            for k in range(indptr[r], indptr[r + 1]):
+                other = of_column[columns[k]]
+                if other < 0:
+                    found, limit = True, level[r] + 1
+                elif level[other] < 0:
+                    level[other] = level[r] + 1
+                    queue[size] = other
+                    size += 1
+        if not found:
+            return of_column
+        for f in range(free):
+            path[0], depth = queue[f], 0
+            while depth >= 0:
+                r = path[depth]
+                if at[r] == indptr[r + 1]:
+                    level[r] = -1
+                    depth -= 1
+                    if depth >= 0:
+                        at[path[depth]] += 1
+                    continue
+                other = of_column[columns[at[r]]]
+                if other < 0:
+                    for d in range(depth, -1, -1):
+                        row = path[d]
+                        column = columns[at[row]]
+                        of_row[row], of_column[column] = column, row
+                    break
+                if level[other] == level[r] + 1:
+                    depth += 1
+                    path[depth] = other
+                else:
+                    at[r] += 1
+
+
+@kernel
+def _keep_columns(indptr, columns, back_indptr, back_rows, match):
+    """König's cover: a column is in it unless an alternating path leads there from a column without a match."""
+    keep = np.ones(len(match), np.bool_)
+    of_row = np.full(len(indptr) - 1, -1, np.int64)
+    for c in range(len(match)):
+        if match[c] >= 0:
+            of_row[match[c]] = c
+    seen = np.zeros(len(indptr) - 1, np.bool_)
+    queue = np.empty(len(match), np.int64)
+    size = 0
+    for c in range(len(match)):
+        if match[c] < 0:
+            keep[c] = False
+            queue[size] = c
+            size += 1
+    i = 0
+    while i < size:
+        c = queue[i]
+        i += 1
+        for k in range(back_indptr[c], back_indptr[c + 1]):
+            r = back_rows[k]
+            if not seen[r]:
+                seen[r] = True
+                other = of_row[r]
+                if keep[other]:
+                    keep[other] = False
+                    queue[size] = other
+                    size += 1
+    return keep
+
+
+@kernel
+def _count_sums(indptr, indices, owner, keep, num_parts):
+    sums = np.zeros(num_parts, np.int64)
+    for r in range(len(indptr) - 1):
+        last = -1
+        for k in range(indptr[r], indptr[r + 1]):
+            if not keep[indices[k]] and owner[indices[k]] != last:
+                last = owner[indices[k]]
+                sums[last] += 1
+    return sums
