@@ -8,6 +8,7 @@ columns and sends that one sum. The smallest cover is as large as a maximum matc
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,6 +34,58 @@ def cover_halo(halo_indptr: np.ndarray, halo_indices: np.ndarray, halo_offsets: 
     match = _match(indptr, halo_indices, num_halo)
     back_indptr, back_indices, _ = transpose_csr(indptr, halo_indices, num_halo)
     return np.asarray(_keep_columns(indptr, halo_indices, back_indptr, back_indices, match))
+
+
+class Received(NamedTuple):
+    """What a part receives by a cover: items, from each owner the rows it keeps and then the sums, both ascending.
+
+    Attributes:
+        offsets: int64 (P + 1,), where the items of each owner begin.
+        indptr, indices: the pattern (num_local × items) of what is added to each local row.
+        is_row: bool (items,), which are rows as they are.
+        source: (items,), the halo row of one that is a row, the local row of one that is a sum.
+        sum_indptr, sum_columns: for each sum, in the order of items, the halo rows that it adds.
+    """
+
+    offsets: np.ndarray
+    indptr: np.ndarray
+    indices: np.ndarray
+    is_row: np.ndarray
+    source: np.ndarray
+    sum_indptr: np.ndarray
+    sum_columns: np.ndarray
+
+
+def list_received(
+    halo_indptr: np.ndarray, halo_indices: np.ndarray, halo_offsets: np.ndarray, keep: np.ndarray
+) -> Received:
+    """The items of a part that receives the halo rows `keep` as they are."""
+    num_parts, dtype = len(halo_offsets) - 1, halo_indices.dtype
+    owner = np.repeat(np.arange(num_parts, dtype=np.int32), np.diff(halo_offsets))
+    rows = np.bincount(owner[keep], minlength=num_parts)
+    sums = np.asarray(_count_sums(halo_indptr, halo_indices, owner, keep, num_parts))
+    offsets = np.zeros(num_parts + 1, np.int64)
+    np.cumsum(rows + sums, out=offsets[1:])
+    before = np.repeat(
+        offsets[:-1] - (np.cumsum(rows) - rows), rows
+    )  # of its owner, less rows of owners before
+    number = np.full(len(keep), -1, np.int64)
+    number[keep] = np.arange(len(before)) + before
+    is_row, source = np.zeros(offsets[-1], np.bool_), np.zeros(offsets[-1], np.int64)
+    is_row[number[keep]], source[number[keep]] = True, np.flatnonzero(keep)
+    indptr = np.zeros_like(halo_indptr)
+    indices = np.empty(len(halo_indices), dtype)
+    lengths = np.zeros(offsets[-1], np.int64)
+    count = _number_entries(
+        halo_indptr, halo_indices, owner, number, offsets[:-1] + rows, indptr, indices, lengths, source
+    )
+    sum_indptr = np.zeros(int((~is_row).sum()) + 1, np.int64)
+    np.cumsum(lengths[~is_row], out=sum_indptr[1:])
+    place = np.zeros(offsets[-1], np.int64)
+    place[~is_row] = sum_indptr[:-1]
+    columns = np.empty(sum_indptr[-1], dtype)
+    _fill_sums(halo_indptr, halo_indices, owner, number, offsets[:-1] + rows, place, columns)
+    return Received(offsets, indptr, indices[:count], is_row, source, sum_indptr, columns)
 
 
 def count_items(
@@ -198,3 +251,48 @@ def _count_sums(indptr, indices, owner, keep, num_parts):
                 last = owner[indices[k]]
                 sums[last] += 1
     return sums
+
+
+@kernel
+def _number_entries(indptr, indices, owner, number, next_sum, item_indptr, item_indices, lengths, source):
+    """Every row's items: the kept rows it reads, and from each owner the sum of the others, numbered as they come."""
+    cursor = next_sum.copy()
+    count = 0
+    for r in range(len(indptr) - 1):
+        k = indptr[r]
+        while k < indptr[r + 1]:
+            p = owner[indices[k]]
+            left = 0
+            while k < indptr[r + 1] and owner[indices[k]] == p:
+                if number[indices[k]] >= 0:
+                    item_indices[count] = number[indices[k]]
+                    count += 1
+                else:
+                    left += 1
+                k += 1
+            if left:
+                item_indices[count] = cursor[p]
+                lengths[cursor[p]] = left
+                source[cursor[p]] = r
+                cursor[p] += 1
+                count += 1
+        item_indptr[r + 1] = count
+    return count
+
+
+@kernel
+def _fill_sums(indptr, indices, owner, number, next_sum, place, columns):
+    cursor = next_sum.copy()
+    for r in range(len(indptr) - 1):
+        k = indptr[r]
+        while k < indptr[r + 1]:
+            p = owner[indices[k]]
+            at = -1
+            while k < indptr[r + 1] and owner[indices[k]] == p:
+                if number[indices[k]] < 0:
+                    if at < 0:
+                        at = place[cursor[p]]
+                        cursor[p] += 1
+                    columns[at] = indices[k]
+                    at += 1
+                k += 1

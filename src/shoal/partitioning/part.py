@@ -11,6 +11,7 @@ from shoal.checks import check_whole
 from shoal.errors import ShoalError
 from shoal.graph import MASKS, Features, Graph
 from shoal.kernels.csr import index_dtype
+from shoal.partitioning.cover import cover_halo
 from shoal.partitioning.cut import find_halo, find_receivers, list_members, mark_loops, split_rows
 
 MAX_PARTS = 1 << 20
@@ -31,6 +32,8 @@ class Part:
         halo_indptr, halo_indices: that (num_local × num_halo) of the others, columns in halo order.
         degree: (num_local + num_halo,), every column's degree (row length) in the whole graph.
         has_loop: which columns have a self loop, None if none has.
+        keep: which halo rows arrive as they are by minimum covers (`cover_halo`), the others in sums; None where
+            not yet found.
         x, y, train_mask, val_mask, test_mask: of the local rows; None where the graph has none.
         checksum: of the whole graph, `Graph.checksum`.
     """
@@ -54,6 +57,7 @@ class Part:
     halo_indices: np.ndarray
     degree: np.ndarray
     has_loop: np.ndarray | None = None
+    keep: np.ndarray | None = None
     x: Features | None = None
     y: np.ndarray | None = None
     train_mask: np.ndarray | None = None
@@ -157,6 +161,7 @@ def cut_part(
         *patterns,
         degree=np.asarray(indptr[columns + 1] - indptr[columns], np.int64),
         has_loop=loops if loops.any() else None,
+        keep=cover_halo(*patterns[2:], halo_offsets),
         **fields,
     )
 

@@ -32,7 +32,7 @@ _REQUIRED = (
     *("n_id", "halo_id", "halo_offsets", "send_rows", "send_offsets"),
     *("local_indptr", "local_indices", "halo_indptr", "halo_indices", "degree"),
 )
-_OPTIONAL = ("has_loop", "x", *_SPARSE, "y", *MASKS)
+_OPTIONAL = ("has_loop", "keep", "x", *_SPARSE, "y", *MASKS)
 
 
 def store_parts(
@@ -154,7 +154,7 @@ def _read_rows(
 def _write_part(part: Part, fresh: Path) -> None:
     folder = fresh / name_folder(part.rank)
     folder.mkdir()
-    arrays = {name: getattr(part, name) for name in (*_REQUIRED, "has_loop", "y", *MASKS)}
+    arrays = {name: getattr(part, name) for name in (*_REQUIRED, "has_loop", "keep", "y", *MASKS)}
     if part.x is not None and not isinstance(part.x, np.ndarray):
         arrays |= {"x_data": part.x.data, "x_indices": part.x.indices, "x_indptr": part.x.indptr}
     else:
