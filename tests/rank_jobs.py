@@ -13,12 +13,12 @@ import scipy.sparse as sp
 import torch
 
 import shoal
-from shoal.distributed.exchange import EXCHANGES
+from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
 from shoal.distributed.launch import joined_ranks
 from shoal.distributed.operator import PartAdjacency
 from shoal.distributed.runtime import share_cores
 from shoal.distributed.transport import Transport
-from shoal.partitioning.part import Part, make_part
+from shoal.partitioning.part import Part, make_part, split_graph
 
 NUM_NODES, NUM_CLASSES = 160, 3
 
@@ -42,6 +42,7 @@ class Job:
     deep: bool = False  # three layers with residual and jumping connections
     eval_every: int = 1
     head_layers: int = 1
+    cover: bool | None = None
 
     @property
     def name(self) -> str:
@@ -111,12 +112,19 @@ def train_alone(job: Job) -> dict[str, Any]:
 
 def make_trainer(job: Job, part: Part, transport: Transport, sampler: Any = None, **settings: Any) -> Any:
     """The trainer of one rank: the only place that tests of ranks make one."""
+    method = make_exchange(job, settings)
+    return shoal.Trainer(make_model(job), part, sampler, transport=transport, exchange=method, **settings)
+
+
+def make_exchange(job: Job, settings: dict[str, Any]) -> ExchangeMethod:
+    """A job's exchange, with those of `settings` that are its own, which are taken out of them."""
     exchange: dict[str, Any] = {"messages": "bfloat16"} if job.half else {}
+    if job.exchange == "p2p":
+        exchange["cover"] = job.cover
     for name in ("boundary_rate", "last_boundary_rate", "boundary_sampling", "seed"):
         if name in settings:
             exchange[name] = settings.pop(name)
-    method = EXCHANGES[job.exchange](**exchange)
-    return shoal.Trainer(make_model(job), part, sampler, transport=transport, exchange=method, **settings)
+    return EXCHANGES[job.exchange](**exchange)
 
 
 def train_here(transport: Transport, content: dict[str, Any], assignment: list[int]) -> dict[str, Any]:
@@ -129,10 +137,9 @@ def train_here(transport: Transport, content: dict[str, Any], assignment: list[i
     adj = trainer.share.batch.block(1).adjacency("attention") if job.model == "gat" else None
     parted = isinstance(adj, PartAdjacency) and adj.pattern.inner is not None
     result["parted"] = int(transport.gather(np.array([int(parted)])).sum())  # ranks that attend in two steps
-    result["rows"] = transport.gather(np.diff(part.send_offsets)).tolist()
-    everywhere = np.full(transport.size, part.num_local)
-    everywhere[transport.rank] = 0
-    result["broadcast"] = transport.gather(everywhere).tolist()
+    parts = split_graph(graph, np.array(assignment), transport.size)
+    result["rows"] = make_exchange(job, {}).count_rows(parts, linear=job.model != "gat").tolist()
+    result["halo"] = sum(part.num_halo for part in parts)
     vectors = torch.zeros(graph.num_nodes, trainer.model.embedding_width, dtype=torch.float64)
     vectors[torch.from_numpy(part.n_id)] = trainer.embed().double()
     result["embedding"] = transport.sum(vectors).tolist() if job.double else None

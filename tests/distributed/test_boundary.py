@@ -12,6 +12,8 @@ import torch
 from boundary_ranks import DRAWS, EPOCHS, WIDTH, assign, check_all, dense_operator, train_all
 from rank_jobs import Job, make_graph
 from shoal.distributed.transport import LocalTransport
+from shoal.partitioning.cover import cover_halo
+from shoal.partitioning.part import split_graph
 
 RANKS = 3
 
@@ -56,9 +58,30 @@ def test_variance_is_what_independent_draws_give_and_within_the_bound(answer):
         assert found <= lengths.max() * (p**2).sum() / rate
 
 
+def test_variance_on_covers_is_that_of_rows_and_sums(answer):
+    """Var = (1 - p)/p Σ ‖what a row or a sum adds to v‖²: a sum of several rows counts as a whole."""
+    graph = make_graph(Job())
+    assignment = assign(graph.num_nodes, RANKS)
+    generator = torch.Generator().manual_seed(1)
+    h = torch.randn(graph.num_nodes, WIDTH, generator=generator, dtype=torch.float64).numpy()
+    parts = split_graph(graph, assignment, RANKS)
+    for kind, rate in (("gcn", 0.5), ("mean", 0.1)):
+        p, exact = dense_operator(graph, kind), 0.0
+        for part in parts:
+            keep = cover_halo(part.halo_indptr, part.halo_indices, part.halo_offsets)
+            rows = part.halo_id[keep]
+            exact += float((p[np.ix_(part.n_id, rows)] ** 2 @ (h[rows] ** 2).sum(1)).sum())
+            for owner in range(RANKS):
+                span = slice(part.halo_offsets[owner], part.halo_offsets[owner + 1])
+                rest = part.halo_id[span][~keep[span]]
+                exact += float(((p[np.ix_(part.n_id, rest)] @ h[rest]) ** 2).sum())
+        found = sum(rank[f"{kind} cover {rate}"]["variance"] for rank in answer("gloo")["draws"])
+        assert found == pytest.approx((1 - rate) / rate * exact, rel=0.1)
+
+
 def test_counted_traffic_is_the_rate_times_the_full_volume_and_the_ids(answer):
-    for rate in (0.5, 0.1):
-        rows = [rank[f"gcn nodes {rate}"] for rank in answer("gloo")["draws"]]
+    for case, rate in (("gcn nodes", 0.5), ("gcn nodes", 0.1), ("gcn cover", 0.5), ("mean cover", 0.1)):
+        rows = [rank[f"{case} {rate}"] for rank in answer("gloo")["draws"]]
         full = DRAWS * sum(rank["full"] for rank in rows)
         found = sum(rank["sent"] for rank in rows)
         assert abs(found - rate * full) <= 3 * np.sqrt(rate * (1 - rate) * full)

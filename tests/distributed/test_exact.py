@@ -31,7 +31,7 @@ def expected(job: Job) -> dict[str, Any]:
 
 def alone(job: Job) -> Job:
     """The job as one process does it."""
-    return replace(job, partition="random", exchange="p2p", half=False)
+    return replace(job, partition="random", exchange="p2p", half=False, cover=None)
 
 
 @cache
@@ -60,7 +60,10 @@ def check_volume(job: Job, answer: dict[str, Any], num_ranks: int) -> None:
     """Bytes and messages counted are those the partition predicts, to the byte."""
     record = answer["last"]
     item = 2 if job.half else 8 if job.double else 4
-    rows = np.array(answer["broadcast" if job.exchange == "broadcast" else "rows"])
+    rows = np.array(answer["rows"])
+    if job.exchange == "p2p":
+        covered = job.model != "gat" and job.cover is not False
+        assert (rows.sum() < answer["halo"]) == (covered and answer["halo"] > 0), job.name
     model = rank_jobs.make_model(job)
     said = predict_epoch(rows, model, Machine(1, 1), item_bytes=item, sparse_features=job.sparse)
     assert (record["bytes"], record["messages"]) == (said.num_bytes, said.num_messages), job.name
@@ -87,6 +90,8 @@ def check_peers(record: dict[str, Any], rows: np.ndarray) -> None:
 SAMPLE = [
     *(Job(model, directed=directed) for model in MODELS for directed in (False, True)),
     *(Job(model, norm="batch", double=True, partition="metis") for model in MODELS),
+    *(Job(model, cover=False) for model in MODELS[:3]),
+    *(Job(model, directed=True, double=True, cover=True) for model in MODELS[:3]),
     Job("mlp", norm="batch"),
     Job("gcn", sparse=True, directed=True),
     Job("sage", sparse=True, partition="empty", norm="batch"),

@@ -84,7 +84,7 @@ def read_machine(path: Path) -> Machine:
 class LayerExchange:
     """One exchange of an epoch: `width` values for every row, in a layer counted from 1.
 
-    `overlaps` if a product with local columns runs meanwhile; a softmax needs all columns first.
+    `overlaps` if a product with local columns runs meanwhile and partial sums may travel; a softmax needs all columns first.
     """
 
     layer: int
@@ -155,9 +155,10 @@ def predict_epoch(
     if isinstance(parts, str | Path):
         parts = open_parts(Path(parts))
     if isinstance(parts, np.ndarray):
-        rows, entries, macs = parts, None, 0
+        rows = whole_rows = parts
+        entries, macs = None, 0
     else:
-        rows = method.count_rows(parts)
+        rows, whole_rows = method.count_rows(parts), method.count_rows(parts, linear=False)
         entries = np.array([[len(part.local_indices), len(part.halo_indices)] for part in parts])
         macs = max(count_macs(part, model) for part in parts)
         if sparse_features is None:
@@ -166,8 +167,12 @@ def predict_epoch(
         raise ShoalError(f"rows sent have shape {rows.shape}: expected (ranks, ranks)")
     exchanges = list_exchanges(model, sparse_features=bool(sparse_features))
     seconds, exposed, products = [], [], 0.0
+    num_bytes = num_messages = 0
     for one in exchanges:
-        sent = (rows if one.direction == FORWARD else rows.T) * one.width * item_bytes
+        moved = rows if one.overlaps else whole_rows
+        sent = (moved if one.direction == FORWARD else moved.T) * one.width * item_bytes
+        num_bytes += int(sent.sum())
+        num_messages += int((moved > 0).sum())
         if method.is_collective:
             took = time_broadcasts(sent, one.direction, machine)
         else:
@@ -180,8 +185,8 @@ def predict_epoch(
         seconds.append(float(took.max()))
         exposed.append(float(np.maximum(took - hidden, 0).max()))
     return Prediction(
-        int(rows.sum()) * item_bytes * sum(one.width for one in exchanges),
-        int((rows > 0).sum()) * len(exchanges),
+        num_bytes,
+        num_messages,
         tuple(exchanges),
         tuple(seconds),
         tuple(exposed),

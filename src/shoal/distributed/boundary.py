@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shoal.batch import Batch
 from shoal.distributed.batch import thin_batch
-from shoal.distributed.halo import HaloPlan
+from shoal.distributed.halo import HaloPlan, list_spans
 from shoal.distributed.ledger import IDS, INPUT, SAMPLING
 from shoal.errors import ShoalError, unknown_name
 from shoal.kernels.jit import kernel
@@ -26,8 +26,8 @@ _PURPOSE = 0xB0DA  # keeps these draws apart from those of samplers with the sam
 class BoundarySampler(Sampler):
     """Full-batch training on a halo that is thinned anew in every epoch.
 
-    `nodes` keeps each halo row with probability p and counts what comes 1/p times, so that every aggregation
-    stays unbiased (BNS-GCN). `edges` keeps each entry in a halo column with probability p and exchanges the rows that some
+    `nodes` keeps each halo row, or with covers each row and each sum, with probability p and counts what comes 1/p
+    times, so that every aggregation stays unbiased (BNS-GCN). `edges` keeps each entry in a halo column with probability p and exchanges the rows that some
     entry still reads; `dropedge` does so with every entry of the graph but self loops: the alternatives of the paper's ablation. Owners
     are told by one bit for each row they might send, which is counted as traffic and travels while the epoch before trains.
 
@@ -128,7 +128,14 @@ class Choice:
         self.plan, self.rate, self.epoch = plan, rate, epoch
         self.part = plan.part
         self._norms: tuple[Tensor, None] | None = None
-        if way == "nodes":
+        spans, send_spans = plan.halo_spans, plan.send_spans
+        if plan.items is not None:
+            self.kept = draw_nodes(plan.items.ids, rate, seed, epoch, self.part.rank)
+            spans, send_spans = (
+                list_spans(offsets, self.part.rank)
+                for offsets in (plan.items.offsets, plan.items.send_offsets)
+            )
+        elif way == "nodes":
             self.kept = draw_nodes(self.part.halo_id, rate, seed, epoch, self.part.rank)
         else:
             self.part = drop_entries(self.part, rate, seed, epoch, local=way == "dropedge")
@@ -138,19 +145,23 @@ class Choice:
         self._told: dict[int, Tensor] = {}
         self._said: dict[int, Tensor] = {}
         if rate:
-            self._told = {q: torch.from_numpy(np.packbits(self.kept[a:b])) for q, a, b in plan.halo_spans}
-            self._said = {q: torch.empty((b - a + 7) // 8, dtype=torch.uint8) for q, a, b in plan.send_spans}
+            self._told = {q: torch.from_numpy(np.packbits(self.kept[a:b])) for q, a, b in spans}
+            self._said = {q: torch.empty((b - a + 7) // 8, dtype=torch.uint8) for q, a, b in send_spans}
+        self._spans = send_spans
         self._exchange = plan.transport.start(self._said)
         for q, bits in self._told.items():
             self._exchange.send(q, bits)
 
     def thin(self) -> HaloPlan:
         """The epoch's plan, once the others have told what they keep."""
-        part = thin_halo(self.part, self.kept, self.hear())
+        sent = self.hear()
         self.plan.ledger.begin(INPUT, IDS)
         for q, bits in self._told.items():
             self.plan.ledger.count(INPUT, IDS, q, len(bits))
         scale = 1 / self.rate if self.rate else 1.0
+        if self.plan.items is not None:
+            return self.plan.thinned(self.part, halo_scale=scale, items=self.plan.items.thin(self.kept, sent))
+        part = thin_halo(self.part, self.kept, sent)
         return self.plan.thinned(part, halo_scale=scale, edge_norms=self._norms)
 
     def hear(self) -> np.ndarray:
@@ -159,8 +170,8 @@ class Choice:
         for _ in self._exchange.arrivals():
             pass
         self._exchange.finish()
-        sent = np.zeros(self.part.num_sent, np.bool_)
-        for q, a, b in self.plan.send_spans if self._said else ():
+        sent = np.zeros(sum(b - a for _, a, b in self._spans), np.bool_)
+        for q, a, b in self._spans if self._said else ():
             sent[a:b] = np.unpackbits(self._said[q].numpy(), count=b - a)
         return sent
 
@@ -221,6 +232,7 @@ def thin_halo(part: Part, kept: np.ndarray, sent: np.ndarray) -> Part:
         halo_indices=indices[:count],
         degree=part.degree[columns],
         has_loop=None if part.has_loop is None else part.has_loop[columns],
+        keep=None,
     )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 import numpy as np
 
+from shoal.aggregation import AGGREGATIONS
 from shoal.batch import Batch
 from shoal.distributed.boundary import BoundarySampler
 from shoal.distributed.halo import HaloPlan
@@ -40,12 +41,17 @@ class ExchangeMethod(ABC):
         return 4
 
     @abstractmethod
-    def make_plan(self, part: Part, transport: Transport, ledger: Ledger) -> HaloPlan:
-        """Who sends which rows to whom for a part."""
+    def make_plan(
+        self, part: Part, transport: Transport, ledger: Ledger, kinds: Iterable[str] = AGGREGATIONS
+    ) -> HaloPlan:
+        """Who sends what to whom for a part, for a model with these kinds of aggregation; all ranks at the same time."""
 
     @abstractmethod
-    def count_rows(self, parts: Sequence[Part]) -> np.ndarray:
-        """(P, P): rows that rank q sends to rank r in one exchange."""
+    def count_rows(self, parts: Sequence[Part], *, linear: bool = True) -> np.ndarray:
+        """(P, P): rows, or rows and sums, that rank q sends to rank r in one exchange.
+
+        `linear` for an aggregation of which the owners of rows may compute partial sums; attention is none.
+        """
 
     def make_sampler(self, batch: Batch, plan: HaloPlan) -> BoundarySampler:
         """What gives an epoch's batch: all rows of the part, with the halo that the epoch keeps."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,6 +16,9 @@ from shoal.distributed.transport import Exchange, Transport
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
 from shoal.partitioning.part import Part
+
+if TYPE_CHECKING:
+    from shoal.distributed.cover import Items
 
 
 class HaloPlan:
@@ -26,9 +31,11 @@ class HaloPlan:
 
     Args:
         message_dtype: what rows travel as, None for as they are; bfloat16 halves the bytes of float32.
+        items: what linear aggregations exchange instead of rows (`shoal.distributed.cover`), None for rows.
 
     Attributes:
-        halo_scale: what every halo row counts for; above 1 where rows or entries were left out of a thinned plan.
+        halo_offsets, num_halo, num_sent: what is received, by owner, and how much is sent.
+        halo_scale: what everything received counts for; above 1 where some of it was left out of a thinned plan.
         edge_norms: factors on every local and, unless None, on every halo entry; None for no factors.
         overlaps: whether rows travel while this rank computes.
         is_fixed: whether it serves many epochs, so that patterns made for each peer are worth their time.
@@ -40,7 +47,13 @@ class HaloPlan:
     is_fixed = True
 
     def __init__(
-        self, part: Part, transport: Transport, ledger: Ledger, message_dtype: torch.dtype | None = None
+        self,
+        part: Part,
+        transport: Transport,
+        ledger: Ledger,
+        message_dtype: torch.dtype | None = None,
+        *,
+        items: Items | None = None,
     ) -> None:
         if part.num_parts != transport.size or part.rank != transport.rank:
             raise ShoalError(
@@ -52,12 +65,26 @@ class HaloPlan:
         self.overlaps = self.overlaps and not transport.needs_progress
         self.ledger = ledger
         self.message_dtype = message_dtype
+        self.items = items
+        self.halo_offsets, self.num_halo, self.num_sent = part.halo_offsets, part.num_halo, part.num_sent
         self.halo_spans = list_spans(part.halo_offsets, part.rank)
         self.send_spans = list_spans(part.send_offsets, part.rank)
-        self.send_rows = torch.from_numpy(np.ascontiguousarray(part.send_rows, np.int64))
-        # Column k of this pattern adds row k of what comes back to the local row it belongs to.
-        self.returning = collect_columns(part.send_rows, part.num_local)
         self._memory: dict[str, Tensor] = {}
+
+    @cached_property
+    def send_rows(self) -> Tensor:
+        """Local rows to send, by receiver."""
+        return torch.from_numpy(np.ascontiguousarray(self.part.send_rows, np.int64))
+
+    @cached_property
+    def returning(self) -> Adjacency:
+        """Column k of this operator adds row k of what comes back to the local rows it was made of."""
+        return collect_columns(self.part.send_rows, self.part.num_local)
+
+    @property
+    def num_received(self) -> int:
+        """Rows, or rows and sums, that come in one exchange."""
+        return self.num_halo if self.items is None else len(self.items.ids)
 
     def thinned(
         self,
@@ -65,9 +92,10 @@ class HaloPlan:
         *,
         halo_scale: float = 1.0,
         edge_norms: tuple[Tensor, Tensor | None] | None = None,
+        items: Items | None = None,
     ) -> HaloPlan:
-        """The plan of a part with fewer rows or entries; every rank makes one at the same time."""
-        plan = HaloPlan(part, self.transport, self.ledger, self.message_dtype)
+        """The plan of a part with fewer rows, entries or items; every rank makes one at the same time."""
+        plan = HaloPlan(part, self.transport, self.ledger, self.message_dtype, items=items)
         plan._memory = self._memory
         plan.halo_scale, plan.edge_norms = halo_scale, edge_norms
         plan.is_fixed = False
@@ -86,10 +114,10 @@ class HaloPlan:
         return self._memory[name][:wanted].view(dtype).view(num_rows, width)
 
     def halo_buffer(self, width: int, dtype: torch.dtype, layer: int) -> Tensor:
-        return self.buffer("halo", self.part.num_halo, width, self._travel_dtype(dtype, layer))
+        return self.buffer("halo", self.num_halo, width, self._travel_dtype(dtype, layer))
 
     def boundary_buffer(self, width: int, dtype: torch.dtype, layer: int) -> Tensor:
-        return self.buffer("boundary", self.part.num_sent, width, self._travel_dtype(dtype, layer))
+        return self.buffer("boundary", self.num_sent, width, self._travel_dtype(dtype, layer))
 
     def release(self) -> None:
         """Let go of buffers that input features, wider than any layer, have grown."""
@@ -102,9 +130,13 @@ class HaloPlan:
         self._enter(layer, FORWARD)
         exchange = self.transport.start({q: halo[a:b] for q, a, b in self.halo_spans})
         for q, a, b in self.send_spans:
-            take_rows(h, self.send_rows[a:b], boundary[a:b])
+            self.pack(h, q, a, b, boundary[a:b])
             self._send(exchange, layer, FORWARD, q, boundary[a:b])
         return HaloExchange(self, exchange, halo)
+
+    def pack(self, h: Tensor, peer: int, first: int, last: int, out: Tensor) -> None:
+        """Fill `out` with what goes to a peer, numbers first to last-1 of what is sent."""
+        take_rows(h, self.send_rows[first:last], out)
 
     def start_backward(self, width: int, dtype: torch.dtype, layer: int) -> HaloExchange:
         """Be ready for the gradients of the boundary rows, which come into `boundary`; `send_back` sends ours."""

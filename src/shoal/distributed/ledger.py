@@ -65,3 +65,15 @@ class Ledger:
         self.exchanges.clear()
         self.seconds.update(dict.fromkeys(KINDS, 0.0))
         return taken
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Forget what is counted inside the block."""
+        kept = self.take()
+        try:
+            yield
+        finally:
+            self.take()
+            self.sent.update(kept.sent)
+            self.seconds.update(kept.seconds)
+            self.exchanges.update(kept.exchanges)

@@ -177,6 +177,7 @@ def cut_batch(
         halo_indices=indices[1],
         degree=(degree if edge_norm is None else lengths)[members],
         has_loop=loops if loops is not None and loops.any() else None,
+        keep=None,
         x=None,
         y=None,
         train_mask=None,

@@ -20,7 +20,7 @@ class PartAdjacency(Adjacency):
     """The rows of `[A_local ‖ A_halo]` that a rank owns, as a square operator over its own rows.
 
     `spmm(adj, h)` with the local rows of h gives the local rows of the whole graph's product: boundary rows
-    leave and halo rows arrive while the local columns are multiplied, then the halo columns are added. The
+    leave and halo rows, or sums of them, arrive while the local columns are multiplied, then the halo columns are added. The
     transpose does the same in reverse: gradients of halo rows are computed and sent home first, the local
     product runs meanwhile, and what the others send back is added last.
 
@@ -31,18 +31,18 @@ class PartAdjacency(Adjacency):
     def __init__(self, pattern: PartPattern, layer: int) -> None:
         local = pattern.local
         super().__init__(local.indptr, local.indices, local.num_columns)
-        self.pattern = pattern
+        self.pattern, self.summed = pattern, pattern.summed
         self.plan, self.layer = pattern.plan, layer
         self.product = self._multiply
 
     @property
     def num_entries(self) -> int:
         """At least one, so that every rank, one without edges too, plans its layers alike."""
-        return max(self.pattern.local.num_entries + self.pattern.halo.num_entries, 1)
+        return max(self.pattern.local.num_entries + len(self.plan.part.halo_indices), 1)
 
     def _multiply(self, h: Tensor, out: Tensor, accumulate: bool) -> Tensor:
-        exchange = self.plan.start_forward(h, self.layer)
-        pattern = self.pattern
+        pattern = self.summed
+        exchange = pattern.plan.start_forward(h, self.layer)
         self._multiply_local(pattern.local, h, out, accumulate, exchange)
         if len(pattern.by_peer) > 1:
             for peer in exchange.arrivals():
@@ -55,10 +55,10 @@ class PartAdjacency(Adjacency):
         return out
 
     def _multiply_transposed(self, grad: Tensor, out: Tensor, accumulate: bool) -> Tensor:
-        plan = self.plan
+        plan = self.summed.plan
         exchange = plan.start_backward(grad.shape[1], grad.dtype, self.layer)
         gradients = plan.halo_buffer(grad.shape[1], grad.dtype, self.layer)
-        for (peer, first, last), rows in zip(plan.halo_spans, self.pattern.returned):
+        for (peer, first, last), rows in zip(plan.halo_spans, self.summed.returned):
             multiply(rows, grad, gradients[first:last])
             plan.send_back(exchange, self.layer, peer, gradients[first:last])
         self._multiply_local(self.pattern.local.transpose(), grad, out, accumulate, exchange)

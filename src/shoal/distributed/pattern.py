@@ -10,6 +10,7 @@ from torch import Tensor
 
 from shoal.aggregation import find_aggregation
 from shoal.batch import count_loops
+from shoal.distributed.cover import CoverPlan
 from shoal.distributed.halo import HaloPlan
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.arrays import as_tensor
@@ -27,9 +28,21 @@ class PartPattern:
 
     def __init__(self, local: Adjacency, plan: HaloPlan, kind: str) -> None:
         self.local = local
-        self.halo = scale_halo(plan, kind, local)
         self.plan = plan
+        self.kind = kind
         self._cuts: dict[int, list[tuple[int, int, Adjacency]]] = {}
+
+    @cached_property
+    def summed(self) -> PartPattern:
+        """The pattern that products use: by covers where the plan has them and sums may be made anywhere."""
+        if self.plan.items is None or not find_aggregation(self.kind).weighted:
+            return self
+        return _CoverPattern(self.local, CoverPlan(self.plan, self.local.column_scale), self.kind)
+
+    @cached_property
+    def halo(self) -> Adjacency:
+        """The operator over what is received."""
+        return scale_halo(self.plan, self.kind, self.local)
 
     @cached_property
     def wide(self) -> Adjacency:
@@ -79,7 +92,7 @@ class PartPattern:
     def _owner(self) -> Tensor:
         """The one peer each row reads; -1 for none, -2 for several."""
         indptr, indices = self.halo.indptr, self.halo.indices
-        bounds = as_tensor(self.plan.part.halo_offsets)
+        bounds = as_tensor(self.plan.halo_offsets)
         filled = indptr.diff().nonzero()[:, 0]
         ends = torch.stack([indices[indptr[filled]], indices[indptr[filled + 1] - 1]]).long()
         first, last = torch.searchsorted(bounds, ends, right=True) - 1
@@ -96,6 +109,24 @@ class PartPattern:
             last - first,
             row_scale=rows.row_scale,
             column_scale=None if scale is None else scale[first:last],
+        )
+
+
+class _CoverPattern(PartPattern):
+    """The same with items for halo rows, whose owners have applied the column scales."""
+
+    plan: CoverPlan
+
+    @cached_property
+    def halo(self) -> Adjacency:
+        plan = self.plan
+        scale = None if plan.halo_scale == 1 else torch.full((plan.num_halo,), plan.halo_scale)
+        return Adjacency(
+            plan.items.indptr,
+            plan.items.indices,
+            plan.num_halo,
+            row_scale=self.local.row_scale,
+            column_scale=scale,
         )
 
 
@@ -118,7 +149,7 @@ def scale_halo(plan: HaloPlan, kind: str, local: Adjacency) -> Adjacency:
     counts as much as a local one.
     """
     part, norms, aggregation = plan.part, plan.edge_norms, find_aggregation(kind)
-    factor = plan.halo_scale if aggregation.weighted or norms is None else 1.0
+    factor = plan.halo_scale if (aggregation.weighted or norms is None) and plan.items is None else 1.0
     column_scale = None if factor == 1 else torch.full((part.num_halo,), factor)
     if aggregation.scales_columns:
         degree = as_tensor(part.degree[part.num_local :])

@@ -14,7 +14,6 @@ from shoal.distributed.batch import local_graph, make_part_batch
 from shoal.distributed.batch_norm import share_batch_norms
 from shoal.distributed.costs import summarize_costs
 from shoal.distributed.exchange import ExchangeMethod
-from shoal.distributed.ledger import Ledger
 from shoal.distributed.minibatch import RestrictedSampler
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError
@@ -62,7 +61,8 @@ class PartShare(Share):
             )
         self.part = part
         self.exchange = exchange
-        self.plan = exchange.make_plan(part, transport, self.ledger)
+        kinds = getattr(model, "kinds", AGGREGATIONS)
+        self.plan = exchange.make_plan(part, transport, self.ledger, kinds)
         self.graph = local_graph(part)
         self.n_id = as_tensor(part.n_id)
         share_batch_norms(model, transport, self.ledger)
@@ -73,7 +73,6 @@ class PartShare(Share):
         self.boundary = exchange.make_sampler(self.batch, self.plan)
         self.sampler = self.boundary
         if sampler is not None:
-            kinds = getattr(model, "kinds", AGGREGATIONS)
             scales = any(AGGREGATIONS[kind].scales_columns for kind in kinds)
             self.sampler = RestrictedSampler(sampler, self.graph, self.plan, scales_columns=scales)
         self._input_widths: list[int] = getattr(model, "input_widths", [])
@@ -100,7 +99,7 @@ class PartShare(Share):
         forget_peak()
         for batch in self.sampler.epoch(epoch):
             assert batch.exchange is not None
-            self._kept_rows = max(self._kept_rows, batch.exchange.part.num_halo)
+            self._kept_rows = max(self._kept_rows, batch.exchange.num_received)
             yield batch
         if self._peak_memory == 0:  # evaluation, which comes after an epoch, leaves memory behind
             self._peak_memory = read_memory()[1]
@@ -138,12 +137,13 @@ class PartShare(Share):
         return logits if rows is None else logits[rows]
 
     def _evaluate(self, model: nn.Module, run: Callable[[Batch], Tensor]) -> Tensor:
-        self.plan.ledger = Ledger()  # what evaluation sends is no part of an epoch's costs
         try:
-            with evaluating(model):
+            with (
+                evaluating(model),
+                self.ledger.aside(),
+            ):  # what evaluation sends is no part of an epoch's costs
                 return run(self.batch)
         finally:
-            self.plan.ledger = self.ledger
             if self.sampler is not self.boundary or self.exchange.thins:
                 self.plan.release()  # training needs smaller ones
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.aggregation import AGGREGATIONS
 from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
 from shoal.distributed.halo import HaloExchange, HaloPlan, collect_columns
 from shoal.distributed.ledger import BACKWARD, EXPOSED, FORWARD, Ledger
@@ -23,10 +24,12 @@ class Broadcast(ExchangeMethod):
     serves_batches = False
     is_collective = True
 
-    def make_plan(self, part: Part, transport: Transport, ledger: Ledger) -> HaloPlan:
+    def make_plan(
+        self, part: Part, transport: Transport, ledger: Ledger, kinds: Iterable[str] = AGGREGATIONS
+    ) -> HaloPlan:
         return BroadcastPlan(part, transport, ledger)
 
-    def count_rows(self, parts: Sequence[Part]) -> np.ndarray:
+    def count_rows(self, parts: Sequence[Part], *, linear: bool = True) -> np.ndarray:
         sizes = np.array([part.num_local for part in parts])
         return np.repeat(sizes[:, None], len(sizes), axis=1) * (1 - np.eye(len(sizes), dtype=np.int64))
 

@@ -1,23 +1,37 @@
-"""PointToPoint: only the rows needed travel, between the ranks concerned (VLDB'22); sampled with a boundary rate (BNS-GCN)."""
+"""PointToPoint: only what is needed travels, between the ranks concerned (VLDB'22), as rows or as covers of rows and
+sums; sampled with a boundary rate (BNS-GCN)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import numpy as np
 import torch
 
+from shoal.aggregation import AGGREGATIONS
 from shoal.batch import Batch
 from shoal.distributed.boundary import WAYS, BoundarySampler
+from shoal.distributed.cover import count_received, exchange_items
 from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
 from shoal.distributed.halo import HaloPlan
 from shoal.distributed.ledger import Ledger
 from shoal.distributed.transport import Transport
+from shoal.errors import ShoalError
 from shoal.partitioning.part import Part
 from shoal.settings import Choices, Null, Seed, Share, check_settings
 
 _MESSAGES = {"float32": None, "bfloat16": torch.bfloat16}
+
+
+_WORTH = (
+    0.98  # items over rows up to which covers are taken: sums take a little computing before anything is sent
+)
+
+
+def pays(items: int, rows: int) -> bool:
+    """Whether covers send enough fewer rows."""
+    return items <= _WORTH * rows
 
 
 @EXCHANGES.register
@@ -33,6 +47,11 @@ class PointToPoint(ExchangeMethod):
         messages: Annotated[
             str, Choices(tuple(_MESSAGES)), "type rows travel as; bfloat16 halves the bytes"
         ] = "float32",
+        cover: Annotated[
+            bool | None,
+            Null("where that sends fewer rows"),
+            "send partial sums in place of rows where one sum serves for several",
+        ] = None,
         boundary_rate: Annotated[
             float, Share, "share of the halo rows that an epoch keeps, BNS-GCN's p"
         ] = 1.0,
@@ -45,6 +64,7 @@ class PointToPoint(ExchangeMethod):
         seed: Seed = 0,
     ) -> None:
         self.messages = messages
+        self.cover = cover
         self.boundary_rate = boundary_rate
         self.last_boundary_rate = last_boundary_rate
         self.boundary_sampling = boundary_sampling
@@ -58,11 +78,34 @@ class PointToPoint(ExchangeMethod):
     def item_bytes(self) -> int:
         return 2 if _MESSAGES[self.messages] is not None else 4
 
-    def make_plan(self, part: Part, transport: Transport, ledger: Ledger) -> HaloPlan:
-        return HaloPlan(part, transport, ledger, _MESSAGES[self.messages])
+    def make_plan(
+        self, part: Part, transport: Transport, ledger: Ledger, kinds: Iterable[str] = AGGREGATIONS
+    ) -> HaloPlan:
+        items = None
+        if self._can_cover(kinds):
+            found = count_received(part) if self.cover is None else np.zeros(part.num_parts)
+            transport.phase = "the choice between rows and sums"
+            totals = transport.gather(np.array([found.sum(), part.num_halo], np.int64)).sum(0)
+            if pays(*totals):
+                items = exchange_items(part, transport, ledger)
+        return HaloPlan(part, transport, ledger, _MESSAGES[self.messages], items=items)
 
-    def count_rows(self, parts: Sequence[Part]) -> np.ndarray:
-        return np.stack([np.diff(part.send_offsets) for part in parts])
+    def _can_cover(self, kinds: Iterable[str]) -> bool:
+        """Whether any aggregation may use covers; a model of which some may not is sampled by rows throughout."""
+        linear = [AGGREGATIONS[kind].weighted for kind in kinds]
+        sampled_rows = self.thins and (self.boundary_sampling != "nodes" or not all(linear))
+        if self.cover and sampled_rows:
+            raise ShoalError(
+                "cover=true samples rows and sums: expected boundary_sampling=nodes and a model without attention; or leave out cover"
+            )
+        return self.cover is not False and any(linear) and not sampled_rows
+
+    def count_rows(self, parts: Sequence[Part], *, linear: bool = True) -> np.ndarray:
+        rows = np.stack([np.diff(part.halo_offsets) for part in parts], axis=1)
+        if not (linear and self._can_cover(["sum"])):
+            return rows
+        items = np.stack([count_received(part) for part in parts], axis=1)
+        return items if self.cover or pays(items.sum(), rows.sum()) else rows
 
     def make_sampler(self, batch: Batch, plan: HaloPlan) -> BoundarySampler:
         return BoundarySampler(

@@ -1,0 +1,199 @@
+"""CoverPlan: fewer rows by sending partial sums, an exact exchange for aggregations that are linear.
+
+A rank that needs many rows of an owner for few rows of its own is sent the sums of those rows instead. Which rows travel
+as they are and which as sums is a minimum vertex cover for each pair of ranks (`shoal.partitioning.cover`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.distributed.halo import HaloPlan, list_spans
+from shoal.distributed.ledger import IDS, INPUT, Ledger
+from shoal.distributed.transport import Transport
+from shoal.kernels.adjacency import Adjacency
+from shoal.kernels.arrays import as_tensor
+from shoal.kernels.patterns import count_up, select_rows
+from shoal.kernels.spmm import multiply
+from shoal.partitioning.cover import Received, count_items, cover_halo, list_received
+from shoal.partitioning.part import Part
+
+_ORDER_BYTES = torch.tensor([8, 4, 4])  # of an id, a sum's length, a row's place
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """What a rank receives and sends by covers: an item is a row or a sum of rows.
+
+    Attributes:
+        ids: int64, of the items received: a row's node; -1 - (P · receiving node + owner) for a sum.
+        offsets: int64 (P + 1,), where those of each owner begin.
+        indptr, indices: the pattern (num_local × received) of what is added to each local row.
+        send_ids, send_offsets: the same of the items sent, by receiver.
+        send_indptr, send_indices: the pattern (sent × num_local) of the local rows that each item adds.
+    """
+
+    ids: np.ndarray
+    offsets: np.ndarray
+    indptr: Tensor
+    indices: Tensor
+    send_ids: np.ndarray
+    send_offsets: np.ndarray
+    send_indptr: Tensor
+    send_indices: Tensor
+
+    def thin(self, kept: np.ndarray, sent: np.ndarray) -> Items:
+        """Only the items `kept` of those received and `sent` of those sent, one bool for each."""
+        number = np.cumsum(kept) - 1
+        keep = as_tensor(kept)[self.indices.long()]
+        indptr = torch.cat([torch.zeros(1, dtype=torch.int64), keep.cumsum(0)])[self.indptr]
+        send_indptr, entries = select_rows(self.send_indptr, as_tensor(np.flatnonzero(sent)))
+        return Items(
+            self.ids[kept],
+            _count_before(kept)[self.offsets],
+            indptr,
+            as_tensor(number.astype(np.int32))[self.indices[keep].long()],
+            self.send_ids[sent],
+            _count_before(sent)[self.send_offsets],
+            send_indptr,
+            self.send_indices[entries],
+        )
+
+
+def find_cover(part: Part) -> np.ndarray:
+    """Which halo rows of a part arrive as they are: stored with it, or found now."""
+    if part.keep is not None:
+        return part.keep
+    return cover_halo(part.halo_indptr, part.halo_indices, part.halo_offsets)
+
+
+def count_received(part: Part) -> np.ndarray:
+    """(P,): rows and sums that a part receives from each owner by minimum covers."""
+    return count_items(part.halo_indptr, part.halo_indices, part.halo_offsets, find_cover(part))
+
+
+def exchange_items(part: Part, transport: Transport, ledger: Ledger) -> Items:
+    """A rank's items. Every rank tells the owners of its halo what to sum; all ranks do so at the same time."""
+    received = list_received(part.halo_indptr, part.halo_indices, part.halo_offsets, find_cover(part))
+    owner = np.repeat(np.arange(part.num_parts), np.diff(received.offsets))
+    ids = np.where(
+        received.is_row,
+        part.halo_id[np.where(received.is_row, received.source, 0)] if part.num_halo else 0,
+        -1 - (part.n_id[np.where(received.is_row, 0, received.source)] * part.num_parts + owner),
+    )
+    orders = _Orders(part, received, ids)
+    transport.phase = "the exchange of what to sum"
+    sizes = {q: torch.empty(3, dtype=torch.int64) for q, _, _ in list_spans(part.send_offsets, part.rank)}
+    told = {q: orders.write(q) for q, _, _ in list_spans(part.halo_offsets, part.rank)}
+    _tell(
+        transport, ledger, sizes, {q: torch.tensor([len(one) for one in texts]) for q, texts in told.items()}
+    )
+    heard = {q: torch.empty(int(size @ _ORDER_BYTES), dtype=torch.uint8) for q, size in sizes.items()}
+    _tell(
+        transport,
+        ledger,
+        heard,
+        {q: as_tensor(np.concatenate([one.view(np.uint8) for one in texts])) for q, texts in told.items()},
+    )
+    sent = [_read_order(part, q, heard[q], sizes[q]) for q in sorted(heard)]
+    counts = np.zeros(part.num_parts + 1, np.int64)
+    for q, (_, lengths, _) in zip(sorted(heard), sent):
+        counts[q + 1] = len(lengths)
+    empty = torch.empty(0, dtype=torch.int64)
+    return Items(
+        ids.astype(np.int64),
+        received.offsets,
+        as_tensor(received.indptr),
+        as_tensor(received.indices),
+        torch.cat([empty, *(one[0] for one in sent)]).numpy(),
+        np.cumsum(counts),
+        count_up(torch.cat([empty, *(one[1] for one in sent)])),
+        torch.cat([empty, *(one[2] for one in sent)]).to(torch.int32),
+    )
+
+
+class _Orders:
+    """What a rank tells owners: ids of the items, for each sum how many rows it adds, and which of the rows it needs."""
+
+    def __init__(self, part: Part, received: Received, ids: np.ndarray) -> None:
+        self.part, self.received, self.ids = part, received, ids
+        self.first_sum = _count_before(~received.is_row)
+
+    def write(self, q: int) -> list[np.ndarray]:
+        """(ids, lengths of sums, rows by their place among those that q might send: kept ones, then each sum's)."""
+        received = self.received
+        a, b = received.offsets[q], received.offsets[q + 1]
+        first, last = self.first_sum[a], self.first_sum[b]
+        starts = received.sum_indptr[first : last + 1]
+        kept = received.source[a:b][received.is_row[a:b]]
+        summed = received.sum_columns[starts[0] : starts[-1]]
+        rows = np.concatenate([kept, summed]) - self.part.halo_offsets[q]
+        content = zip((self.ids[a:b], np.diff(starts), rows), (np.int64, np.int32, np.int32))
+        return [np.ascontiguousarray(one, dtype) for one, dtype in content]
+
+
+def _read_order(part: Part, q: int, content: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(ids, rows that each item adds, these rows) of the items that rank q has ordered."""
+    ids, sums, places = content.split((sizes * _ORDER_BYTES).tolist())
+    ids, sums, places = ids.view(torch.int64), sums.view(torch.int32).long(), places.view(torch.int32).long()
+    lengths = torch.cat([sums.new_ones(len(ids) - len(sums)), sums])
+    return (
+        ids,
+        lengths,
+        as_tensor(np.ascontiguousarray(part.send_rows, np.int64))[places + int(part.send_offsets[q])],
+    )
+
+
+def _tell(
+    transport: Transport, ledger: Ledger, receives: dict[int, Tensor], sends: dict[int, Tensor]
+) -> None:
+    ledger.begin(INPUT, IDS)
+    exchange = transport.start(receives)
+    for q, message in sends.items():
+        exchange.send(q, message)
+        ledger.count(INPUT, IDS, q, message.nbytes)
+    for _ in exchange.arrivals():
+        pass
+    exchange.finish()
+
+
+class CoverPlan(HaloPlan):
+    """The messages of one kind of aggregation by covers: halo rows are items, boundary rows what items are made of.
+
+    Column scales are applied where the rows are: items add up on arrival as they are.
+
+    Args:
+        rows: the plan of rows with items, whose buffers it shares.
+        column_scale: what the aggregation multiplies each local row by before it is read, None for 1.
+    """
+
+    def __init__(self, rows: HaloPlan, column_scale: Tensor | None) -> None:
+        items = rows.items
+        assert items is not None
+        super().__init__(rows.part, rows.transport, rows.ledger, rows.message_dtype)
+        self.items: Items = items
+        self.is_fixed, self.halo_scale, self._memory = rows.is_fixed, rows.halo_scale, rows._memory
+        self.halo_offsets, self.num_halo, self.num_sent = items.offsets, len(items.ids), len(items.send_ids)
+        self.halo_spans = list_spans(items.offsets, self.part.rank)
+        self.send_spans = list_spans(items.send_offsets, self.part.rank)
+        made = Adjacency(
+            items.send_indptr, items.send_indices, self.part.num_local, column_scale=column_scale
+        )
+        self._made = {q: made.slice_rows(a, b) for q, a, b in self.send_spans}
+        self.returning = made.transpose()
+
+    def pack(self, h: Tensor, peer: int, first: int, last: int, out: Tensor) -> None:
+        if out.dtype == h.dtype:
+            multiply(self._made[peer], h.detach(), out)
+        else:
+            out.copy_(multiply(self._made[peer], h.detach()))
+
+
+def _count_before(marks: np.ndarray) -> np.ndarray:
+    counts = np.zeros(len(marks) + 1, np.int64)
+    np.cumsum(marks, out=counts[1:])
+    return counts
