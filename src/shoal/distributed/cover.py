@@ -82,7 +82,7 @@ def exchange_items(part: Part, transport: Transport, ledger: Ledger) -> Items:
     owner = np.repeat(np.arange(part.num_parts), np.diff(received.offsets))
     ids = np.where(
         received.is_row,
-        part.halo_id[np.where(received.is_row, received.source, 0)] if part.num_halo else 0,
+        part.halo_id[np.where(received.is_row, received.source, 0)],
         -1 - (part.n_id[np.where(received.is_row, 0, received.source)] * part.num_parts + owner),
     )
     orders = _Orders(part, received, ids)

@@ -38,6 +38,7 @@ class HaloPlan:
         halo_scale: what everything received counts for; above 1 where some of it was left out of a thinned plan.
         edge_norms: factors on every local and, unless None, on every halo entry; None for no factors.
         overlaps: whether rows travel while this rank computes.
+        total_items: rows and sums that all ranks send in an exchange by covers, None without covers.
         is_fixed: whether it serves many epochs, so that patterns made for each peer are worth their time.
     """
 
@@ -45,6 +46,7 @@ class HaloPlan:
     halo_scale = 1.0
     edge_norms: tuple[Tensor, Tensor | None] | None = None
     is_fixed = True
+    total_items: int | None = None
 
     def __init__(
         self,

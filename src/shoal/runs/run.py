@@ -32,6 +32,7 @@ from shoal.runs.folder import (
     read_metrics,
     read_run_config,
 )
+from shoal.training.part_share import PartShare
 from shoal.training.share import Record
 from shoal.wording import count
 
@@ -154,7 +155,9 @@ class Run:
             parts.append(f"{graph.num_edges:,} edges")
         else:
             parts[0] += f" in {count(graph.num_parts, 'part')}"
-            parts.append(f"{known['rows_sent']:,} rows sent in an exchange")
+            share = self.trainer.share
+            assert isinstance(share, PartShare)
+            parts.append(f"{share.describe_exchange(known['rows_sent'])} sent in an exchange")
         parts.append(f"{graph.num_features:,} features")
         line = f"{graph.name}: {', '.join(parts)}, {graph.num_classes} classes"
         if isinstance(graph, Graph) and self.transport.size == 1:

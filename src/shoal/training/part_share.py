@@ -157,6 +157,11 @@ class PartShare(Share):
         rate = self.boundary.rate_of(epoch - 1)
         return {"nodes_per_second": trained / slowest, "boundary_rate": rate} | costs
 
+    def describe_exchange(self, rows: int) -> str:
+        """What is sent in an exchange, of which `rows` would be rows without covers."""
+        items = self.plan.total_items
+        return f"{rows:,} rows" if items is None else f"{items:,} rows and sums for {rows:,} rows"
+
     def describe_ranks(self) -> list[dict[str, int]]:
         """What every rank holds and took: rows, and bytes of training beside BNS-GCN's model of them; [] if not trained.
 

@@ -81,14 +81,16 @@ class PointToPoint(ExchangeMethod):
     def make_plan(
         self, part: Part, transport: Transport, ledger: Ledger, kinds: Iterable[str] = AGGREGATIONS
     ) -> HaloPlan:
-        items = None
+        items, total = None, 0
         if self._can_cover(kinds):
-            found = count_received(part) if self.cover is None else np.zeros(part.num_parts)
             transport.phase = "the choice between rows and sums"
-            totals = transport.gather(np.array([found.sum(), part.num_halo], np.int64)).sum(0)
-            if pays(*totals):
+            counts = np.array([count_received(part).sum(), part.num_halo])
+            total, rows = transport.gather(counts).sum(0).tolist()
+            if self.cover or pays(total, rows):
                 items = exchange_items(part, transport, ledger)
-        return HaloPlan(part, transport, ledger, _MESSAGES[self.messages], items=items)
+        plan = HaloPlan(part, transport, ledger, _MESSAGES[self.messages], items=items)
+        plan.total_items = total if items is not None else None
+        return plan
 
     def _can_cover(self, kinds: Iterable[str]) -> bool:
         """Whether any aggregation may use covers; a model of which some may not is sampled by rows throughout."""

@@ -1,0 +1,206 @@
+"""Epochs of full-graph training on four hosts by every exchange, interleaved in one run (root, ip, tc).
+
+    python benchmarks/bench_exchange.py                      acl-anthology and hetero-tolokers at 100 Mbit/s and 1 Gbit/s
+    python benchmarks/bench_exchange.py cora --rates 1gbit   a graph by name or file, one rate
+    python benchmarks/bench_exchange.py --here               no hosts: ranks on this machine, where messages are hidden
+
+Rows on the parts of `hypergraph` stand beside covers, integer messages and stale halos on the parts of `cover`, and beside
+CAGNET's broadcast. All ways are trained in turn by the same processes, a few epochs at a time; times are medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import shoal
+from bench_rank import probe_machine
+from hosts import network_hosts, run_inside, why_not
+from shoal.analysis.simulate import Machine, open_parts, predict_epoch
+from shoal.distributed.exchange import EXCHANGES
+from shoal.distributed.launch import joined_ranks
+from shoal.distributed.runtime import share_cores
+from shoal.distributed.transport import Transport
+from shoal.partitioning.stored import open_part, store_parts
+
+HERE = Path(__file__).resolve().parent
+GRAPHS = ("acl-anthology", "hetero-tolokers")
+RATES = ("100mbit", "1gbit")
+LIMIT = 1800
+WAYS: dict[str, tuple[str, str, dict[str, Any]]] = {  # name: (parts, exchange, settings)
+    "rows": ("hypergraph", "p2p", {"cover": False}),
+    "rows on cover's parts": ("cover", "p2p", {"cover": False}),
+    "covers": ("cover", "p2p", {"cover": True}),
+    "covers + int8": ("cover", "p2p", {"cover": True, "messages": "int8"}),
+    "covers + stale": ("cover", "p2p", {"cover": True, "staleness": 1}),
+    "covers + int8 + stale": ("cover", "p2p", {"cover": True, "messages": "int8", "staleness": 1}),
+    "broadcast": ("hypergraph", "broadcast", {}),
+}
+
+
+def make_trainer(transport: Transport, folder: Path, name: str, job: dict[str, Any]) -> shoal.Trainer:
+    parts, exchange, settings = WAYS[name]
+    part = open_part(folder / parts, transport.rank)
+    model = make_model(job, part.num_features, part.num_classes)
+    method = EXCHANGES[exchange](**settings)
+    return shoal.Trainer(model, part, transport=transport, exchange=method, eval_every=10**6)
+
+
+def make_model(job: dict[str, Any], num_features: int, num_classes: int) -> shoal.GNN:
+    return shoal.GNN(
+        job["model"], num_features, job["hidden"], num_classes, num_layers=job["layers"], dropout=0.0
+    )
+
+
+def run_rank(folder: Path, job: dict[str, Any]) -> None:
+    """One rank: trains every way in turn; rank 0 prints what was measured."""
+    with joined_ranks() as transport:
+        share_cores(transport, 1)
+        trainers = {name: make_trainer(transport, folder, name, job) for name in job["ways"]}
+        records: dict[str, list[dict[str, Any]]] = {name: [] for name in trainers}
+        machines = []
+        for turn in range(job["rounds"]):
+            for name, trainer in trainers.items():
+                found = trainer.fit((turn + 1) * job["epochs"])
+                records[name] += found[1:] if turn else []  # the first turn compiles and settles
+            machines.append(asdict(probe_machine(transport)))
+        if transport.rank == 0:
+            print(json.dumps({"records": records, "machines": machines}), flush=True)
+        transport.barrier()
+
+
+def run_hosts(folder: Path, job: dict[str, Any], hosts: list[str] | None) -> dict[str, Any]:
+    """All ranks, each on its host or all here; what rank 0 printed."""
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        port = str(door.getsockname()[1])
+    where = ("10.77.0.1", "eth0") if hosts else ("127.0.0.1", "lo")
+    common = {**os.environ, "MASTER_ADDR": where[0], "GLOO_SOCKET_IFNAME": where[1], "MASTER_PORT": port}
+    common |= {"WORLD_SIZE": str(job["ranks"]), "SHOAL_TIMEOUT": "300", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    common["PYTHONPATH"] = os.pathsep.join([str(HERE.parent / "src"), str(HERE)])
+    common.pop("SHOAL_THREADS", None)
+    line = [sys.executable, str(Path(__file__).resolve()), "--rank", str(folder), json.dumps(job)]
+    started = []
+    for rank in range(job["ranks"]):
+        command = run_inside(hosts[rank], *line) if hosts else line
+        environment = {**common, "RANK": str(rank)}
+        started.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
+    try:
+        texts = [process.communicate(timeout=LIMIT)[0] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    if any(process.returncode for process in started):
+        raise SystemExit(f"ranks ended with {[process.returncode for process in started]}")
+    answer: dict[str, Any] = json.loads(texts[0].splitlines()[-1])
+    return answer
+
+
+def summarize(
+    folder: Path, graph: shoal.Graph, job: dict[str, Any], answer: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Medians of every way, and the epoch predicted for each machine that was probed meanwhile."""
+    model, rows = make_model(job, graph.num_features, graph.num_classes), []
+    for name, records in answer["records"].items():
+        parts, exchange, settings = WAYS[name]
+        method, cut = EXCHANGES[exchange](**settings), open_parts(folder / parts)
+        said = [predict_epoch(cut, model, _read(one), exchange=method) for one in answer["machines"]]
+        rows.append(
+            {
+                "graph": graph.name,
+                "way": name,
+                "epoch": statistics.median(one["seconds"] for one in records),
+                "best": min(one["seconds"] for one in records),
+                "exposed": statistics.median(one["slowest"]["exposed"] for one in records),
+                "bytes": records[-1]["bytes"],
+                "predicted": statistics.median(one.epoch for one in said),
+                "predicted_bytes": said[0].num_bytes,
+            }
+        )
+    return rows
+
+
+def _read(machine: dict[str, Any]) -> Machine:
+    return Machine(**machine | {"crowd": tuple(map(tuple, machine["crowd"]))})
+
+
+def report(rate: str, rows: list[dict[str, Any]]) -> None:
+    base = rows[0]["epoch"]
+    for row in rows:
+        print(
+            f"{rate:8} {row['way']:22} epoch {row['epoch'] * 1e3:8.1f} ms, {base / row['epoch']:5.2f} × as fast as rows; "
+            f"exposed {row['exposed'] / row['epoch']:4.0%}; {row['bytes'] / 1e6:8.2f} MB; "
+            f"predicted {row['predicted'] / row['epoch']:.2f} of it"
+            + (
+                ""
+                if row["bytes"] == row["predicted_bytes"]
+                else f"; PREDICTED {row['predicted_bytes']:,} BYTES"
+            ),
+            flush=True,
+        )
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--rank"]:
+        run_rank(Path(sys.argv[2]), json.loads(sys.argv[3]))
+        return
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("graphs", nargs="*", default=GRAPHS)
+    parser.add_argument(
+        "--data", type=Path, default=HERE.parent.parent / "shared" / "data", help="Folder of graphs."
+    )
+    parser.add_argument("--rates", nargs="+", default=RATES)
+    parser.add_argument("--here", action="store_true", help="Ranks on this machine, without hosts.")
+    parser.add_argument("--ways", nargs="+", default=list(WAYS))
+    parser.add_argument("--model", default="gcn")
+    parser.add_argument("--hidden", type=int, default=128)
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=3, help="Epochs of a way in a row.")
+    parser.add_argument("--json", type=Path, help="File to add the results to.")
+    args = parser.parse_args()
+    missing = None if args.here else why_not()
+    if missing is not None:
+        raise SystemExit(missing)
+    for name in args.graphs:
+        path = args.data / f"{name}.npz"
+        graph = shoal.load(str(path) if path.is_file() else name)
+        graph = graph if graph.has_split else graph.with_split(seed=0)
+        job = {
+            key: getattr(args, key)
+            for key in ("model", "hidden", "layers", "ranks", "rounds", "epochs", "ways")
+        }
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
+            for method in {WAYS[way][0] for way in args.ways}:
+                partition = shoal.partition_graph(graph, args.ranks, method, seed=0)
+                store_parts(graph, partition, folder / method)
+            print(f"{graph}, {args.model} {args.layers} × {args.hidden}, {args.ranks} ranks", flush=True)
+            for rate in ["none"] if args.here else args.rates:
+                hosts = nullcontext(None) if args.here else network_hosts(args.ranks, rate)
+                with hosts as names:
+                    answer = run_hosts(folder, job, names)
+                rows = [row | {"rate": rate} for row in summarize(folder, graph, job, answer)]
+                report(rate, rows)
+                if args.json is not None:
+                    kept = json.loads(args.json.read_text()) if args.json.is_file() else []
+                    args.json.write_text(json.dumps(kept + rows, indent=1) + "\n")
+    print(f"torch {__import__('torch').__version__}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()
