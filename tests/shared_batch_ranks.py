@@ -34,6 +34,7 @@ CASES = [
     Case(Job("sage", sparse=True), "edge", (("num_edges", 40), ("coverage", 20))),
     Case(Job("sage", norm="batch", input_dropout=0.2), "node", (("budget", 60), ("setting", "inductive"))),
     Case(Job("gcn", directed=True), "node", (("budget", 60), ("coverage", 5))),
+    Case(Job("gcn", cover=False), "node", (("budget", 60), ("coverage", 5))),
     Case(Job("gcn", partition="empty"), "node", (("budget", 2),)),
     Case(Job("sage", partition="empty", norm="batch", multi_label=True), "node", (("budget", 30),)),
 ]

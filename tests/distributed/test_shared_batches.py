@@ -23,6 +23,7 @@ def expected(case):
 @pytest.mark.parametrize(("transport", "num_ranks"), [("gloo", 3), ("mpi", 3)])
 def test_every_model_and_sampler_is_exact(transport, num_ranks, ranks):
     wanted = [expected(case) for case in CASES]  # first: it compiles the kernels once for all
+    sent = {}
     for number, (case, want) in enumerate(zip(CASES, wanted)):
         answer = ranks(transport, num_ranks).call(train_here, number)
         limit = 1e-10 if case.job.double else 1e-4
@@ -30,6 +31,13 @@ def test_every_model_and_sampler_is_exact(transport, num_ranks, ranks):
         assert answer["test"] == pytest.approx(want["test"], abs=1e-12), case.name
         assert answer["last"]["batches"] == want["last"]["batches"]
         assert answer["last"]["bytes"] > 0 or case.job.partition == "empty"
+        sent[case.job.cover, case.sampler, case.options, case.job.model, case.job.directed] = answer["last"][
+            "bytes"
+        ]
+    rows, covers = (
+        sent[cover, "node", (("budget", 60), ("coverage", 5)), "gcn", False] for cover in (False, None)
+    )
+    assert covers < 0.95 * rows
 
 
 def make_one(sampler, exchange="p2p", **settings):

@@ -19,7 +19,7 @@ from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.arrays import as_tensor
 from shoal.kernels.patterns import count_up, select_rows
 from shoal.kernels.spmm import multiply
-from shoal.partitioning.cover import Received, count_items, cover_halo, list_received
+from shoal.partitioning.cover import Cover, count_items, cover_halo, list_cover
 from shoal.partitioning.part import Part
 
 _ORDER_BYTES = torch.tensor([8, 4, 4])  # of an id, a sum's length, a row's place
@@ -35,6 +35,7 @@ class Items:
         indptr, indices: the pattern (num_local × received) of what is added to each local row.
         send_ids, send_offsets: the same of the items sent, by receiver.
         send_indptr, send_indices: the pattern (sent × num_local) of the local rows that each item adds.
+        values, send_values: weights of the entries of both patterns, None for 1.
     """
 
     ids: np.ndarray
@@ -45,6 +46,8 @@ class Items:
     send_offsets: np.ndarray
     send_indptr: Tensor
     send_indices: Tensor
+    values: Tensor | None = None
+    send_values: Tensor | None = None
 
     def thin(self, kept: np.ndarray, sent: np.ndarray) -> Items:
         """Only the items `kept` of those received and `sent` of those sent, one bool for each."""
@@ -78,62 +81,57 @@ def count_received(part: Part) -> np.ndarray:
 
 def exchange_items(part: Part, transport: Transport, ledger: Ledger) -> Items:
     """A rank's items. Every rank tells the owners of its halo what to sum; all ranks do so at the same time."""
-    received = list_received(part.halo_indptr, part.halo_indices, part.halo_offsets, find_cover(part))
-    owner = np.repeat(np.arange(part.num_parts), np.diff(received.offsets))
-    ids = np.where(
-        received.is_row,
-        part.halo_id[np.where(received.is_row, received.source, 0)],
-        -1 - (part.n_id[np.where(received.is_row, 0, received.source)] * part.num_parts + owner),
-    )
-    orders = _Orders(part, received, ids)
-    transport.phase = "the exchange of what to sum"
+    cover = list_cover(part.halo_indptr, part.halo_indices, part.halo_offsets, find_cover(part))
+    ids = identify_items(cover, part.halo_id, part.n_id)
     sizes = {q: torch.empty(3, dtype=torch.int64) for q, _, _ in list_spans(part.send_offsets, part.rank)}
-    told = {q: orders.write(q) for q, _, _ in list_spans(part.halo_offsets, part.rank)}
-    _tell(
-        transport, ledger, sizes, {q: torch.tensor([len(one) for one in texts]) for q, texts in told.items()}
-    )
+    orders = {q: _write_order(part, cover, ids, q) for q, _, _ in list_spans(part.halo_offsets, part.rank)}
+    transport.phase = "the exchange of what to sum"
+    told = {q: torch.tensor([len(one) for one in order]) for q, order in orders.items()}
+    _tell(transport, ledger, sizes, told)
     heard = {q: torch.empty(int(size @ _ORDER_BYTES), dtype=torch.uint8) for q, size in sizes.items()}
-    _tell(
-        transport,
-        ledger,
-        heard,
-        {q: as_tensor(np.concatenate([one.view(np.uint8) for one in texts])) for q, texts in told.items()},
+    told = {
+        q: as_tensor(np.concatenate([one.view(np.uint8) for one in order])) for q, order in orders.items()
+    }
+    _tell(transport, ledger, heard, told)
+    sent = {q: _read_order(part, q, heard[q], sizes[q]) for q in sorted(heard)}
+    counts = [len(sent[q][0]) if q in sent else 0 for q in range(part.num_parts)]
+    send_ids, lengths, rows = (
+        torch.cat([torch.empty(0, dtype=torch.int64), *(one[field] for one in sent.values())])
+        for field in range(3)
     )
-    sent = [_read_order(part, q, heard[q], sizes[q]) for q in sorted(heard)]
-    counts = np.zeros(part.num_parts + 1, np.int64)
-    for q, (_, lengths, _) in zip(sorted(heard), sent):
-        counts[q + 1] = len(lengths)
-    empty = torch.empty(0, dtype=torch.int64)
     return Items(
-        ids.astype(np.int64),
-        received.offsets,
-        as_tensor(received.indptr),
-        as_tensor(received.indices),
-        torch.cat([empty, *(one[0] for one in sent)]).numpy(),
-        np.cumsum(counts),
-        count_up(torch.cat([empty, *(one[1] for one in sent)])),
-        torch.cat([empty, *(one[2] for one in sent)]).to(torch.int32),
+        ids,
+        cover.offsets,
+        as_tensor(cover.indptr),
+        as_tensor(cover.indices),
+        send_ids.numpy(),
+        np.cumsum([0, *counts]),
+        count_up(lengths),
+        rows.to(torch.int32),
     )
 
 
-class _Orders:
-    """What a rank tells owners: ids of the items, for each sum how many rows it adds, and which of the rows it needs."""
+def identify_items(cover: Cover, columns: np.ndarray, readers: np.ndarray) -> np.ndarray:
+    """The ids of a cover's items, from the nodes of its columns and of its reading rows."""
+    num_parts = len(cover.offsets) - 1
+    ids = np.empty(len(cover.source), np.int64)
+    ids[cover.is_row] = columns[cover.source[cover.is_row]]
+    peer = np.repeat(np.arange(num_parts), np.diff(cover.offsets))[~cover.is_row]
+    ids[~cover.is_row] = -1 - (readers[cover.source[~cover.is_row]] * num_parts + peer)
+    return ids
 
-    def __init__(self, part: Part, received: Received, ids: np.ndarray) -> None:
-        self.part, self.received, self.ids = part, received, ids
-        self.first_sum = _count_before(~received.is_row)
 
-    def write(self, q: int) -> list[np.ndarray]:
-        """(ids, lengths of sums, rows by their place among those that q might send: kept ones, then each sum's)."""
-        received = self.received
-        a, b = received.offsets[q], received.offsets[q + 1]
-        first, last = self.first_sum[a], self.first_sum[b]
-        starts = received.sum_indptr[first : last + 1]
-        kept = received.source[a:b][received.is_row[a:b]]
-        summed = received.sum_columns[starts[0] : starts[-1]]
-        rows = np.concatenate([kept, summed]) - self.part.halo_offsets[q]
-        content = zip((self.ids[a:b], np.diff(starts), rows), (np.int64, np.int32, np.int32))
-        return [np.ascontiguousarray(one, dtype) for one, dtype in content]
+def _write_order(part: Part, cover: Cover, ids: np.ndarray, q: int) -> list[np.ndarray]:
+    """What a rank tells owner q: ids of the items, how many rows each sum adds, and all rows: those that travel as they
+    are, then each sum's, by their places among those that q might send."""
+    a, b = cover.offsets[q], cover.offsets[q + 1]
+    rows = cover.source[a:b][cover.is_row[a:b]]
+    first = int((~cover.is_row[:a]).sum())
+    starts = cover.sum_indptr[first : first + (b - a) - len(rows) + 1]
+    summed = part.halo_indices[cover.sum_entries[starts[0] : starts[-1]]]
+    places = np.concatenate([rows, summed]) - part.halo_offsets[q]
+    content = zip((ids[a:b], np.diff(starts), places), (np.int64, np.int32, np.int32))
+    return [np.ascontiguousarray(one, dtype) for one, dtype in content]
 
 
 def _read_order(part: Part, q: int, content: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -181,7 +179,11 @@ class CoverPlan(HaloPlan):
         self.halo_spans = list_spans(items.offsets, self.part.rank)
         self.send_spans = list_spans(items.send_offsets, self.part.rank)
         made = Adjacency(
-            items.send_indptr, items.send_indices, self.part.num_local, column_scale=column_scale
+            items.send_indptr,
+            items.send_indices,
+            self.part.num_local,
+            values=items.send_values,
+            column_scale=column_scale,
         )
         self._made = {q: made.slice_rows(a, b) for q, a, b in self.send_spans}
         self.returning = made.transpose()

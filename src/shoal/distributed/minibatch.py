@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from shoal.batch import Batch, as_tensor
+from shoal.distributed.batch_cover import cover_batch
 from shoal.distributed.block import PartBlock
 from shoal.distributed.halo import HaloPlan
 from shoal.distributed.ledger import SAMPLING
@@ -85,7 +86,18 @@ class RestrictedSampler(RankSampler):
                 has_loop=self.source._has_loop,
                 halo_degrees=self.scales_columns and norms is None,
             )
-            plan = self.plan.thinned(part, edge_norms=edge_norms)
+            items = None
+            if self.plan.items is not None:
+                items = cover_batch(
+                    part,
+                    graph,
+                    nodes,
+                    owners,
+                    self._place,
+                    edge_norm=None if norms is None else norms.edge_norm,
+                    halo_norm=None if edge_norms is None else edge_norms[1].numpy(),
+                )
+            plan = self.plan.thinned(part, edge_norms=edge_norms, items=items)
             return Batch(
                 self.graph,
                 np.asarray(self._rows[part.n_id], np.int64),

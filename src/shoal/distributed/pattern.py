@@ -125,6 +125,7 @@ class _CoverPattern(PartPattern):
             plan.items.indptr,
             plan.items.indices,
             plan.num_halo,
+            values=plan.items.values,
             row_scale=self.local.row_scale,
             column_scale=scale,
         )

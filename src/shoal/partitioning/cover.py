@@ -36,56 +36,58 @@ def cover_halo(halo_indptr: np.ndarray, halo_indices: np.ndarray, halo_offsets: 
     return np.asarray(_keep_columns(indptr, halo_indices, back_indptr, back_indices, match))
 
 
-class Received(NamedTuple):
-    """What a part receives by a cover: items, from each owner the rows it keeps and then the sums, both ascending.
+class Cover(NamedTuple):
+    """What travels by a cover, in the order in which both sides list it: for each peer the rows, then the sums.
 
     Attributes:
-        offsets: int64 (P + 1,), where the items of each owner begin.
-        indptr, indices: the pattern (num_local × items) of what is added to each local row.
+        offsets: int64 (P + 1,), where the items of each peer begin.
+        indptr, indices: the pattern (readers × items) of what each reading row adds up.
+        entries: for each entry of it the one that it stands for, -1 for that of a sum.
         is_row: bool (items,), which are rows as they are.
-        source: (items,), the halo row of one that is a row, the local row of one that is a sum.
-        sum_indptr, sum_columns: for each sum, in the order of items, the halo rows that it adds.
+        source: (items,), the column of one that is a row, the reading row of one that is a sum.
+        sum_indptr, sum_entries: for each sum, in the order of items, the entries that it adds.
     """
 
     offsets: np.ndarray
     indptr: np.ndarray
     indices: np.ndarray
+    entries: np.ndarray
     is_row: np.ndarray
     source: np.ndarray
     sum_indptr: np.ndarray
-    sum_columns: np.ndarray
+    sum_entries: np.ndarray
 
 
-def list_received(
-    halo_indptr: np.ndarray, halo_indices: np.ndarray, halo_offsets: np.ndarray, keep: np.ndarray
-) -> Received:
-    """The items of a part that receives the halo rows `keep` as they are."""
-    num_parts, dtype = len(halo_offsets) - 1, halo_indices.dtype
-    owner = np.repeat(np.arange(num_parts, dtype=np.int32), np.diff(halo_offsets))
+def list_cover(indptr: np.ndarray, indices: np.ndarray, offsets: np.ndarray, keep: np.ndarray) -> Cover:
+    """The items of a pattern (readers × columns) whose columns `keep` travel as they are.
+
+    Args:
+        indptr, indices: the columns of a peer stand together in every row.
+        offsets: (P + 1,), where the columns of each peer begin.
+    """
+    num_parts = len(offsets) - 1
+    owner = np.repeat(np.arange(num_parts, dtype=np.int32), np.diff(offsets))
     rows = np.bincount(owner[keep], minlength=num_parts)
-    sums = np.asarray(_count_sums(halo_indptr, halo_indices, owner, keep, num_parts))
-    offsets = np.zeros(num_parts + 1, np.int64)
-    np.cumsum(rows + sums, out=offsets[1:])
-    before = np.repeat(
-        offsets[:-1] - (np.cumsum(rows) - rows), rows
-    )  # of its owner, less rows of owners before
+    sums = np.asarray(_count_sums(indptr, indices, owner, keep, num_parts))
+    first = np.zeros(num_parts + 1, np.int64)
+    np.cumsum(rows + sums, out=first[1:])
     number = np.full(len(keep), -1, np.int64)
-    number[keep] = np.arange(len(before)) + before
-    is_row, source = np.zeros(offsets[-1], np.bool_), np.zeros(offsets[-1], np.int64)
+    number[keep] = np.arange(int(rows.sum())) + np.repeat(first[:-1] - (np.cumsum(rows) - rows), rows)
+    is_row, source = np.zeros(first[-1], np.bool_), np.zeros(first[-1], np.int64)
     is_row[number[keep]], source[number[keep]] = True, np.flatnonzero(keep)
-    indptr = np.zeros_like(halo_indptr)
-    indices = np.empty(len(halo_indices), dtype)
-    lengths = np.zeros(offsets[-1], np.int64)
-    count = _number_entries(
-        halo_indptr, halo_indices, owner, number, offsets[:-1] + rows, indptr, indices, lengths, source
-    )
-    sum_indptr = np.zeros(int((~is_row).sum()) + 1, np.int64)
+    item_indptr, item_indices = np.zeros_like(indptr), np.empty(len(indices), indices.dtype)
+    entries, lengths = np.full(len(indices), -1, np.int64), np.zeros(first[-1], np.int64)
+    found = (item_indptr, item_indices, entries, lengths, source)
+    count = _number_entries(indptr, indices, owner, number, first[:-1] + rows, *found)
+    sum_indptr = np.zeros(int(sums.sum()) + 1, np.int64)
     np.cumsum(lengths[~is_row], out=sum_indptr[1:])
-    place = np.zeros(offsets[-1], np.int64)
+    place = np.zeros(first[-1], np.int64)
     place[~is_row] = sum_indptr[:-1]
-    columns = np.empty(sum_indptr[-1], dtype)
-    _fill_sums(halo_indptr, halo_indices, owner, number, offsets[:-1] + rows, place, columns)
-    return Received(offsets, indptr, indices[:count], is_row, source, sum_indptr, columns)
+    sum_entries = np.empty(sum_indptr[-1], np.int64)
+    _list_sums(indptr, indices, owner, number, first[:-1] + rows, place, sum_entries)
+    return Cover(
+        first, item_indptr, item_indices[:count], entries[:count], is_row, source, sum_indptr, sum_entries
+    )
 
 
 def count_items(
@@ -254,7 +256,9 @@ def _count_sums(indptr, indices, owner, keep, num_parts):
 
 
 @kernel
-def _number_entries(indptr, indices, owner, number, next_sum, item_indptr, item_indices, lengths, source):
+def _number_entries(
+    indptr, indices, owner, number, next_sum, item_indptr, item_indices, entries, lengths, source
+):
     """Every row's items: the kept rows it reads, and from each owner the sum of the others, numbered as they come."""
     cursor = next_sum.copy()
     count = 0
@@ -266,6 +270,7 @@ def _number_entries(indptr, indices, owner, number, next_sum, item_indptr, item_
             while k < indptr[r + 1] and owner[indices[k]] == p:
                 if number[indices[k]] >= 0:
                     item_indices[count] = number[indices[k]]
+                    entries[count] = k
                     count += 1
                 else:
                     left += 1
@@ -281,7 +286,7 @@ def _number_entries(indptr, indices, owner, number, next_sum, item_indptr, item_
 
 
 @kernel
-def _fill_sums(indptr, indices, owner, number, next_sum, place, columns):
+def _list_sums(indptr, indices, owner, number, next_sum, place, entries):
     cursor = next_sum.copy()
     for r in range(len(indptr) - 1):
         k = indptr[r]
@@ -293,6 +298,6 @@ def _fill_sums(indptr, indices, owner, number, next_sum, place, columns):
                     if at < 0:
                         at = place[cursor[p]]
                         cursor[p] += 1
-                    columns[at] = indices[k]
+                    entries[at] = k
                     at += 1
                 k += 1
