@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
 from shoal.errors import ShoalError
@@ -13,6 +20,8 @@ from shoal.partitioning.work import PARTITION_METHODS, Work, traits
 
 MAX_ENTRIES = 2**31 - 1
 
+_one_at_a_time = threading.Lock()  # METIS's output is a descriptor of the whole process
+
 
 @PARTITION_METHODS.named("metis")
 @traits(entry_bytes=60, node_bytes=150, needs={"pymetis": "shoal[partition]"}, preference=2)
@@ -21,11 +30,10 @@ def assign_by_metis(work: Work) -> np.ndarray:
     return run_metis(work)
 
 
-def run_metis(work: Work, *, volume: bool = False) -> np.ndarray:
-    """METIS with the settings of a call of partition_graph."""
-    return partition_by_metis(
-        work.graph, work.weights, work.num_parts, work.imbalance, work.seed, volume=volume
-    )
+def run_metis(work: Work, *, volume: bool = False, seed: int | None = None) -> np.ndarray:
+    """METIS with the settings of a call of partition_graph, its seed among them unless one is given."""
+    seed = work.seed if seed is None else seed
+    return partition_by_metis(work.graph, work.weights, work.num_parts, work.imbalance, seed, volume=volume)
 
 
 def partition_by_metis(
@@ -55,15 +63,42 @@ def partition_by_metis(
     options = pymetis.Options(seed=seed % 2**31, ufactor=max(1, int(imbalance * 1000)))
     if volume:
         options._set(pymetis.OptionKey.OBJTYPE, pymetis.ObjType.VOL)
-    _, parts = pymetis.part_graph(
-        num_parts,
-        adjacency=pymetis.CSRAdjacency(indptr.astype(np.int32), indices.astype(np.int32, copy=False)),
-        vweights=_shrink_weights(weights),
-        eweights=None if arcs is None or volume else arcs.astype(np.int32),
-        recursive=False,
-        options=options,
-    )
+    adjacency = pymetis.CSRAdjacency(indptr.astype(np.int32), indices.astype(np.int32, copy=False))
+    settings = {
+        "vweights": _shrink_weights(weights),
+        "eweights": None if arcs is None or volume else arcs.astype(np.int32),
+        "recursive": False,
+        "options": options,
+    }
+    with _silence_output():
+        _, parts = pymetis.part_graph(num_parts, adjacency=adjacency, **settings)
     return np.asarray(parts, np.int32)
+
+
+@contextmanager
+def _silence_output() -> Iterator[None]:
+    """Drop what C code prints: METIS says "Cannot bisect" where parts are many, and bisects in another way.
+
+    METIS keeps the interpreter's lock, so that no other thread of Python prints meanwhile.
+    """
+    flush = ctypes.CDLL(None).fflush
+    with _one_at_a_time:
+        sys.stdout.flush()
+        flush(None)
+        try:
+            kept = os.dup(1)
+        except OSError:  # a process without a standard output
+            yield
+            return
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, 1)
+            yield
+        finally:
+            flush(None)
+            os.dup2(kept, 1)
+            os.close(kept)
+            os.close(nowhere)
 
 
 def _shrink_weights(weights: np.ndarray) -> np.ndarray:
