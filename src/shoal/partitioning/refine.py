@@ -95,22 +95,9 @@ def refine_assignment(
         objective = _aim(int(loads.send.sum()), num_parts, aim.message_price, peak_price, peak)
         temperature = heat * max(0.0, 1 - sweep / sweeps) if sweeps else 0.0
         order = permute(len(current), seed, _ORDERS + sweep)
-        moved = _sweep(
-            nets,
-            counts,
-            loads,
-            num_parts,
-            current,
-            weights,
-            order,
-            seed,
-            sweep,
-            temperature,
-            max_weight,
-            limit,
-            objective,
-            scratch,
-        )
+        state = (nets, counts, loads, num_parts, current, weights)
+        rules = (temperature, max_weight, limit, objective, scratch)
+        moved = _sweep(*state, order, seed, sweep, *rules)
         if temperature == 0 and moved == 0:
             break
     end = _excess(loads, max_weight), _price(loads, aim)
@@ -164,8 +151,8 @@ def _sweep(
     stream = key(seed, number)
     total = loads.send.sum()
     moved = 0
-    best_parts = np.empty(_CHOICES, np.int64)
-    best_changes = np.empty(_CHOICES, np.float64)
+    best_parts = np.empty(_CHOICES + 1, np.int64)
+    best_changes = np.empty(_CHOICES + 1, np.float64)
     lighter = 0.4 / max(loads.weight.max(), 1)  # of parts that save the same, the lighter one
     reach = scratch.reach
     has_prices = objective.message_price > 0 or objective.peak_price > 0
@@ -190,6 +177,12 @@ def _sweep(
                 best_changes[at] = change
                 best_parts[at] = p
                 num_best = min(num_best + 1, _CHOICES)
+        if own > 0 and loads.send[a] > objective.send_peak and objective.peak_price > 0:
+            idle = _find_idle(loads, a, weights[v], max_weight)
+            if idle >= 0:  # its nets need not reach it: a row that all parts read is in reach of none
+                best_changes[num_best] = entering - reach[idle] - leaving
+                best_parts[num_best] = idle
+                num_best += 1
         if num_found < 0:
             reach[:] = 0
         else:
@@ -223,6 +216,17 @@ def _sweep(
             total += sent
             moved += 1
     return moved
+
+
+@kernel
+def _find_idle(loads, a, weight, max_weight):
+    """The part but `a` that sends least of those with room for a weight, or -1."""
+    idle = -1
+    for p in range(len(loads.send)):
+        has_room = p != a and loads.weight[p] + weight <= max_weight
+        if has_room and (idle < 0 or loads.send[p] < loads.send[idle]):
+            idle = p
+    return idle
 
 
 @kernel
