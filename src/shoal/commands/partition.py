@@ -53,6 +53,7 @@ def _list_methods() -> list[tuple[str, Rows]]:
 )
 @click.option("--imbalance", type=float, default=0.01, show_default=True, help="How much more one may have.")
 @click.option("--parts-per-host", type=int, help="Number the parts so that busy pairs share a host.")
+@click.option("--effort", help="How long to look: fast, default or best (methods that have the setting).")
 @click.option("--refine/--no-refine", default=None, help="Search locally afterwards, or not.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides the partition.")
 @click.option("--overwrite", is_flag=True, help="Replace parts that are in the folder.")
@@ -66,6 +67,7 @@ def partition(
     balance: str,
     imbalance: float,
     parts_per_host: int | None,
+    effort: str | None,
     refine: bool | None,
     seed: int,
     overwrite: bool,
@@ -77,6 +79,7 @@ def partition(
     Examples:
       shoal partition my-graph/ --parts 8 -o parts/
       shoal partition my-graph/ --parts 64 --method metis --parts-per-host 16 -o parts/
+      shoal partition my-graph/ --parts 64 --method hypergraph --effort best -o parts/
       shoal partition my-graph/ --parts 8 --method stochastic --set sampler=random-walk --set roots=1000
     """
     from shoal.commands.sample import parse_options
@@ -93,7 +96,7 @@ def partition(
         raise unknown_name("balance", balance, BALANCES)
     if out is not None:
         check_target(out, overwrite)
-    options = parse_options(settings)
+    options = parse_options(settings) | ({} if effort is None else {"effort": effort})
     screen = open_console(stderr=True)
     say = lambda step: screen.print(f"{step} …", style="dim", markup=False)  # noqa: E731
     graph = load(data)

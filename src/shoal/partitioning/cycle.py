@@ -1,4 +1,4 @@
-"""Mt-KaHyPar on nets: a multilevel cycle on a partition, for fewer rows sent (connectivity − 1)."""
+"""Mt-KaHyPar on nets: from nothing, or a multilevel cycle on a partition, for fewer rows sent (connectivity − 1)."""
 
 from __future__ import annotations
 
@@ -7,53 +7,90 @@ from typing import Any
 import numpy as np
 
 from shoal.kernels.csr import transpose_csr
+from shoal.partitioning.costs import estimate_cycle
 from shoal.partitioning.nets import Nets, count_rows
 from shoal.partitioning.work import Work
 
-MAX_PINS = 600_000  # pins · log2(parts) / 4 up to which it takes about a minute
+MAX_SECONDS = 180  # CPU seconds, as estimated, up to which a step of it is taken
 
 _started: list[Any] = []  # its pool of threads, made once in a process
 
 
-def cycle(work: Work, nets: Nets, best: np.ndarray, rows: int) -> np.ndarray:
-    """`best`, which sends `rows`, or what Mt-KaHyPar makes of it where that sends less."""
+def has_mt_kahypar(work: Work) -> bool:
+    """Whether Mt-KaHyPar is installed; a notice says so where it is not."""
     try:
         import mtkahypar  # noqa: F401
     except ImportError:
         work.notices.append(
             "no hypergraph partitioner is installed, only METIS and the local search were used: pip install 'shoal[partition]' brings Mt-KaHyPar"
         )
+        return False
+    return True
+
+
+def cycle(
+    work: Work, nets: Nets, best: np.ndarray, rows: int, *, max_seconds: float = MAX_SECONDS
+) -> np.ndarray:
+    """`best`, which sends `rows`, or what a cycle of Mt-KaHyPar makes of it where that sends less."""
+    if not has_mt_kahypar(work):
         return best
-    if len(nets.nets) * np.log2(work.num_parts) / 4 > MAX_PINS:
+    seconds = estimate_cycle(len(nets.nets), work.num_parts)
+    if seconds > max_seconds:
         work.notices.append(
-            f"left out Mt-KaHyPar: {len(nets.nets):,} pins in {work.num_parts:,} parts would take it many minutes"
+            f"left out Mt-KaHyPar's cycle: {len(nets.nets):,} pins in {work.num_parts:,} parts would take it about {seconds:,.0f} CPU seconds"
         )
         return best
-    cycled = work.time("Mt-KaHyPar", lambda: _improve(work, nets, best))
-    heaviest = max(work.max_weight, np.bincount(best, work.weights).max())
-    fits = np.bincount(cycled, work.weights).max() <= heaviest
-    return cycled if fits and count_rows(nets, cycled, work.num_parts) < rows else best
+    return MtKaHyPar(work, nets).improve(best, rows)
 
 
-def _improve(work: Work, nets: Nets, start: np.ndarray) -> np.ndarray:
-    """One cycle of the deterministic preset: the others differ from run to run even with one thread.
+class MtKaHyPar:
+    """Mt-KaHyPar for one call of partition_graph, with the presets that repeat.
 
-    Nets with a single pin cost nothing in any partition and are left out.
+    The others differ from run to run even with one thread. Nets with a single pin cost nothing in any partition and
+    are left out.
     """
-    import mtkahypar
 
-    indptr, pins, _ = transpose_csr(nets.indptr, nets.nets, nets.num_nets)
-    wanted = np.flatnonzero(np.diff(indptr) > 1)
-    lists = [pins[indptr[j] : indptr[j + 1]].tolist() for j in wanted]
-    costs = nets.weight[wanted].tolist()
-    if not _started:
-        _started.append(mtkahypar.initialize(work.threads))
-    mtkahypar.set_seed(work.seed % 2**31)
-    context = _started[0].context_from_preset(mtkahypar.PresetType.DETERMINISTIC)
-    context.set_partitioning_parameters(work.num_parts, max(work.imbalance, 1e-4), mtkahypar.Objective.KM1)
-    context.logging = False
-    weights = work.weights.tolist()
-    hypergraph = _started[0].create_hypergraph(context, len(weights), len(lists), lists, weights, costs)
-    partitioned = hypergraph.create_partitioned_hypergraph(context, work.num_parts, start.tolist())
-    partitioned.improve_partition(context, 1)
-    return np.asarray(partitioned.get_partition(), np.int32)
+    def __init__(self, work: Work, nets: Nets) -> None:
+        self.work, self.nets = work, nets
+        indptr, pins, _ = transpose_csr(nets.indptr, nets.nets, nets.num_nets)
+        wanted = np.flatnonzero(np.diff(indptr) > 1)
+        self._lists = [pins[indptr[j] : indptr[j + 1]].tolist() for j in wanted]
+        self._costs = nets.weight[wanted].tolist()
+
+    def partition(self, preset: str = "DETERMINISTIC", seed: int = 0) -> np.ndarray:
+        """A partition from nothing."""
+        made, context = self._make(preset, seed)
+        found = self.work.time("Mt-KaHyPar", lambda: made.partition(context).get_partition())
+        return np.asarray(found, np.int32)
+
+    def improve(self, start: np.ndarray, rows: int, seed: int = 0) -> np.ndarray:
+        """`start`, which sends `rows`, or what one cycle makes of it where that sends less and is as balanced."""
+        made, context = self._make("DETERMINISTIC", seed)
+
+        def run() -> list[int]:
+            partitioned = made.create_partitioned_hypergraph(context, self.work.num_parts, start.tolist())
+            partitioned.improve_partition(context, 1)
+            parts: list[int] = partitioned.get_partition()
+            return parts
+
+        found = np.asarray(self.work.time("Mt-KaHyPar's cycle", run), np.int32)
+        heaviest = max(self.work.max_weight, np.bincount(start, self.work.weights).max())
+        fits = np.bincount(found, self.work.weights).max() <= heaviest
+        return found if fits and count_rows(self.nets, found, self.work.num_parts) < rows else start
+
+    def _make(self, preset: str, seed: int) -> tuple[Any, Any]:
+        """(hypergraph, context) of a preset."""
+        import mtkahypar
+
+        work = self.work
+        if not _started:
+            _started.append(mtkahypar.initialize(work.threads))
+        mtkahypar.set_seed((work.seed + seed) % 2**31)
+        context = _started[0].context_from_preset(getattr(mtkahypar.PresetType, preset))
+        context.set_partitioning_parameters(
+            work.num_parts, max(work.imbalance, 1e-4), mtkahypar.Objective.KM1
+        )
+        context.logging = False
+        weights = work.weights.tolist()
+        sizes = (len(weights), len(self._lists))
+        return _started[0].create_hypergraph(context, *sizes, self._lists, weights, self._costs), context

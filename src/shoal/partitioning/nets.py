@@ -5,7 +5,7 @@ them. Column-net model: net j is column j of A + I. `count(j, p)` is the number 
 its spread λ_j the number of parts with a pin, so λ_j − 1 ranks receive it and Σ_j (λ_j − 1) rows are sent.
 
 A net with many pins holds one count per part, a small one a short list of (part, count): never more than
-`_ROOM` times as many counts as there are pins, and no table of parts × nodes.
+`ROOM` times as many counts as there are pins, and no table of parts × nodes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shoal.kernels.csr import add_diagonal, index_dtype
 from shoal.kernels.jit import kernel
 from shoal.partitioning.cut import list_members
 
-_ROOM = 4  # counts per pin that a net may take for one count per part
+ROOM = 4  # counts per pin that a net may take for one count per part
 
 
 class Nets(NamedTuple):
@@ -80,7 +80,7 @@ def count_pins(
 ) -> tuple[Counts, Loads]:
     """Counts and loads of a partition. With messages a table of parts × parts is kept too."""
     pins = np.bincount(nets.nets, minlength=nets.num_nets)
-    is_table = pins * _ROOM >= num_parts
+    is_table = pins * ROOM >= num_parts
     room = np.where(is_table, num_parts, np.minimum(pins, num_parts) + 1)
     start = np.zeros(nets.num_nets + 1, np.int64)
     np.cumsum(room, out=start[1:])

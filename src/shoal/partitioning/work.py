@@ -23,6 +23,8 @@ from shoal.registry import Registry
 F = TypeVar("F", bound=Callable[..., Any])
 Method: TypeAlias = Callable[..., np.ndarray]
 
+EFFORTS = ("fast", "default", "best")
+
 PARTITION_METHODS: Registry[Method] = Registry("partition method", "shoal.partitioning.methods")
 
 

@@ -1,18 +1,57 @@
-"""The method `hypergraph`: fewest rows sent."""
+"""The method `hypergraph`: fewest rows sent, with as much effort as is asked for."""
 
 from __future__ import annotations
 
+from typing import Annotated, NamedTuple
+
 import numpy as np
 
-from shoal.partitioning.cycle import cycle
+from shoal.partitioning import costs
+from shoal.partitioning.cycle import MtKaHyPar, has_mt_kahypar
 from shoal.partitioning.methods.metis import run_metis
-from shoal.partitioning.nets import Nets, count_rows, count_spread, make_nets
+from shoal.partitioning.methods.random import partition_at_random
+from shoal.partitioning.nets import Nets, count_pins, count_rows, make_nets
 from shoal.partitioning.refine import price_partition
-from shoal.partitioning.work import PARTITION_METHODS, Work, traits
+from shoal.partitioning.work import EFFORTS, PARTITION_METHODS, Work, traits
+from shoal.settings import Choices
 
-_VOLUME_WORK = 500_000_000  # what METIS's volume objective does in one or two minutes
-_NEAR = 1.1  # a start that sends at most so many times the rows of the better one is searched too
-_SLACK = 0.03  # more rows than before that the local search may send for a lower peak, never more than METIS
+_NEAR = 1.1  # a start that sends at most so many times the rows of the best is searched too
+_SLACK = 0.03  # more rows than before that the local search may send for a lower peak, never above the limit
+_SWEEPS, _COOL, _FEW = 12, 3, 2  # of the local search: hot ones, those at its end, and the fewest hot ones
+
+
+class Effort(NamedTuple):
+    """What is tried.
+
+    Attributes:
+        seeds: seeds of METIS.
+        volume: whether METIS starts by volume too.
+        presets: (preset, seed) of Mt-KaHyPar from nothing.
+        cycles: cycles of Mt-KaHyPar on the best start, as long as they help.
+        searches: starts that are searched locally.
+        max_seconds: CPU seconds, as estimated, above which a step is left out or shortened.
+    """
+
+    seeds: int
+    volume: bool
+    presets: tuple[tuple[str, int], ...]
+    cycles: int
+    searches: int
+    max_seconds: float
+
+
+_FIRST = ("DETERMINISTIC", 0)
+_EFFORTS = dict(
+    zip(
+        EFFORTS,
+        (
+            Effort(1, False, (), 0, 1, 60),
+            Effort(1, True, (_FIRST,), 1, 2, 180),
+            Effort(3, True, (_FIRST, ("DETERMINISTIC_QUALITY", 0), ("DETERMINISTIC", 1)), 3, 3, np.inf),
+        ),
+        strict=True,
+    )
+)
 
 
 @PARTITION_METHODS.named("hypergraph")
@@ -24,30 +63,119 @@ _SLACK = 0.03  # more rows than before that the local search may send for a lowe
     preference=1,
     refines=True,
 )
-def assign_by_hypergraph(work: Work) -> np.ndarray:
-    """Fewest rows sent: METIS by cut and by volume, a multilevel cycle of Mt-KaHyPar on the better one, local search.
+def assign_by_hypergraph(
+    work: Work,
+    *,
+    effort: Annotated[
+        str, Choices(EFFORTS), "METIS by cut alone, with steps up to a few minutes each, or every start"
+    ] = "default",
+) -> np.ndarray:
+    """Fewest rows sent: METIS by cut and by volume, Mt-KaHyPar from nothing and on the best, local search.
 
-    Steps that would take many minutes are left out with a notice. The best of what is found is taken; no result
-    sends more rows than either of METIS's partitions: those of the better one are the limit.
+    The best of what is found is taken; no result sends more rows than any start that was made: those of the best
+    one are the limit. Steps that would take many minutes are left out with a notice, unless effort is `best`.
     """
-    nets = make_nets(work.graph)
-    starts = [work.time("metis", lambda: run_metis(work))]
-    if _is_volume_cheap(work, nets, starts[0]):
-        starts.append(work.time("metis-volume", lambda: run_metis(work, volume=True)))
-    else:
-        work.notices.append(
-            f"left out METIS's volume objective, which would take many minutes at {work.graph.num_entries:,} entries in {work.num_parts:,} parts"
-        )
+    nets, tried = make_nets(work.graph), _EFFORTS[effort]
+    partitioner = MtKaHyPar(work, nets) if tried.presets and has_mt_kahypar(work) else None
+    seconds = estimate_seconds(work, nets, tried, partitioner is not None)
+    work.progress(f"effort {effort}: about {seconds:,.0f} CPU seconds")
+    starts = _run_metis(work, nets, tried)
+    if partitioner is not None:
+        starts = _run_mt_kahypar(work, nets, tried, partitioner, starts)
     rows = [count_rows(nets, start, work.num_parts) for start in starts]
-    limit = min(rows)
-    best = cycle(work, nets, starts[rows.index(limit)], limit)
+    order = sorted(range(len(starts)), key=rows.__getitem__)
+    limit = rows[order[0]]
     if not work.refine:
-        return best
-    near = [s for s, r in zip(starts, rows) if limit < r <= _NEAR * limit]
-    found = [work.search(nets, one, slack=_SLACK, max_rows=limit) for one in (best, *near)]
-    kept = [one for one in found if count_rows(nets, one, work.num_parts) <= limit]
-    judge = (work.weights, work.num_parts, work.max_weight, limit)
-    chosen = min(kept, key=lambda one: price_partition(nets, one, *judge))
+        return starts[order[0]]
+    near = [starts[i] for i in order if rows[i] <= _NEAR * limit][: tried.searches]
+    sweeps = _count_sweeps(work, nets, tried)
+    found = [work.search(nets, one, sweeps=sweeps, slack=_SLACK, max_rows=limit) for one in near]
+    return _choose(work, nets, [*found, starts[order[0]]], limit)
+
+
+def estimate_seconds(work: Work, nets: Nets, tried: Effort, with_mt_kahypar: bool) -> float:
+    """CPU seconds of an effort, from the pins and parts alone; steps that will be left out do not count."""
+    num_pins, parts, directed = len(nets.nets), work.num_parts, work.graph.directed
+    steps = [costs.estimate_cut(num_pins, parts, directed=directed)] * tried.seeds
+    if tried.volume:
+        steps += [costs.estimate_volume(nets, parts, directed=directed)] * tried.seeds
+    if with_mt_kahypar:
+        steps += [costs.estimate_anew(num_pins, parts, preset) for preset, _ in tried.presets]
+        steps += [costs.estimate_cycle(num_pins, parts)] * tried.cycles
+    search = costs.estimate_sweep(nets, parts) * (_count_sweeps(work, nets, tried) + _COOL)
+    return sum(one for one in steps if one <= tried.max_seconds) + search * tried.searches * work.refine
+
+
+def _count_sweeps(work: Work, nets: Nets, tried: Effort) -> int:
+    """Hot sweeps of a local search: fewer where all of them would take too long."""
+    sweep = costs.estimate_sweep(nets, work.num_parts)
+    return int(np.clip(tried.max_seconds / 2 / sweep - _COOL, _FEW, _SWEEPS))
+
+
+def _run_metis(work: Work, nets: Nets, tried: Effort) -> list[np.ndarray]:
+    """METIS's partitions, those by volume only where they take no longer than they may."""
+    seeds = range(work.seed, work.seed + tried.seeds)
+    starts: list[np.ndarray] = work.time("metis", lambda: [run_metis(work, seed=seed) for seed in seeds])
+    if not tried.volume:
+        return starts
+    directed = work.graph.directed
+    seconds = costs.estimate_volume(nets, work.num_parts, directed=directed, cut=starts[0])
+    if _is_allowed(work, tried, "METIS's volume objective", seconds):
+        starts += work.time(
+            "metis-volume", lambda: [run_metis(work, volume=True, seed=seed) for seed in seeds]
+        )
+    return starts
+
+
+def _run_mt_kahypar(
+    work: Work, nets: Nets, tried: Effort, partitioner: MtKaHyPar, starts: list[np.ndarray]
+) -> list[np.ndarray]:
+    """`starts`, those of Mt-KaHyPar from nothing, and its cycles on the best of them all.
+
+    What it leaves heavier than both METIS and the limit is dropped.
+    """
+    num_pins, parts = len(nets.nets), work.num_parts
+    heaviest = max(work.max_weight, *(np.bincount(one, work.weights).max() for one in starts))
+    starts = list(starts)
+    for preset, seed in tried.presets:
+        if _is_allowed(work, tried, "Mt-KaHyPar from nothing", costs.estimate_anew(num_pins, parts, preset)):
+            found = partitioner.partition(preset, seed)
+            if np.bincount(found, work.weights).max() <= heaviest:
+                starts.append(found)
+    if not _is_allowed(work, tried, "Mt-KaHyPar's cycle", costs.estimate_cycle(num_pins, parts)):
+        return starts
+    rows = [count_rows(nets, start, parts) for start in starts]
+    best, least = starts[rows.index(min(rows))], min(rows)
+    for number in range(tried.cycles):
+        found = partitioner.improve(best, least, number)
+        if found is best:
+            break
+        starts.append(found)
+        best, least = found, count_rows(nets, found, parts)
+    return starts
+
+
+def _is_allowed(work: Work, tried: Effort, step: str, seconds: float) -> bool:
+    """Whether a step takes no longer than it may; a notice says so where it would."""
+    if seconds <= tried.max_seconds:
+        return True
+    work.notices.append(
+        f"left out {step}, which would take about {seconds:,.0f} CPU seconds; effort 'best' would not"
+    )
+    return False
+
+
+def _choose(work: Work, nets: Nets, found: list[np.ndarray], limit: int) -> np.ndarray:
+    """Of those that send at most `limit` rows: balanced, no part sending more than random's busiest, the best price."""
+    chance = partition_at_random(work.graph.num_nodes, work.num_parts, work.seed)
+    peak = _find_peak(work, nets, chance)
+
+    def judge(one: np.ndarray) -> tuple[float, float, float]:
+        arguments = (work.weights, work.num_parts, work.max_weight, limit)
+        excess, price = price_partition(nets, one, *arguments)
+        return excess, max(0, _find_peak(work, nets, one) - peak), price
+
+    chosen = min((one for one in found if count_rows(nets, one, work.num_parts) <= limit), key=judge)
     heaviest = np.bincount(chosen, work.weights).max()
     if heaviest > max(work.max_weight, work.weights.max()):
         work.notices.append(
@@ -56,13 +184,7 @@ def assign_by_hypergraph(work: Work) -> np.ndarray:
     return chosen
 
 
-def _is_volume_cheap(work: Work, nets: Nets, cut: np.ndarray) -> bool:
-    """Whether METIS's volume objective takes a minute or two at most, from its partition `cut` by edges.
-
-    It keeps the parts that every node touches: the time measured grows with Σ_j pins_j · λ_j, and faster where
-    parts are many for the degree.
-    """
-    pins = np.bincount(nets.nets, minlength=nets.num_nets)
-    touched = float((pins * count_spread(nets, cut, work.num_parts)).sum())
-    touched *= 2 if work.graph.directed else 1  # METIS reads arcs both ways
-    return touched * max(1.0, work.num_parts / pins.mean()) ** 0.5 <= _VOLUME_WORK
+def _find_peak(work: Work, nets: Nets, assignment: np.ndarray) -> int:
+    """Rows that the busiest part sends."""
+    _, loads = count_pins(nets, assignment, work.weights, work.num_parts, with_messages=False)
+    return int(loads.send.max())
