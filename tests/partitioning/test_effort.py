@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal.cli import main
 from shoal.partitioning import costs
 from shoal.partitioning.cycle import MtKaHyPar
 from shoal.partitioning.methods import hypergraph
 from shoal.partitioning.methods.metis import run_metis
 from shoal.partitioning.nets import count_rows, make_nets
 from shoal.partitioning.work import EFFORTS, Work, weigh_nodes
+from shoal.runs.config import make_config
 from small_graphs import make_graph, make_labelled
 
 
@@ -112,6 +114,25 @@ def test_effort_belongs_to_methods_that_have_it():
         shoal.partition_graph(graph, 4, "metis", effort="best")
     with pytest.raises(shoal.ShoalError, match="did you mean 'best'"):
         shoal.partition_graph(graph, 4, "hypergraph", effort="bset")
+
+
+def test_the_command_line_and_configurations_pass_the_effort_on(capsys):
+    options = ("partition", "digits", "--parts", "4", "--effort", "fast", "--method")
+    with pytest.raises(SystemExit) as ended:
+        main([*options, "hypergraph"])
+    assert not ended.value.code
+    said = capsys.readouterr().err
+    assert "effort fast: about" in said
+    assert "Mt-KaHyPar" not in said
+    with pytest.raises(SystemExit) as ended:
+        main([*options, "metis"])
+    assert ended.value.code == 2
+    assert "'metis' takes no settings: 'effort'" in capsys.readouterr().err
+    content = {"method": "partitioned", "partition": {"method": "metis", "effort": "best"}}
+    with pytest.raises(shoal.ShoalError, match="belongs to partition method 'hypergraph'"):
+        make_config(content).validate()
+    content["partition"]["method"] = "hypergraph"
+    assert make_config(content).partition.effort == "best"
 
 
 def test_metis_prints_nothing(capfd):
