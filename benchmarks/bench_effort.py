@@ -88,7 +88,7 @@ def estimate(work: Work, nets, kind: str) -> float:
     if kind in PRESETS:
         return costs.estimate_anew(pins, parts, kind if kind in costs.ANEW else "DETERMINISTIC")
     if kind == "metis":
-        return costs.estimate_cut(pins, parts, directed=directed)
+        return costs.estimate_cut(nets, parts, directed=directed)
     return costs.estimate_volume(nets, parts, directed=directed)
 
 

@@ -92,9 +92,10 @@ def test_sweeps_are_fewer_where_they_would_take_too_long(monkeypatch):
     nets, tried = make_nets(graph), hypergraph._EFFORTS["default"]
     work = Work(graph, 8, weigh_nodes(graph, "edges"))
     assert hypergraph._count_sweeps(work, nets, tried) == 12
-    monkeypatch.setattr(costs, "VISIT", costs.VISIT * 90 / 8 / costs.estimate_sweep(nets, 8))
-    assert hypergraph._count_sweeps(work, nets, tried) == 5
-    monkeypatch.setattr(costs, "VISIT", 1.0)
+    factor = 90 / 8 / costs.estimate_sweep(nets, 8)
+    monkeypatch.setattr(costs, "SWEEP", tuple(factor * one for one in costs.SWEEP))
+    assert hypergraph._count_sweeps(work, nets, tried) in (4, 5)
+    monkeypatch.setattr(costs, "SWEEP", (1.0, 1.0))
     assert hypergraph._count_sweeps(work, nets, tried) == 2
 
 

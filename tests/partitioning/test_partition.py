@@ -68,7 +68,7 @@ def test_hypergraph_sends_no_more_than_metis_on_real_graphs(name, shared_data, m
     """On the first METIS's volume objective beats whatever is made of its cut."""
     monkeypatch.setenv("SHOAL_DATA", str(shared_data))
     graph = shoal.load(name)
-    if name == "hetero-tolokers":  # from nothing a minute and a half, and the volume objective is the best there
+    if name == "hetero-tolokers":  # from nothing takes a minute and a half
         monkeypatch.setattr(costs, "ANEW", dict.fromkeys(costs.ANEW, 1.0))
     found = shoal.partition_graph(graph, 16, "hypergraph").quality(relative=False)
     for method in ("metis", "metis-volume"):

@@ -6,16 +6,17 @@ import numpy as np
 
 from shoal.partitioning.nets import ROOM, Nets, count_spread
 
-CUT = 9e-7  # METIS by cut: for a pin, times 1 + parts / 128
+CUT = (3.5e-6, 3e-7)  # METIS by cut: for a node and for a pin, times 1 + parts / 128
 VOLUME = 1.8e-7  # METIS by volume: for a pin and part that its net touches
 ANEW = {"DETERMINISTIC": 2.1e-5, "DETERMINISTIC_QUALITY": 2.8e-5}  # Mt-KaHyPar: for a pin, times log2(parts)
 CYCLE = 6e-6  # one of its cycles on a partition, alike
-VISIT = 4e-9  # local search: for each count it looks at, in a sweep
+SWEEP = (4e-6, 2.5e-9)  # of the local search: for a node, and for each count it looks at
 
 
-def estimate_cut(num_pins: int, num_parts: int, *, directed: bool) -> float:
+def estimate_cut(nets: Nets, num_parts: int, *, directed: bool) -> float:
     """METIS by cut; it reads arcs both ways."""
-    return CUT * num_pins * (1 + num_parts / 128) * (2 if directed else 1)
+    read = len(nets.nets) * (2 if directed else 1)
+    return (CUT[0] * nets.num_nets + CUT[1] * read) * (1 + num_parts / 128)
 
 
 def estimate_volume(nets: Nets, num_parts: int, *, directed: bool, cut: np.ndarray | None = None) -> float:
@@ -44,4 +45,4 @@ def estimate_sweep(nets: Nets, num_parts: int) -> float:
     """A sweep of the local search: for every pin the counts of its net, at most."""
     pins = np.bincount(nets.nets, minlength=nets.num_nets).astype(np.float64)
     counts = np.where(pins * ROOM >= num_parts, num_parts, pins)
-    return VISIT * float((pins * counts).sum())
+    return SWEEP[0] * (len(nets.indptr) - 1) + SWEEP[1] * float((pins * counts).sum())

@@ -96,7 +96,7 @@ def assign_by_hypergraph(
 def estimate_seconds(work: Work, nets: Nets, tried: Effort, with_mt_kahypar: bool) -> float:
     """CPU seconds of an effort, from the pins and parts alone; steps that will be left out do not count."""
     num_pins, parts, directed = len(nets.nets), work.num_parts, work.graph.directed
-    steps = [costs.estimate_cut(num_pins, parts, directed=directed)] * tried.seeds
+    steps = [costs.estimate_cut(nets, parts, directed=directed)] * tried.seeds
     if tried.volume:
         steps += [costs.estimate_volume(nets, parts, directed=directed)] * tried.seeds
     if with_mt_kahypar:
