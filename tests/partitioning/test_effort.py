@@ -109,6 +109,19 @@ def test_rows_that_all_read_are_not_sent_by_one_part(effort):
     assert found.total_volume <= metis.total_volume
 
 
+def test_a_few_more_rows_are_sent_where_one_part_would_send_more_than_randoms_busiest():
+    """Hubs so heavy that full parts have no room for another."""
+    graph = make_hubs(12_000, 200)
+    metis = shoal.partition_graph(graph, 256, "metis").quality()
+    assert metis.relative["max_send_volume"] > 1.05
+    found = shoal.partition_graph(graph, 256, "hypergraph", effort="fast")
+    quality = found.quality()
+    assert quality.relative["max_send_volume"] <= 1
+    assert quality.total_volume <= 1.03 * metis.total_volume
+    assert quality.weight_balance <= metis.weight_balance
+    assert any("more rows are sent" in notice for notice in found.notices)
+
+
 def test_effort_belongs_to_methods_that_have_it():
     graph = make_labelled(100)
     with pytest.raises(shoal.ShoalError, match="'metis' takes no settings: 'effort'"):

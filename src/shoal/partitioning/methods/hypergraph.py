@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ from shoal.settings import Choices
 
 _NEAR = 1.1  # a start that sends at most so many times the rows of the best is searched too
 _SLACK = 0.03  # more rows than before that the local search may send for a lower peak, never above the limit
+_PEAK_PRICE = 10.0  # of a row above the peaks, where a part sends more than random's busiest
+_FULLER = 0.05  # what parts may be heavier by in between then
 _SWEEPS, _COOL, _FEW = 12, 3, 2  # of the local search: hot ones, those at its end, and the fewest hot ones
 
 
@@ -29,6 +32,7 @@ class Effort(NamedTuple):
         presets: (preset, seed) of Mt-KaHyPar from nothing.
         cycles: cycles of Mt-KaHyPar on the best start, as long as they help.
         searches: starts that are searched locally.
+        room: rows beyond the best start's, as a share, where one part would else send more than random's busiest.
         max_seconds: CPU seconds, as estimated, above which a step is left out or shortened.
     """
 
@@ -37,6 +41,7 @@ class Effort(NamedTuple):
     presets: tuple[tuple[str, int], ...]
     cycles: int
     searches: int
+    room: float
     max_seconds: float
 
 
@@ -45,9 +50,9 @@ _EFFORTS = dict(
     zip(
         EFFORTS,
         (
-            Effort(1, False, (), 0, 1, 60),
-            Effort(1, True, (_FIRST,), 1, 2, 180),
-            Effort(3, True, (_FIRST, ("DETERMINISTIC_QUALITY", 0), ("DETERMINISTIC", 1)), 3, 3, np.inf),
+            Effort(1, False, (), 0, 1, 0.03, 60),
+            Effort(1, True, (_FIRST,), 1, 2, 0.03, 180),
+            Effort(3, True, (_FIRST, ("DETERMINISTIC_QUALITY", 0), ("DETERMINISTIC", 1)), 3, 3, 0, np.inf),
         ),
         strict=True,
     )
@@ -73,7 +78,8 @@ def assign_by_hypergraph(
     """Fewest rows sent: METIS by cut and by volume, Mt-KaHyPar from nothing and on the best, local search.
 
     The best of what is found is taken; no result sends more rows than any start that was made: those of the best
-    one are the limit. Steps that would take many minutes are left out with a notice, unless effort is `best`.
+    one are the limit, 3 % more where a part would else send more than random's busiest and effort is not `best`.
+    Steps that would take many minutes are left out with a notice, unless effort is `best`.
     """
     nets, tried = make_nets(work.graph), _EFFORTS[effort]
     partitioner = MtKaHyPar(work, nets) if tried.presets and has_mt_kahypar(work) else None
@@ -90,7 +96,8 @@ def assign_by_hypergraph(
     near = [starts[i] for i in order if rows[i] <= _NEAR * limit][: tried.searches]
     sweeps = _count_sweeps(work, nets, tried)
     found = [work.search(nets, one, sweeps=sweeps, slack=_SLACK, max_rows=limit) for one in near]
-    return _choose(work, nets, [*found, starts[order[0]]], limit)
+    chosen = _choose(work, nets, [*found, starts[order[0]]], limit)
+    return _lower_peak(work, nets, chosen, int((1 + tried.room) * limit), sweeps)
 
 
 def estimate_seconds(work: Work, nets: Nets, tried: Effort, with_mt_kahypar: bool) -> float:
@@ -167,8 +174,7 @@ def _is_allowed(work: Work, tried: Effort, step: str, seconds: float) -> bool:
 
 def _choose(work: Work, nets: Nets, found: list[np.ndarray], limit: int) -> np.ndarray:
     """Of those that send at most `limit` rows: balanced, no part sending more than random's busiest, the best price."""
-    chance = partition_at_random(work.graph.num_nodes, work.num_parts, work.seed)
-    peak = _find_peak(work, nets, chance)
+    peak = _find_random_peak(work, nets)
 
     def judge(one: np.ndarray) -> tuple[float, float, float]:
         arguments = (work.weights, work.num_parts, work.max_weight, limit)
@@ -182,6 +188,36 @@ def _choose(work: Work, nets: Nets, found: list[np.ndarray], limit: int) -> np.n
             f"a part weighs {heaviest:,.0f} where {work.max_weight:,.0f} are allowed: METIS left it so, and mending it would send more rows"
         )
     return chosen
+
+
+def _lower_peak(work: Work, nets: Nets, chosen: np.ndarray, max_rows: int, sweeps: int) -> np.ndarray:
+    """`chosen`, or where a part sends more than random's busiest, one whose busiest sends less, with `max_rows` at most.
+
+    Hubs are heavy and full parts have no room for them: a search that may fill parts further goes before one that
+    brings them back to their weight.
+    """
+    peak = _find_peak(work, nets, chosen)
+    rows = count_rows(nets, chosen, work.num_parts)
+    if peak <= _find_random_peak(work, nets) or rows >= max_rows:
+        return chosen
+    settings = {"sweeps": sweeps, "slack": _SLACK, "max_rows": max_rows, "peak_price": _PEAK_PRICE}
+    half = {**settings, "max_rows": (rows + max_rows) // 2}
+    fuller = replace(work, imbalance=work.imbalance + _FULLER).search(nets, chosen, **half)
+    found = work.search(nets, fuller, **settings)
+    sent = count_rows(nets, found, work.num_parts)
+    before, after = (np.bincount(one, work.weights).max() for one in (chosen, found))
+    is_balanced = after <= max(work.max_weight, before)
+    if not is_balanced or sent > max_rows or _find_peak(work, nets, found) >= peak:
+        return chosen
+    if sent > rows:
+        work.notices.append(
+            f"{sent / rows - 1:.1%} more rows are sent, so that the busiest part sends {_find_peak(work, nets, found):,} and not {peak:,}: effort 'best' sends the fewest"
+        )
+    return found
+
+
+def _find_random_peak(work: Work, nets: Nets) -> int:
+    return _find_peak(work, nets, partition_at_random(work.graph.num_nodes, work.num_parts, work.seed))
 
 
 def _find_peak(work: Work, nets: Nets, assignment: np.ndarray) -> int:
