@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -16,6 +17,7 @@ from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.arrays import as_tensor as as_tensor
+from shoal.kernels.encoding import EncodedRows
 from shoal.kernels.gather import gather_csr_rows, gather_rows
 from shoal.kernels.patterns import add_diagonal, list_edges
 from shoal.kernels.spmm import multiply
@@ -210,8 +212,10 @@ class Batch:
     @cached_property
     def x(self) -> Tensor | Adjacency:
         x, rows = self.graph.find_features(self.nodes)
-        if isinstance(x, np.ndarray):
-            return as_tensor(x) if self.fixed and len(rows) == len(x) else _gather(x, rows)
+        if not isinstance(x, sp.csr_array):
+            if self.fixed and len(rows) == len(x) and isinstance(x, np.ndarray):
+                return as_tensor(x)
+            return _gather(x, rows)
         indptr, indices, data = gather_csr_rows(x.indptr, x.indices, x.data, rows)
         return Adjacency(as_tensor(indptr), as_tensor(indices), int(x.shape[1]), values=as_tensor(data))
 
@@ -262,10 +266,7 @@ class Batch:
         return f"Batch({self.index}, {self.num_nodes:,} nodes, {self.num_edges:,} entries)"
 
 
-def _gather(x: np.ndarray, rows: np.ndarray) -> Tensor:
+def _gather(x: np.ndarray | EncodedRows, rows: np.ndarray) -> Tensor:
     """`x[rows]`: by all threads in the training thread, by one in a thread that samples beside it."""
-    if threading.current_thread() is threading.main_thread():
-        return gather_rows(x, rows)
-    out = torch.empty(len(rows), x.shape[1])
-    np.take(x, rows, axis=0, out=out.numpy())
-    return out
+    is_main = threading.current_thread() is threading.main_thread()
+    return gather_rows(x, rows, num_threads=None if is_main else 1)

@@ -21,12 +21,13 @@ from shoal.conversion import (
 from shoal.digest import digest_array, digest_arrays
 from shoal.errors import ShoalError, unknown_name
 from shoal.kernels.csr import count_diagonal, induce_csr
+from shoal.kernels.encoding import EncodedRows
 from shoal.names import Names, take_ids
 from shoal.split import draw_split
 from shoal.validation import MASKS as MASKS
 from shoal.validation import validate_graph, validate_split
 
-Features: TypeAlias = np.ndarray | sp.csr_array
+Features: TypeAlias = np.ndarray | EncodedRows | sp.csr_array
 DREW_SPLIT, REPLACED_SPLIT = "no split given: ", "replaced the split: "
 SETTINGS = ("inductive", "transductive")
 
@@ -37,7 +38,7 @@ class Graph:
     Args:
         indptr, indices: CSR pattern with strictly increasing columns in each row. An arc u → v is the entry
             u of row v. Undirected graphs hold both directions.
-        x: features, dense float32 `(num_nodes, num_features)` (in memory or memory-mapped) or SciPy CSR.
+        x: features, float32 `(num_nodes, num_features)` (in memory or memory-mapped), EncodedRows or SciPy CSR.
         y: labels, int64 `(num_nodes,)` with -1 for unlabelled, or a 0/1 uint8 matrix `(num_nodes, num_classes)`.
         train_mask, val_mask, test_mask: bool `(num_nodes,)`.
         directed: whether the pattern may be asymmetric.
@@ -145,8 +146,8 @@ class Graph:
     def _has_features(self) -> bool:
         return self._x is not None or (self.parent is not None and self.parent._has_features)
 
-    def take_features(self, nodes: np.ndarray) -> Features:
-        """The feature rows of `nodes` (this graph's numbering); copies nothing else."""
+    def take_features(self, nodes: np.ndarray) -> np.ndarray | sp.csr_array:
+        """The feature rows of `nodes` (this graph's numbering), decoded; copies nothing else."""
         x, rows = self.find_features(nodes)
         return x[rows]
 
@@ -324,7 +325,7 @@ class Graph:
         A stored graph knows its arrays' digests, which are those of their files, and reads nothing.
         """
         digest = hashlib.sha256()
-        x = self.x
+        x = self.x.codes if isinstance(self.x, EncodedRows) else self.x
         arrays: dict[str, np.ndarray | None] = {
             "y": self.y,
             **{name: getattr(self, name) for name in MASKS[1:]},

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from shoal.errors import ShoalError, explain_full_disk
+from shoal.errors import ShoalError, explain_full_disk, unknown_name
 from shoal.files import flush
-from shoal.graph import MASKS, Graph
+from shoal.graph import MASKS, Features, Graph
+from shoal.kernels.encoding import FEATURE_TYPES, EncodedRows, describe_type, encode_matrix
 from shoal.names import Names
 
 FORMAT = "shoal-graph"
-VERSION = 1
+VERSIONS = (1, 2)  # 2 where features are encoded, which readers of 1 would take for numbers
 META = "meta.json"
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "name": str,
@@ -40,13 +41,21 @@ _NAMES = ("node_id_offsets", "node_id_text")
 _ARRAYS = ("indptr", "indices", "x", *_SPARSE, "y", *MASKS, "node_ids", *_NAMES)
 
 
-def save_graph(graph: Graph, folder: str | Path, *, overwrite: bool = False) -> Path:
-    """Write `graph` to `folder`, all or nothing: the files appear under their final name in one rename."""
+def save_graph(
+    graph: Graph, folder: str | Path, *, overwrite: bool = False, features: str | None = None
+) -> Path:
+    """Write `graph` to `folder`, all or nothing: the files appear under their final name in one rename.
+
+    Dense `features` are stored as float32, float16, bfloat16 or int8 with a scale a row, by default as they are; the
+    graph's notices say what that loses. Sparse ones stay as they are.
+    """
     folder = Path(folder)
     if folder.exists() and not overwrite:
         raise ShoalError(f"{folder} exists already: choose another name, or allow overwriting it")
     if folder.exists() and not is_stored_graph(folder):
         raise ShoalError(f"{folder} is not a stored graph: refusing to overwrite it")
+    graph = encode_features(graph, features)
+    encoded = isinstance(graph.x, EncodedRows)
     with explain_full_disk(folder):  # names the folder that was asked for, not the hidden one
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
@@ -56,7 +65,7 @@ def save_graph(graph: Graph, folder: str | Path, *, overwrite: bool = False) -> 
         files = {name: write_array(fresh, name, array) for name, array in _arrays(graph).items()}
         meta = {
             "format": FORMAT,
-            "version": VERSION,
+            "version": VERSIONS[encoded],
             "name": graph.name,
             "num_nodes": graph.num_nodes,
             "num_entries": graph.num_entries,
@@ -68,6 +77,7 @@ def save_graph(graph: Graph, folder: str | Path, *, overwrite: bool = False) -> 
             "class_names": graph.class_names,
             "notices": list(graph.notices),
             "checksum": graph.checksum,
+            **({"features": graph.x.type} if isinstance(graph.x, EncodedRows) else {}),
             "arrays": files,
         }
         (fresh / META).write_text(json.dumps(meta, indent=2) + "\n")
@@ -77,6 +87,23 @@ def save_graph(graph: Graph, folder: str | Path, *, overwrite: bool = False) -> 
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return folder
+
+
+def encode_features(graph: Graph, type: str | None) -> Graph:
+    """`graph` with dense features of another type, and a notice of what that loses."""
+    x = graph.x
+    if type is not None and type not in FEATURE_TYPES:
+        raise unknown_name("type of features", type, FEATURE_TYPES)
+    if type is None or x is None or type == getattr(x, "type", x.dtype):
+        return graph
+    if isinstance(x, sp.csr_array):
+        return graph._copy(
+            notices=(*graph.notices, f"features are sparse: stored as they are, not as {type}")
+        )
+    if type == "float32":
+        return graph._copy(x=np.asarray(x))
+    x, said = encode_matrix(x, type)
+    return graph._copy(x=x, notices=(*graph.notices, *([said] if said else [])))
 
 
 def put_in_place(fresh: Path, folder: Path, old: Path) -> None:
@@ -100,7 +127,9 @@ def open_graph(folder: str | Path) -> Graph:
     meta = read_meta(folder)
     _check_shapes(folder, meta)
     arrays = {name: map_array(folder, name, entry) for name, entry in meta["arrays"].items()}
-    x = arrays.get("x")
+    x: Features | None = arrays.get("x")
+    if "features" in meta:
+        x = EncodedRows(arrays["x"], meta["features"])
     if "x_indptr" in arrays:
         parts = (arrays["x_data"], arrays["x_indices"], arrays["x_indptr"])
         try:
@@ -173,9 +202,9 @@ def read_meta(folder: Path) -> dict[str, Any]:
             raise ValueError
     except (ValueError, AttributeError, RecursionError):
         raise ShoalError(f"{path} is damaged or not Shoal's: expected format {FORMAT!r}") from None
-    if meta.get("version") != VERSION:
+    if meta.get("version") not in VERSIONS:
         raise ShoalError(
-            f"{path} has format version {meta.get('version')}: this Shoal reads version {VERSION}; import the graph again"
+            f"{path} has format version {meta.get('version')}: this Shoal reads version {VERSIONS[0]} or {VERSIONS[1]}; import the graph again"
         )
     _check_meta(path, meta)
     return meta
@@ -192,6 +221,10 @@ def _check_meta(path: Path, meta: dict[str, Any]) -> None:
     if missing:
         raise ShoalError(f"{path} is damaged: it lacks {', '.join(missing)}; import the graph again")
     odd = [key for key, kind in _KINDS.items() if not _is_kind(meta[key], kind)]
+    if meta.get("features", "float32") not in FEATURE_TYPES or (
+        "features" in meta and "x" not in meta["arrays"]
+    ):
+        odd.append("features")
     odd += [key for key in ("notices", "class_names") if not all(isinstance(t, str) for t in meta[key] or ())]
     for name, entry in () if odd else meta["arrays"].items():
         if name not in _ARRAYS or not isinstance(entry, dict):
@@ -220,6 +253,7 @@ def _is_kind(value: object, kind: type | tuple[type, ...]) -> bool:
 def _check_shapes(folder: Path, meta: dict[str, Any]) -> None:
     """Refuse arrays of another size than the graph has: kernels rely on it."""
     n, f = meta["num_nodes"], meta["num_features"]
+    dtype, width = describe_type(meta.get("features", "float32"), f)
     rows = {"indptr": n + 1, "x": n, "x_indptr": n + 1, "y": n, **dict.fromkeys(MASKS, n)}
     rows |= {"node_ids": n, "node_id_offsets": n + 1}
     for name, entry in meta["arrays"].items():
@@ -228,7 +262,7 @@ def _check_shapes(folder: Path, meta: dict[str, Any]) -> None:
         if (
             len(shape) not in dimensions
             or shape[0] != rows.get(name, shape[0])
-            or (name == "x" and shape[1] != f)
+            or (name == "x" and (shape[1] != width or ("features" in meta and entry["dtype"] != dtype)))
         ):
             raise ShoalError(
                 f"{folder / META} is damaged: {name} has shape {tuple(shape)} but the graph has {n:,} nodes and {f:,} features; import the graph again"
@@ -238,7 +272,9 @@ def _check_shapes(folder: Path, meta: dict[str, Any]) -> None:
 def _arrays(graph: Graph) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {"indptr": graph.indptr, "indices": graph.indices}
     x = graph.x
-    if isinstance(x, np.ndarray):
+    if isinstance(x, EncodedRows):
+        arrays["x"] = x.codes
+    elif isinstance(x, np.ndarray):
         arrays["x"] = x
     elif x is not None:
         arrays |= {"x_data": x.data, "x_indices": x.indices, "x_indptr": x.indptr}

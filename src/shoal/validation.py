@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy.sparse as sp
 
 from shoal.errors import ShoalError
 from shoal.kernels.csr import first_bad_row, is_symmetric
@@ -81,7 +82,7 @@ def validate_features(graph: Graph, x: Features) -> None:
         )
     if x.dtype != np.float32:
         raise ShoalError(f"x holds {x.dtype}: expected float32{_CONVERT if x.dtype.kind in 'fiub' else ''}")
-    if isinstance(x, np.ndarray):
+    if not isinstance(x, sp.csr_array):
         for start in range(0, len(x), _ROWS_AT_ONCE):
             finite = np.isfinite(x[start : start + _ROWS_AT_ONCE]).all(axis=1)
             if not finite.all():

@@ -139,6 +139,8 @@ def _open_or_cut(
         yield stored, first.num_features, first.num_classes, not isinstance(first.x, np.ndarray)
         return
     counts = _read_counts(parts)
+    import scipy.sparse as sp
+
     from shoal.graph import Graph
     from shoal.partitioning.part import split_graph
     from shoal.partitioning.partition import partition_graph
@@ -148,7 +150,7 @@ def _open_or_cut(
     pattern = Graph(
         graph.indptr, graph.indices, directed=graph.directed, name=graph.name
     )  # rows stay where they are
-    sparse = not isinstance(graph.x, np.ndarray)
+    sparse = sp.issparse(graph.x)
     for count in counts:
         found = partition_graph(graph, count, config.partition.method, seed=config.training.seed)
         yield split_graph(pattern, found.assignment, count), graph.num_features, graph.num_classes, sparse

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy.sparse as sp
 
 from shoal.validation import MASKS
 
@@ -88,11 +89,11 @@ def _describe_features(graph: Graph) -> str:
     x = graph.x
     if x is None:
         return "none"
-    if isinstance(x, np.ndarray):
+    if not isinstance(x, sp.csr_array):
         rows = x[:: max(len(x) // SAMPLED_ROWS, 1)]
         about = "" if len(rows) == len(x) else f" (from {len(rows):,} rows)"
         share = np.count_nonzero(rows) / max(rows.size, 1)
-        return f"{x.shape[1]:,} dense {x.dtype}, {share:.1%} nonzero{about}"
+        return f"{x.shape[1]:,} dense {getattr(x, 'type', x.dtype)}, {share:.1%} nonzero{about}"
     share = x.nnz / max(x.shape[0] * x.shape[1], 1)
     return f"{x.shape[1]:,} sparse {x.dtype}, {share:.2%} nonzero"
 
@@ -101,7 +102,7 @@ def _count_bytes(graph: Graph) -> dict[str, int]:
     x = graph.x
     if x is None:
         features = 0
-    elif isinstance(x, np.ndarray):
+    elif not isinstance(x, sp.csr_array):
         features = x.nbytes
     else:
         features = x.data.nbytes + x.indices.nbytes + x.indptr.nbytes

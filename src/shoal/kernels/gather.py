@@ -1,4 +1,4 @@
-"""Gathering feature rows of a batch: dense or CSR, in memory or memory-mapped, in parallel."""
+"""Gathering feature rows of a batch: dense, encoded or CSR, in memory or memory-mapped, in parallel."""
 
 from typing import Any
 
@@ -11,6 +11,7 @@ from shoal.errors import ShoalError
 from shoal.kernels.arrays import as_tensor
 from shoal.kernels.bits import prefetch
 from shoal.kernels.dispatch import implements, kernel_of
+from shoal.kernels.encoding import HALF, PLAIN, EncodedRows, flatten_codes, take_rows
 from shoal.kernels.jit import kernel, new_counter, next_chunk, parallel_kernel
 
 _ROWS_PER_CHUNK = 256
@@ -26,13 +27,19 @@ _GATHERED: dict[Any, torch.dtype] = {
 }
 
 
-def gather_rows(source: np.ndarray | Tensor, rows: np.ndarray | Tensor, out: Tensor | None = None) -> Tensor:
+Rows = np.ndarray | Tensor | EncodedRows
+
+
+def gather_rows(
+    source: Rows, rows: np.ndarray | Tensor, out: Tensor | None = None, *, num_threads: int | None = None
+) -> Tensor:
     """`out[i] = source[rows[i]]` as float32 (float64 stays float64).
 
-    `source` (n, f) is float16, float32 or float64, an array, a tensor or an `np.memmap`; `rows` (k,) integers.
-    The result is allocated by torch (64-byte aligned), or is the given `out` (k, f): reusing one saves the
-    first touch of fresh memory. Threads take rows in small chunks, which also keeps several page faults of a
-    memory-mapped file in flight. Traffic: k · f values read and written.
+    `source` (n, f) is float16, float32 or float64, an array, a tensor or an `np.memmap`, or EncodedRows, which are
+    decoded on the way; `rows` (k,) integers. The result is allocated by torch (64-byte aligned), or is the given `out`
+    (k, f): reusing one saves the first touch of fresh memory. Threads (torch's number if None) take rows in small
+    chunks, which also keeps several page faults of a memory-mapped file in flight; beside a thread that runs parallel
+    kernels, one is to be used. Traffic: k · f values read and written.
     """
     dtype = _GATHERED.get(source.dtype)
     if source.ndim != 2 or dtype is None:
@@ -48,34 +55,44 @@ def gather_rows(source: np.ndarray | Tensor, rows: np.ndarray | Tensor, out: Ten
         raise ShoalError(
             f"out is {out.dtype} of shape {tuple(out.shape)}: expected contiguous {dtype}, {shape}"
         )
-    kernel_of("gather_rows", out)(source, rows, out)
+    kernel_of("gather_rows", out)(source, rows, out, num_threads)
     return out
 
 
 @implements("gather_rows")
-def gather_rows_reference(source: np.ndarray | Tensor, rows: np.ndarray | Tensor, out: Tensor) -> None:
+def gather_rows_reference(
+    source: Rows, rows: np.ndarray | Tensor, out: Tensor, num_threads: int | None = None
+) -> None:
     """The same by torch's indexing, on any device."""
-    data = source.detach() if isinstance(source, Tensor) else as_tensor(np.ascontiguousarray(source))
     numbers = rows if isinstance(rows, Tensor) else as_tensor(np.ascontiguousarray(rows, np.int64))
     if len(numbers):
         low, high = torch.aminmax(numbers)
-        _check_range(int(low), int(high), len(data))
+        _check_range(int(low), int(high), len(source))
+    if isinstance(source, EncodedRows):
+        out.copy_(as_tensor(source[numbers.cpu().numpy()]))
+        return
+    data = source.detach() if isinstance(source, Tensor) else as_tensor(np.ascontiguousarray(source))
     out.copy_(data[numbers.long()])
 
 
 @implements("gather_rows", "cpu")
-def _gather_rows_cpu(source: np.ndarray | Tensor, rows: np.ndarray | Tensor, out: Tensor) -> None:
-    data = source.detach().numpy() if isinstance(source, Tensor) else np.asarray(source)
+def _gather_rows_cpu(
+    source: Rows, rows: np.ndarray | Tensor, out: Tensor, num_threads: int | None = None
+) -> None:
+    codes = source.codes if isinstance(source, EncodedRows) else source
+    data = codes.detach().numpy() if isinstance(codes, Tensor) else np.asarray(codes)
     numbers = _row_numbers(rows.numpy() if isinstance(rows, Tensor) else rows, len(data))
     if not data.flags.c_contiguous:
-        out.copy_(torch.from_numpy(np.ascontiguousarray(data[numbers])))
-    elif out.numel():
-        # A memory map is passed as a plain array, and half precision as its bits: Numba knows neither.
-        flat = data.view(np.ndarray).reshape(-1)
-        half = data.dtype == np.float16
-        threads = 1 if len(numbers) <= _ROWS_PER_CHUNK else torch.get_num_threads()
-        copy = _copy_half_rows if half else _copy_rows
-        copy(flat.view(np.uint16) if half else flat, numbers, out.view(-1).numpy(), out.shape[1], threads)
+        data, numbers = np.ascontiguousarray(data[numbers]), np.arange(len(numbers))
+    if not out.numel():
+        return
+    kind = source.kind if isinstance(source, EncodedRows) else HALF if data.dtype == np.float16 else PLAIN
+    flat, width, f = flatten_codes(data), data.shape[1], out.shape[1]
+    threads = num_threads or torch.get_num_threads()
+    if threads == 1 or len(numbers) <= _ROWS_PER_CHUNK:
+        take_rows(flat, width, kind, numbers, out.view(-1).numpy(), f, 0, len(numbers))
+    else:
+        _take_chunks(flat, width, kind, numbers, out.view(-1).numpy(), f, threads)
 
 
 def gather_csr_rows(
@@ -122,39 +139,14 @@ def _check_range(low: int, high: int, num_rows: int) -> None:
 
 
 @parallel_kernel
-def _copy_rows(source, rows, out, f, num_threads):
+def _take_chunks(source, width, kind, rows, out, f, num_threads):
     counter = new_counter()
     num_chunks = (len(rows) + _ROWS_PER_CHUNK - 1) // _ROWS_PER_CHUNK
     for _ in prange(num_threads):
         chunk = next_chunk(counter)
         while chunk < num_chunks:
-            for i in range(chunk * _ROWS_PER_CHUNK, min(len(rows), (chunk + 1) * _ROWS_PER_CHUNK)):
-                out[i * f : (i + 1) * f] = source[rows[i] * f : (rows[i] + 1) * f]
-            chunk = next_chunk(counter)
-
-
-_SCALE = np.float32(2.0**112)  # moves the exponent's bias from float16's 15 to float32's 127
-
-
-@parallel_kernel
-def _copy_half_rows(source, rows, out, f, num_threads):
-    """Half to single precision by integer shifts, which vectorise; exact, subnormal and non-finite included."""
-    counter = new_counter()
-    num_chunks = (len(rows) + _ROWS_PER_CHUNK - 1) // _ROWS_PER_CHUNK
-    for _ in prange(num_threads):
-        chunk = next_chunk(counter)
-        while chunk < num_chunks:
-            for i in range(chunk * _ROWS_PER_CHUNK, min(len(rows), (chunk + 1) * _ROWS_PER_CHUNK)):
-                row = source[rows[i] * f : (rows[i] + 1) * f]
-                target = out[i * f : (i + 1) * f]
-                for j in range(f):
-                    bits = np.uint32(row[j])
-                    magnitude = np.uint32(np.uint32(bits & np.uint32(0x7FFF)) << np.uint32(13))
-                    value = np.uint32(np.float32(magnitude.view(np.float32) * _SCALE).view(np.uint32))
-                    if magnitude >= np.uint32(0x0F800000):
-                        value = np.uint32(value | np.uint32(0x7F800000))
-                    sign = np.uint32(np.uint32(bits & np.uint32(0x8000)) << np.uint32(16))
-                    target[j] = np.uint32(value | sign).view(np.float32)
+            start = chunk * _ROWS_PER_CHUNK
+            take_rows(source, width, kind, rows, out, f, start, min(len(rows), start + _ROWS_PER_CHUNK))
             chunk = next_chunk(counter)
 
 

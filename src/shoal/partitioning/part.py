@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from shoal.checks import check_whole
 from shoal.errors import ShoalError
-from shoal.graph import MASKS, Features, Graph
+from shoal.graph import MASKS, Graph
 from shoal.kernels.csr import index_dtype
 from shoal.partitioning.cover import cover_halo
 from shoal.partitioning.cut import find_halo, find_receivers, list_members, mark_loops, split_rows
@@ -58,7 +59,7 @@ class Part:
     degree: np.ndarray
     has_loop: np.ndarray | None = None
     keep: np.ndarray | None = None
-    x: Features | None = None
+    x: np.ndarray | sp.csr_array | None = None
     y: np.ndarray | None = None
     train_mask: np.ndarray | None = None
     val_mask: np.ndarray | None = None
