@@ -1,0 +1,170 @@
+"""FeatureCache: rows of features in memory that batches to come read soonest. FeatureCaching: its settings."""
+
+from __future__ import annotations
+
+import mmap
+from collections import deque
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.errors import ShoalError
+from shoal.graph import Graph
+from shoal.kernels.encoding import PLAIN, EncodedRows, flatten_codes
+from shoal.kernels.slots import (
+    enter_batch,
+    grow_follow,
+    keep_rows,
+    make_slots,
+    plan_batch,
+    slots_bytes,
+    take_cached,
+)
+from shoal.memory import memory_budget
+from shoal.settings import Choices, Null, Range, Share, check_settings
+
+POLICIES = ("lookahead", "lru", "degree", "mapped")
+
+
+class FeatureCaching:
+    """How training reads features that lie on disk. Batches are the same whatever is chosen."""
+
+    @check_settings
+    def __init__(
+        self,
+        *,
+        policy: Annotated[
+            str,
+            Choices(POLICIES),
+            "which rows stay in memory: those that coming batches read (lookahead), those used last (lru), those of high degree; or none (mapped)",
+        ] = "lookahead",
+        cache: Annotated[
+            float | None,
+            Share,
+            Null("all where they fit half the memory budget, else what it holds"),
+            "share of the feature rows to keep in memory",
+        ] = None,
+        window: Annotated[int, Range(1, 1 << 16), "batches that lookahead draws ahead"] = 64,
+        readers: Annotated[int, Range(1, 256), "threads that read rows, a read under way for each"] = 8,
+        direct: Annotated[bool, "bypass the system's page cache"] = False,
+    ) -> None:
+        self.policy = policy
+        self.cache = cache
+        self.window = window
+        self.readers = readers
+        self.direct = direct
+
+    def make_cache(self, graph: Graph) -> FeatureCache | None:
+        """A cache for the features of `graph`; None where they are in memory, sparse, or few enough to be left mapped."""
+        if self.policy == "mapped" or not graph.num_features:
+            return None
+        x, _ = graph.find_features(np.empty(0, np.int64))
+        codes = x.codes if isinstance(x, EncodedRows) else x
+        whole: object = getattr(codes, "base", None)  # of a slice, it would be the map that was sliced
+        if not isinstance(codes, np.memmap) or not isinstance(whole, mmap.mmap):
+            return None
+        window = self.window if self.policy == "lookahead" else 0
+        if self.cache is None:
+            room = memory_budget() // 2
+            if codes.nbytes <= room:
+                return None
+            row_bytes = codes.nbytes // len(codes) + slots_bytes(0, 1, window)
+            num_slots = max(room - slots_bytes(len(codes), 0, window), 0) // row_bytes
+        else:
+            num_slots = round(self.cache * len(codes))
+        while graph.parent is not None:
+            graph = graph.parent
+        return FeatureCache(
+            x, min(num_slots, len(codes)), graph.indptr, window=window, recent=self.policy == "lru"
+        )
+
+
+class Plan(NamedTuple):
+    """Where a batch finds its rows: see `plan_batch`."""
+
+    rows: np.ndarray
+    source: np.ndarray
+    misses: np.ndarray
+    moved: np.ndarray
+    to: np.ndarray
+
+
+class FeatureCache:
+    """Rows of a matrix on disk, `num_slots` of them in memory; which ones follows from the batches to come.
+
+    `enter` tells what a batch reads, batch after batch. `plan` decides for the next of them which rows are found and
+    which have to be read; it may run ahead of the data. `take` gets the batch's rows from the slots and from what was read,
+    and then lets rows in; it is called in the order of the plans.
+
+    Args:
+        x: the features on disk.
+        indptr: of the graph whose rows x has, for degrees.
+        window: batches that are entered before the next is planned, 0 where degrees alone decide.
+        recent: keep the rows used last instead.
+    """
+
+    def __init__(
+        self,
+        x: np.ndarray | EncodedRows,
+        num_slots: int,
+        indptr: np.ndarray,
+        *,
+        window: int = 64,
+        recent: bool = False,
+    ) -> None:
+        codes = x.codes if isinstance(x, EncodedRows) else x
+        self.codes = codes
+        self.num_slots = num_slots
+        self.window = window
+        self._kind = x.kind if isinstance(x, EncodedRows) else PLAIN
+        self._num_features = int(x.shape[1])
+        self._indptr = indptr
+        self._state = make_slots(len(codes), num_slots, window, recent=recent)
+        self._kept = flatten_codes(np.empty((num_slots, codes.shape[1]), codes.dtype))
+        self._entered: deque[np.ndarray] = deque()
+        self._first: int | None = None  # batch of the first one entered and not planned
+        self._place = self._end = 0  # of its rows, and behind the last one's, among all that were entered
+
+    def enter(self, batch: int, rows: np.ndarray) -> None:
+        """Batch number `batch` reads `rows`, distinct; batches are entered in order."""
+        if self._first is None:
+            self._first = batch
+        if batch != self._first + len(self._entered):
+            raise ShoalError(
+                f"batch {batch} was entered out of order: expected {self._first + len(self._entered)}"
+            )
+        rows = np.ascontiguousarray(rows, np.int32)
+        if self.window:
+            if self._end - self._place + len(rows) > len(self._state.follow):
+                self._state, self._place = grow_follow(self._state, self._place, list(self._entered))
+                self._end = sum(map(len, self._entered))
+                return self.enter(batch, rows)
+            enter_batch(self._state, rows, batch, self._end)
+        self._end += len(rows)
+        self._entered.append(rows)
+        return None
+
+    @property
+    def num_entered(self) -> int:
+        """Batches that were entered and not planned."""
+        return len(self._entered)
+
+    def plan(self) -> Plan:
+        """Where the next batch finds its rows."""
+        assert self._first is not None
+        rows = self._entered.popleft()
+        found = plan_batch(self._state, rows, self._first, self._place, self._indptr)
+        self._place += len(rows)
+        self._first += 1
+        return Plan(rows, *found)
+
+    def take(self, plan: Plan, read: np.ndarray) -> Tensor:
+        """A planned batch's rows as float32; `read` are the bytes of its misses. By one thread, without the GIL."""
+        out = torch.empty(len(plan.rows), self._num_features)
+        width, read = self.codes.shape[1], read.view(self._kept.dtype)
+        flat = out.view(-1).numpy()
+        take_cached(self._kept, read, plan.source, width, self._kind, flat, self._num_features)
+        keep_rows(self._kept, read, plan.moved, plan.to, width)
+        return out

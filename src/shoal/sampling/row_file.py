@@ -1,0 +1,135 @@
+"""RowFile: rows of a matrix on disk, read by number by threads; no page of the file is mapped."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from shoal.errors import ShoalError
+from shoal.kernels.jit import new_counter
+from shoal.kernels.pread import BLOCK, DONE, merge_rows, read_runs
+
+READER = "shoal-reader"
+_GAP = 4 * BLOCK  # bytes read in vain rather than reading twice
+_RUN = 1 << 18  # bytes of a read, at most
+
+
+class RowFile:
+    """Reads rows of a memory-mapped array by their numbers.
+
+    Rows are sorted, those near each other become one read, and `num_threads` threads take read after read, so that as many
+    are under way. With `direct` the system's page cache is bypassed where the file system can.
+
+    Attributes:
+        row_bytes: bytes of a row.
+        is_direct: whether the page cache is bypassed.
+    """
+
+    def __init__(self, array: np.memmap, *, num_threads: int = 8, direct: bool = False) -> None:
+        self.path = Path(str(array.filename))
+        self.row_bytes = array.shape[1] * array.itemsize
+        self.num_rows = len(array)
+        self._offset = int(array.offset)
+        self._longest = max(_RUN, self.row_bytes // BLOCK * BLOCK + 2 * BLOCK)
+        self._local = threading.local()
+        self._num_threads = num_threads
+        self._file, self.is_direct = _open(self.path, direct)
+        self._pool = ThreadPoolExecutor(num_threads, READER)
+
+    def start(self, rows: np.ndarray) -> Reading:
+        """Begin to read `rows`, in any order."""
+        is_sorted = bool((rows[1:] >= rows[:-1]).all())
+        places = np.arange(len(rows)) if is_sorted else np.argsort(rows, kind="stable")
+        rows = rows if is_sorted else rows[places]
+        starts = merge_rows(rows, self._offset, self.row_bytes, _GAP, self._longest)
+        out = np.empty(len(rows) * self.row_bytes, np.uint8)
+        counter = new_counter()
+        asked = [
+            self._pool.submit(self._read, rows, places, starts, counter, out)
+            for _ in range(min(self._num_threads, len(starts) - 1))
+        ]
+        return Reading(out, asked)
+
+    def close(self) -> None:
+        """End the threads when they have read what was begun, and close the file."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _read(
+        self, rows: np.ndarray, places: np.ndarray, starts: np.ndarray, counter: np.ndarray, out: np.ndarray
+    ) -> int:
+        """One thread's share of the runs; returns the bytes read."""
+        if not hasattr(self._local, "buffer"):
+            self._local.buffer = np.frombuffer(mmap.mmap(-1, self._longest), np.uint8)  # begins at a page
+        buffer, total = self._local.buffer, 0
+        while True:
+            where = (self._offset, self.row_bytes)
+            run, read = read_runs(self._file, rows, places, starts, *where, counter, buffer, out)
+            total += read
+            if run == DONE:
+                return int(total)
+            self._explain(rows[starts[run]], rows[starts[run + 1] - 1], buffer)
+            again = starts[run : run + 2] - starts[run]  # it can be read after all: interrupted before
+            part = slice(starts[run], starts[run + 1])
+            run, read = read_runs(
+                self._file, rows[part], places[part], again, *where, new_counter(), buffer, out
+            )
+            total += read
+            if run != DONE:
+                raise ShoalError(f"{self.path} could not be read twice: is the disk failing?")
+
+    def _explain(self, first: int, last: int, buffer: np.ndarray) -> None:
+        """Raise what keeps rows `first` to `last` from being read; nothing if they can be."""
+        low = (self._offset + int(first) * self.row_bytes) // BLOCK * BLOCK
+        end = self._offset + (int(last) + 1) * self.row_bytes
+        got = low
+        try:
+            while got < end:
+                view = memoryview(buffer)[got - low : -(-(end - low) // BLOCK) * BLOCK]  # type: ignore[arg-type]
+                read = os.preadv(self._file, [view], got)
+                if read == 0:
+                    raise ShoalError(
+                        f"{self.path} ends at byte {os.fstat(self._file).st_size:,} but row {last:,} ends at {end:,}: the file was truncated while it was in use, import the graph again"
+                    )
+                got += read
+        except OSError as error:
+            raise ShoalError(
+                f"{self.path} cannot be read at byte {got:,} ({(error.strerror or '').lower()}): check the disk, or copy the graph to another"
+            ) from None
+
+
+class Reading:
+    """Rows that are being read."""
+
+    def __init__(self, out: np.ndarray, asked: list[Future[int]]) -> None:
+        self._out = out
+        self._asked = asked
+
+    def wait(self) -> tuple[np.ndarray, int]:
+        """The rows' bytes in the order they were asked for, flat, and how many bytes were read for them."""
+        return self._out, sum(one.result() for one in self._asked)
+
+
+def _open(path: Path, direct: bool) -> tuple[int, bool]:
+    flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
+    try:
+        if direct and hasattr(os, "O_DIRECT"):
+            try:
+                return os.open(path, flags | os.O_DIRECT), True
+            except OSError as error:
+                if error.errno != errno.EINVAL:  # a file system without it
+                    raise
+        file = os.open(path, flags)
+    except OSError as error:
+        raise ShoalError(f"{path} cannot be opened ({(error.strerror or '').lower()}): put it back") from None
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)  # rows beside those asked for are not wanted
+    return file, False
