@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from shoal.sampling.dealt import DealtSampler as DealtSampler
     from shoal.sampling.edge import EdgeSampler as EdgeSampler
     from shoal.sampling.fastgcn import FastGCNSampler as FastGCNSampler
+    from shoal.sampling.feature_cache import FeatureCaching as FeatureCaching
     from shoal.sampling.forest_fire import ForestFireSampler as ForestFireSampler
     from shoal.sampling.frontier import FrontierSampler as FrontierSampler
     from shoal.sampling.full import FullSampler as FullSampler
@@ -72,6 +73,7 @@ _HOMES = {
     "partition_graph": "shoal.partitioning.partition",
     "Batch": "shoal.batch",
     "Sampler": "shoal.sampling.base",
+    "FeatureCaching": "shoal.sampling.feature_cache",
     "FrontierSampler": "shoal.sampling.frontier",
     "FullSampler": "shoal.sampling.full",
     "RandomWalkSampler": "shoal.sampling.walk",

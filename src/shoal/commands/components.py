@@ -48,6 +48,7 @@ def list_kinds() -> dict[str, Callable[[], dict[str, tuple[str, Mapping[str, Set
         "model": lambda: {"": ("a stack of convs", stack())} | declared(sections.MODEL_NAMES),
         "sampler": lambda: {name: (summarize(one), sampler_settings(name)) for name, one in SAMPLERS.items()},
         "training": lambda: {"": ("the trainer", RunConfig().training.declared)},
+        "features": lambda: {"": ("how features on disk are read", RunConfig().features.declared)},
         "partition": lambda: (
             {"": ("how ranks share a graph", list_settings(sections.PartitionSettings))}
             | declared(PARTITION_METHODS)
@@ -102,7 +103,7 @@ def list_training() -> Iterator[tuple[str, Rows]]:
     from shoal.sampling.base import SAMPLERS, sampler_settings
 
     kinds = list_kinds()
-    for kind in ("model", "training", "partition"):
+    for kind in ("model", "training", "features", "partition"):
         title = f"Settings of {kind} (--set, keys of a recipe) and their defaults"
         yield title, format_settings(f"{kind}.", kinds[kind]()[""][1])
     yield "Models, and settings model.KEY of their own", list_components({**CONVS, **MODELS})

@@ -17,6 +17,7 @@ from shoal.models.module import MODELS
 from shoal.partitioning.part import Part
 from shoal.runs.config import RunConfig
 from shoal.sampling.base import Sampler, make_sampler
+from shoal.sampling.feature_cache import FeatureCaching
 from shoal.settings import list_settings
 from shoal.training.trainer import Trainer
 
@@ -72,6 +73,7 @@ def make_trainer(
         None if source is None else make_batches(config, source),
         transport=transport,
         exchange=config.make_exchange(),
+        features=FeatureCaching(**config.features.resolve()),
         checkpoints=checkpoints,
         **config.training.select(Trainer),
     )

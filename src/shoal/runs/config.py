@@ -44,6 +44,7 @@ class RunConfig:
     model: Section = field(default_factory=sections.model_section)
     sampler: Section = field(default_factory=sections.sampler_section)
     training: Section = field(default_factory=sections.training_section)
+    features: Section = field(default_factory=sections.features_section)
     partition: Section = field(default_factory=sections.partition_section)
     repeat: int = 1
     target: Section = field(default_factory=sections.target_section)
@@ -81,7 +82,7 @@ class RunConfig:
         for name, least, most in (("repeat", 1, 1000), ("ranks", 1, 4096)):
             if (value := getattr(self, name)) is not None:
                 check_whole(name, value, least, most)
-        for section in (self.target, self.training, self.model, self.partition, self.sampler):
+        for section in (self.target, self.training, self.features, self.model, self.partition, self.sampler):
             section.validate()
         self._check_ranks()
 
@@ -115,7 +116,7 @@ class RunConfig:
         content: dict[str, Any] = {}
         for name, value in self.items():
             if isinstance(value, Section):
-                unused = (name == "sampler" and not self.draws) or (
+                unused = (name in ("sampler", "features") and not self.draws) or (
                     name == "partition" and self.method != "partitioned"
                 )
                 if name != "target" or value.given:

@@ -16,6 +16,7 @@ from shoal.models.module import MODELS
 from shoal.models.pattern import check_head, check_orders, parse_orders, parse_widths
 from shoal.partitioning.work import PARTITION_METHODS
 from shoal.sampling.base import SAMPLERS, sampler_settings
+from shoal.sampling.feature_cache import FeatureCaching
 from shoal.settings import AtLeast, Choices, Null, Range, Seed, Setting, Share, list_settings
 from shoal.training.metrics import METRICS
 from shoal.training.trainer import Trainer
@@ -221,6 +222,10 @@ def sampler_section() -> Section:
         return chosen | dict(sampler_settings(name))
 
     return Section("sampler", declare)
+
+
+def features_section() -> Section:
+    return Section("features", lambda section: list_settings(FeatureCaching))
 
 
 @dataclass

@@ -104,6 +104,10 @@ class Sampler(ABC):
     def draw_nodes(self, k: int) -> np.ndarray:
         """The increasing node numbers (in `self.graph`) of batch k. Safe to call from any thread."""
 
+    def list_inputs(self, k: int) -> np.ndarray:
+        """The nodes (in `self.graph`) whose features batch k reads, in the batch's own order."""
+        return self.draw_nodes(k)
+
     def sample(self, k: int) -> Batch:
         """Batch number k."""
         norms = self.norms

@@ -86,8 +86,11 @@ class LayeredSampler(Sampler):
         nodes: np.ndarray = self._targets[order[start : start + int(self.batch_size)]]
         return nodes
 
+    def list_inputs(self, k: int) -> np.ndarray:
+        return self.sample(k).nodes
+
     def draw_nodes(self, k: int) -> np.ndarray:
-        return np.sort(self.sample(k).nodes)
+        return np.sort(self.list_inputs(k))
 
     @property
     def num_batches(self) -> int:

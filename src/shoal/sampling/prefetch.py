@@ -7,7 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -32,6 +32,12 @@ def gather_fields(batch: Batch) -> None:
         _ = batch.y, batch.train_mask
 
 
+class Draws(Protocol):
+    """A Sampler, or what draws batches as one does."""
+
+    def sample(self, k: int) -> Batch: ...
+
+
 class Prefetcher(Iterator[Batch]):
     """Batches `start`, `start + 1`, … of a sampler in this order, drawn by `num_threads` threads.
 
@@ -51,7 +57,7 @@ class Prefetcher(Iterator[Batch]):
     @check_settings
     def __init__(
         self,
-        sampler: Sampler,
+        sampler: Draws,
         start: int = 0,
         stop: int | None = None,
         *,
@@ -110,7 +116,7 @@ class Prefetcher(Iterator[Batch]):
             self._ahead.append(self._pool.submit(_draw, self.sampler, self._prepare, k))
 
 
-def _draw(sampler: Sampler, prepare: Callable[[Batch], None], k: int) -> Batch:
+def _draw(sampler: Draws, prepare: Callable[[Batch], None], k: int) -> Batch:
     """Batch k, prepared. Holds no Prefetcher, so that one nobody has any more is collected, and its threads end."""
     batch = sampler.sample(k)
     prepare(batch)

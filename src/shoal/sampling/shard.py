@@ -68,6 +68,9 @@ class ShardedSampler(RankSampler):
     def draw_nodes(self, k: int) -> np.ndarray:
         return self.source.draw_nodes(self.batch_number(k))
 
+    def list_inputs(self, k: int) -> np.ndarray:
+        return self.source.list_inputs(self.batch_number(k))
+
     def sample(self, k: int) -> Batch:
         return self.source.sample(self.batch_number(k))
 

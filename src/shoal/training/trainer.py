@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +23,8 @@ from shoal.graph import Graph
 from shoal.memory import keep_freed_memory
 from shoal.partitioning.part import Part
 from shoal.sampling.base import Sampler
-from shoal.sampling.prefetch import Prefetcher
+from shoal.sampling.feature_cache import FeatureCaching
+from shoal.sampling.stream import BatchStream
 from shoal.settings import Above, AtLeast, Choices, Null, Range, check_settings
 from shoal.training.callback import Callback, make_callbacks
 from shoal.training.checkpoint import load_checkpoint, save_checkpoint
@@ -51,6 +51,7 @@ class Trainer:
         transport: joins the ranks; by default the process group of `torch.distributed` where the program has
             initialised one, else this process alone.
         exchange: how the rows of a Part's halo travel, by name or as an object.
+        features: how features on disk are read where they exceed their share of memory.
         checkpoints: folder for `last.safetensors` (every epoch) and `best.safetensors`, None for none.
 
     The other arguments are settings (`shoal train --help` lists them). `train_step` is one step, for loops of your own.
@@ -65,6 +66,7 @@ class Trainer:
         *,
         transport: Transport | None = None,
         exchange: ExchangeMethod | str = "p2p",
+        features: FeatureCaching | None = None,
         optimizer: Annotated[str, Choices(OPTIMIZERS), "adam, or adamw: weight decay apart from it"] = "adam",
         lr: Annotated[float, Above(0), "learning rate"] = 0.01,
         schedule: Annotated[
@@ -117,6 +119,8 @@ class Trainer:
         self.clip = clip
         self.patience, self.eval_every = patience, eval_every
         self.sampling_threads = sampling_threads
+        caching = features if features is not None else FeatureCaching()
+        self._stream = BatchStream(self.sampler, num_threads=sampling_threads, caching=caching)
         self.callbacks = make_callbacks(callbacks)
         self.checkpoints = checkpoints
         self._metrics = [] if metric is None else [metric]
@@ -126,7 +130,6 @@ class Trainer:
         self.best_score = float("-inf")
         self._best_weights: dict[str, Tensor] | None = None
         self._last_weights: dict[str, Tensor] | None = None
-        self._ahead: Prefetcher | None = None
         self._stopped = False
         if self.transport.size > 1:
             broadcast_weights(model, self.transport)
@@ -151,9 +154,7 @@ class Trainer:
         try:
             records = self._fit(epochs, on_epoch)
         finally:
-            if self._ahead is not None:
-                self._ahead.close()
-                self._ahead = None
+            self._stream.close()
         self.share.end()
         for callback in self.callbacks:
             callback.on_end(self)
@@ -209,6 +210,7 @@ class Trainer:
             "lr": self.optimizer.param_groups[0]["lr"],
             "seconds": seconds,
             "nodes_per_second": nodes / seconds,
+            **self._stream.take_counts(),
             **self.share.take_costs(self.epoch, nodes, seconds),
         }
 
@@ -316,16 +318,10 @@ class Trainer:
 
     def _batches(self) -> Iterator[Batch]:
         """The epoch's batches. Threads go on to the next epoch's while this one is evaluated."""
-        if self.sampling_threads == 0 or not self.share.can_prefetch:
+        if not self.share.can_prefetch:
             return self.share.batches(self.epoch)
         count = self.sampler.num_batches
-        start = self.epoch * count
-        if self._ahead is not None and self._ahead.position != start:
-            self._ahead.close()
-            self._ahead = None
-        if self._ahead is None:
-            self._ahead = Prefetcher(self.sampler, start, num_threads=self.sampling_threads)
-        return islice(self._ahead, count)
+        return self._stream.take(self.epoch * count, count)
 
     def _evaluate_epoch(self, record: Record) -> None:
         started = time.perf_counter()

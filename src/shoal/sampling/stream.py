@@ -1,0 +1,74 @@
+"""BatchStream: the batches of a run in their order, drawn in the loop or by threads, features on disk read ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shoal.batch import Batch
+from shoal.sampling.base import Sampler
+from shoal.sampling.feature_cache import FeatureCaching
+from shoal.sampling.feature_stream import FeatureCounts, FeatureStream
+from shoal.sampling.prefetch import Prefetcher
+
+_FEATURES_AHEAD = 4
+
+
+class BatchStream:
+    """A sampler's batches from any number on; they are the same whatever threads and cache there are.
+
+    Threads start with the first batch and go on to those behind the ones asked for, until `close`.
+
+    Args:
+        num_threads: sampling threads, 0 to draw in the loop itself.
+        caching: how features on disk are read; a cache is made only where they exceed their share of memory.
+    """
+
+    def __init__(self, sampler: Sampler, *, num_threads: int = 0, caching: FeatureCaching) -> None:
+        self._sampler = sampler
+        self._num_threads = num_threads
+        self._caching = caching
+        self._position: int | None = None  # of the next batch, None while nothing is under way
+        self._features: FeatureStream | None = None
+        self._drawn: Prefetcher | None = None
+        self._counts = FeatureCounts()
+
+    def take(self, start: int, count: int) -> Iterator[Batch]:
+        """Batches `start` to `start + count - 1`. Where they follow those taken last, they are on their way already."""
+        if self._position != start:
+            self.close()
+            self._open(start)
+        source = self._sampler if self._features is None else self._features
+        try:
+            for k in range(start, start + count):
+                batch = source.sample(k) if self._drawn is None else next(self._drawn)
+                self._position = k + 1
+                if self._features is not None:
+                    self._counts.add(self._features.take_counts(k))
+                yield batch
+        except BaseException:
+            self.close()
+            raise
+
+    def take_counts(self) -> dict[str, float]:
+        """What batches asked of their features since the last call; empty without a cache."""
+        counts, self._counts = self._counts, FeatureCounts()
+        return counts.to_record() if counts.rows else {}
+
+    def close(self) -> None:
+        """End the threads."""
+        self._position = None
+        if self._features is not None:
+            self._features.close()
+        if self._drawn is not None:
+            self._drawn.close()
+        self._features = self._drawn = None
+
+    def _open(self, start: int) -> None:
+        cache = self._caching.make_cache(self._sampler.graph)
+        threads = self._num_threads
+        if cache is not None:
+            ahead = max(_FEATURES_AHEAD, 2 * threads)
+            self._features = FeatureStream(self._sampler, start, cache, self._caching, ahead=ahead)
+        if threads:
+            self._drawn = Prefetcher(self._features or self._sampler, start, num_threads=threads)
+        self._position = start
