@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import threading
 from copy import copy
 from functools import cached_property
@@ -13,7 +15,7 @@ import torch
 from torch import Tensor
 
 from shoal.aggregation import Aggregation, find_aggregation
-from shoal.errors import ShoalError
+from shoal.errors import ShoalError, explain_full_disk
 from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.arrays import as_tensor as as_tensor
@@ -21,10 +23,12 @@ from shoal.kernels.encoding import EncodedRows
 from shoal.kernels.gather import gather_csr_rows, gather_rows
 from shoal.kernels.patterns import add_diagonal, list_edges
 from shoal.kernels.spmm import multiply
+from shoal.memory import memory_budget
 
 if TYPE_CHECKING:
     from shoal.distributed.halo import HaloPlan
 
+_DECODED_AT_ONCE = 1 << 16  # rows
 SAMPLE_LAYERS = "sample as many layers as the model aggregates (for three: sampler.fanouts=10-10-10, or sampler.num_layers=3)"
 
 
@@ -213,9 +217,9 @@ class Batch:
     def x(self) -> Tensor | Adjacency:
         x, rows = self.graph.find_features(self.nodes)
         if not isinstance(x, sp.csr_array):
-            if self.fixed and len(rows) == len(x) and isinstance(x, np.ndarray):
-                return as_tensor(x)
-            return _gather(x, rows)
+            if not self.fixed or len(rows) != len(x):
+                return _gather(x, rows)
+            return as_tensor(x) if isinstance(x, np.ndarray) else _decode_all(x)
         indptr, indices, data = gather_csr_rows(x.indptr, x.indices, x.data, rows)
         return Adjacency(as_tensor(indptr), as_tensor(indices), int(x.shape[1]), values=as_tensor(data))
 
@@ -270,3 +274,19 @@ def _gather(x: np.ndarray | EncodedRows, rows: np.ndarray) -> Tensor:
     """`x[rows]`: by all threads in the training thread, by one in a thread that samples beside it."""
     is_main = threading.current_thread() is threading.main_thread()
     return gather_rows(x, rows, num_threads=None if is_main else 1)
+
+
+def _decode_all(x: EncodedRows) -> Tensor:
+    """All rows of a matrix: in memory where they take less than a quarter of the budget, else in a file without a name."""
+    size = 4 * x.shape[0] * x.shape[1]
+    if size <= memory_budget() // 4:
+        return _gather(x, np.arange(len(x)))
+    with explain_full_disk(tempfile.gettempdir()), tempfile.TemporaryFile(prefix="shoal-") as file:
+        file.truncate(size)
+        if hasattr(os, "posix_fallocate"):  # a full disk says so now, not when a page is touched
+            os.posix_fallocate(file.fileno(), 0, size)
+        out = as_tensor(np.memmap(file, np.float32, "r+", shape=x.shape))
+    for start in range(0, len(x), _DECODED_AT_ONCE):
+        rows = np.arange(start, min(start + _DECODED_AT_ONCE, len(x)))
+        gather_rows(x, rows, out[start : start + len(rows)])
+    return out

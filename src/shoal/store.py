@@ -54,14 +54,16 @@ def save_graph(
         raise ShoalError(f"{folder} exists already: choose another name, or allow overwriting it")
     if folder.exists() and not is_stored_graph(folder):
         raise ShoalError(f"{folder} is not a stored graph: refusing to overwrite it")
-    graph = encode_features(graph, features)
-    encoded = isinstance(graph.x, EncodedRows)
+    if features is not None and features not in FEATURE_TYPES:
+        raise unknown_name("type of features", features, FEATURE_TYPES)
     with explain_full_disk(folder):  # names the folder that was asked for, not the hidden one
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
     fresh = scratch / "new"
     try:
         fresh.mkdir()  # with the usual permissions; a temporary folder is its owner's alone
+        graph = encode_features(graph, features, fresh)
+        encoded = isinstance(graph.x, EncodedRows)
         files = {name: write_array(fresh, name, array) for name, array in _arrays(graph).items()}
         meta = {
             "format": FORMAT,
@@ -89,21 +91,23 @@ def save_graph(
     return folder
 
 
-def encode_features(graph: Graph, type: str | None) -> Graph:
-    """`graph` with dense features of another type, and a notice of what that loses."""
+def encode_features(graph: Graph, type: str | None, folder: Path) -> Graph:
+    """`graph` with dense features of another type, written to `folder` a chunk at a time, and a notice of what that loses."""
     x = graph.x
-    if type is not None and type not in FEATURE_TYPES:
-        raise unknown_name("type of features", type, FEATURE_TYPES)
     if type is None or x is None or type == getattr(x, "type", x.dtype):
         return graph
     if isinstance(x, sp.csr_array):
         return graph._copy(
             notices=(*graph.notices, f"features are sparse: stored as they are, not as {type}")
         )
-    if type == "float32":
-        return graph._copy(x=np.asarray(x))
-    x, said = encode_matrix(x, type)
-    return graph._copy(x=x, notices=(*graph.notices, *([said] if said else [])))
+    dtype, width = describe_type(type, x.shape[1])
+    codes = np.lib.format.open_memmap(folder / "x.npy", "w+", dtype, (len(x), width))
+    said = encode_matrix(x, type, codes)
+    codes.flush()
+    return graph._copy(
+        x=codes if type == "float32" else EncodedRows(codes, type),
+        notices=(*graph.notices, *([said] if said else [])),
+    )
 
 
 def put_in_place(fresh: Path, folder: Path, old: Path) -> None:
@@ -290,9 +294,11 @@ def _arrays(graph: Graph) -> dict[str, np.ndarray]:
 
 
 def write_array(folder: Path, name: str, array: np.ndarray, *, flushed: bool = True) -> dict[str, Any]:
-    """Write an array and describe it; not `flushed`, the caller sees to it that the disk holds the file."""
+    """Write an array, unless it lies there already, and describe it; not `flushed`, the caller sees to it that the disk
+    holds the file."""
     path = folder / f"{name}.npy"
-    np.save(path, array, allow_pickle=False)
+    if Path(str(getattr(array, "filename", None))) != path.resolve():
+        np.save(path, array, allow_pickle=False)
     if flushed:
         flush(path)
     return {

@@ -139,13 +139,12 @@ def encode_rows(x: np.ndarray, type: str) -> np.ndarray:
     return half.numpy() if type == "float16" else half.view(torch.uint16).numpy()
 
 
-def encode_matrix(x: np.ndarray | EncodedRows, type: str) -> tuple[EncodedRows, str | None]:
-    """All rows of a matrix encoded in memory, and what was lost."""
+def encode_matrix(x: np.ndarray | EncodedRows, type: str, codes: np.ndarray) -> str | None:
+    """Encode all rows of a matrix into `codes`, which may be mapped to a file; returns what was lost."""
     encoder = RowEncoder(type)
-    codes = np.empty((len(x), describe_type(type, x.shape[1])[1]), _CODES[type])
     for start in range(0, len(x), _ROWS_AT_ONCE):
         codes[start : start + _ROWS_AT_ONCE] = encoder.encode(x[start : start + _ROWS_AT_ONCE])
-    return EncodedRows(codes, type), encoder.describe()
+    return encoder.describe()
 
 
 def decode_rows(codes: np.ndarray, type: str) -> np.ndarray:
