@@ -67,15 +67,14 @@ def slots_bytes(num_rows: int, num_slots: int, window: int) -> int:
     return num_rows * (8 if window else 4) + 16 * num_slots
 
 
-def grow_follow(slots: Slots, place: int, lists: list[np.ndarray]) -> tuple[Slots, int]:
-    """The state with room in `follow` for more, with what was known of `lists`, the batches from `place` on, in it."""
+def grow_follow(slots: Slots, place: int, lists: list[np.ndarray], more: int) -> Slots:
+    """The state with room in `follow` for `more` rows; what is known of `lists`, the batches from `place` on, begins at 0."""
     held = sum(map(len, lists))
-    follow = np.full(max(2 * len(slots.follow), 1 << (4 * held + 16).bit_length()), NONE, np.int64)
-    at = (place + np.arange(held)) & (len(slots.follow) - 1)
-    follow[:held] = slots.follow[at]
+    follow = np.full(1 << (held + more - 1).bit_length(), NONE, np.int64)
+    follow[:held] = slots.follow[(place + np.arange(held)) & (len(slots.follow) - 1)]
     for start, rows in zip(np.cumsum([0, *map(len, lists)]), lists):
         slots.rows[rows, LAST] = start + np.arange(len(rows))  # the last of several stays
-    return slots._replace(follow=follow), 0
+    return slots._replace(follow=follow)
 
 
 @kernel

@@ -137,14 +137,13 @@ class FeatureCache:
             )
         rows = np.ascontiguousarray(rows, np.int32)
         if self.window:
-            if self._end - self._place + len(rows) > len(self._state.follow):
-                self._state, self._place = grow_follow(self._state, self._place, list(self._entered))
-                self._end = sum(map(len, self._entered))
-                return self.enter(batch, rows)
+            held = self._end - self._place
+            if held + len(rows) > len(self._state.follow):
+                self._state = grow_follow(self._state, self._place, list(self._entered), len(rows))
+                self._place, self._end = 0, held
             enter_batch(self._state, rows, batch, self._end)
         self._end += len(rows)
         self._entered.append(rows)
-        return None
 
     @property
     def num_entered(self) -> int:
