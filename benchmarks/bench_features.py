@@ -87,7 +87,7 @@ def count_hits(graph: shoal.Graph) -> list[dict]:
             f"{size:5.0%}  "
             + "  ".join(f"{name} {share:.3f} ({reads[name]:.2f})" for name, share in found.items())
         )
-        best = min(reads["64"], reads["200"])
+        best = reads["64"]  # the default
         print(
             f"       rows read over LRU's: {best:.2f}, target {READ_TARGET}{'' if best <= READ_TARGET else '  LOST'}"
         )
