@@ -86,8 +86,8 @@ class FileMatrix(Matrix):
             self._handle = handle
             if os.fstat(handle).st_size != self.size:
                 os.ftruncate(handle, self.size)
-            if hasattr(os, "posix_fallocate"):  # a disk that is full says so now, not when a page is touched
-                os.posix_fallocate(handle, 0, self.size)
+                if hasattr(os, "posix_fallocate"):  # a full disk says so now, not when a page is touched
+                    os.posix_fallocate(handle, 0, self.size)
         self.scratch.filed += self.size
         with open(os.dup(handle), "r+b") as file:
             array = np.memmap(file, np.uint8, "r+", shape=(self.size,))

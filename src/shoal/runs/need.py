@@ -13,6 +13,7 @@ from shoal.memory import anonymous_memory, given_budget, memory_budget, show_byt
 from shoal.models.gnn import GNN
 from shoal.models.layers import Layer
 from shoal.models.layerwise import ENTRIES_AT_ONCE, ROWS_AT_ONCE
+from shoal.sampling.full import FullSampler
 from shoal.training.inference import free_for_matrices
 from shoal.training.share import ReplicaShare
 from shoal.training.trainer import Trainer
@@ -77,7 +78,8 @@ def estimate_need(trainer: Trainer, place: Path, *, to_train: bool = True) -> Ne
     whole = isinstance(trainer.share, ReplicaShare)
     step = 0
     if to_train:
-        nodes = min(n, int(trainer.sampler.batch_size))
+        draws = whole and not isinstance(trainer.sampler, FullSampler)
+        nodes = min(n, int(trainer.sampler.batch_size)) if draws else n
         batch_entries = min(entries, nodes * (entries // max(n, 1) + 1))
         ahead = 1 + 2 * trainer.sampling_threads
         dense = 0 if graph.num_features > 10**5 else graph.num_features

@@ -15,7 +15,7 @@ from shoal.errors import ShoalError
 from shoal.kernels.row_sets import Rows
 from shoal.memory import anonymous_memory, available_memory, memory_budget
 from shoal.models.layerwise import ROWS_AT_ONCE
-from shoal.scratch import Scratch
+from shoal.scratch import KeptScratch, Scratch
 
 _SPARE = 1 << 28  # bytes that chunks, and what a process does beside them, take
 _SHARE = 0.8  # of what is left that matrices may take; the rest is for what lasts as long as they do
@@ -48,10 +48,15 @@ def near_bytes() -> int:
     return max(int(_SHARE * available_memory()), 1 << 26)
 
 
-def open_scratch(folder: Path | None = None) -> Scratch:
-    """Scratch within the process's memory budget; beyond it in `folder`, or in the system's folder for temporary files."""
-    is_there = folder is not None and folder.is_dir()
-    return Scratch(free_for_matrices(), folder if is_there else None, near=near_bytes())
+def open_scratch(folder: Path | None = None, stamp: dict[str, Any] | None = None) -> Scratch:
+    """Scratch within the process's memory budget; beyond it in `folder`, or in the system's folder for temporary files.
+
+    With a `stamp`, files outlive a process that is killed (`KeptScratch`).
+    """
+    limit, near = free_for_matrices(), near_bytes()
+    if folder is not None and stamp is not None:
+        return KeptScratch(limit, folder, stamp, near=near)
+    return Scratch(limit, folder if folder is not None and folder.is_dir() else None, near=near)
 
 
 def embed_nodes(
@@ -68,7 +73,7 @@ def embed_nodes(
     Every layer is computed for all nodes, a chunk of rows at a time, before the next begins: each node is computed once
     a layer, and only the input and output of the current layer are held, in files where memory does not suffice. The
     result goes to `out` where given, which may be a memory-mapped file. `progress(done, total)` is called after each
-    chunk.
+    chunk. `scratch` is closed at the end.
     """
     embed: Callable[[Batch], Tensor] | None = getattr(model, "embed", None)
     if embed is not None and not has_embeddings(model):
