@@ -86,6 +86,11 @@ def memory_budget() -> int:
     return _budget[0] if _budget else anonymous_memory() + available_memory()
 
 
+def memory_left() -> int:
+    """Bytes that the budget has left for this process."""
+    return max(memory_budget() - anonymous_memory(), 0)
+
+
 def anonymous_memory() -> int:
     """Bytes of anonymous memory this process holds: what was allocated, without pages of files."""
     figures = _read_figures(Path("/proc/self/status"))

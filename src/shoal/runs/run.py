@@ -277,6 +277,9 @@ class Run:
             "checksum": "its edges or its split differ",
             "content": "its features, its labels or its split differ",
         }
+        graph = self.data.graph
+        if isinstance(graph, Graph) and graph.has_checksum(began["checksum"]):
+            began["checksum"] = found["checksum"]
         for key in ("num_nodes", "num_features", "num_classes", *differ):
             if began[key] != found[key]:
                 said = differ.get(key)

@@ -19,6 +19,7 @@ from shoal.graph import SETTINGS, Graph
 from shoal.kernels.bits import make_bitmap
 from shoal.kernels.induce import SubgraphExtractor
 from shoal.kernels.orient import OrientedExtractor, OrientedGraph, is_worth_orienting
+from shoal.memory import memory_left
 from shoal.registry import Registry
 from shoal.sampling.normalize import Norms, make_norms
 from shoal.settings import Choices, Null, Range, Seed, Setting, check_options, check_settings, list_settings
@@ -36,6 +37,8 @@ Coverage = Annotated[
     "normalise batches by counts from so many draws of each node on average",
 ]
 _BATCHES_TO_ESTIMATE_SIZE = 8
+_ORIENTED_ENTRY_BYTES = 2
+_ORIENTED_SHARE = 0.25  # of the memory that is left
 
 
 class Sampler(ABC):
@@ -139,13 +142,17 @@ class Sampler(ABC):
 
     @property
     def _oriented(self) -> OrientedGraph | None:
-        """The graph with every edge once, where that is the faster way to induce; batch 0 decides."""
+        """The graph with every edge once, where that is the faster way to induce and fits in memory; batch 0 decides."""
         if not self._is_orientation_known:
             with self._lock:
                 if not self._is_orientation_known:
                     graph = self.graph
-                    if not graph.directed and is_worth_orienting(
-                        graph.indptr, graph.indices, self.draw_nodes(0)
+                    size = _ORIENTED_ENTRY_BYTES * graph.num_entries + 12 * graph.num_nodes
+                    fits = size <= _ORIENTED_SHARE * memory_left()
+                    if (
+                        fits
+                        and not graph.directed
+                        and is_worth_orienting(graph.indptr, graph.indices, self.draw_nodes(0))
                     ):
                         self._orientation = OrientedGraph(graph.indptr, graph.indices)
                     self._is_orientation_known = True

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from shoal.batch import Batch
 from shoal.errors import ShoalError
 from shoal.kernels.row_sets import Rows
-from shoal.memory import anonymous_memory, available_memory, memory_budget
+from shoal.memory import available_memory, memory_left
 from shoal.models.layerwise import ROWS_AT_ONCE
 from shoal.scratch import KeptScratch, Scratch
 
@@ -40,7 +40,7 @@ def has_embeddings(model: nn.Module) -> bool:
 
 def free_for_matrices() -> int:
     """Bytes of matrices that inference may hold in memory now, within the budget."""
-    return max(int(_SHARE * (memory_budget() - anonymous_memory() - _SPARE)), 0)
+    return max(int(_SHARE * (memory_left() - _SPARE)), 0)
 
 
 def near_bytes() -> int:
