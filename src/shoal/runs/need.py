@@ -19,6 +19,7 @@ from shoal.training.share import ReplicaShare
 from shoal.training.trainer import Trainer
 
 _VALUE = 4  # bytes
+_BATCHES_HELD = 3  # the features of a step's batch, and of those drawn ahead of it
 _WEIGHT_COPIES = 6  # of a weight: itself, its gradient, Adam's two, the best and the last
 
 
@@ -81,10 +82,9 @@ def estimate_need(trainer: Trainer, place: Path, *, to_train: bool = True) -> Ne
         draws = whole and not isinstance(trainer.sampler, FullSampler)
         nodes = min(n, int(trainer.sampler.batch_size)) if draws else n
         batch_entries = min(entries, nodes * (entries // max(n, 1) + 1))
-        ahead = 1 + 2 * trainer.sampling_threads
         dense = 0 if graph.num_features > 10**5 else graph.num_features
         step = _VALUE * (
-            nodes * (3 * sum(widths) + ahead * dense) + 2 * batch_entries + _WEIGHT_COPIES * weights
+            nodes * (3 * sum(widths) + _BATCHES_HELD * dense) + 2 * batch_entries + _WEIGHT_COPIES * weights
         )
     if whole:
         widest = max([*widths, *(layer.linear.out_features for layer in _list_layers(trainer))], default=0)

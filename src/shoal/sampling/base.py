@@ -19,9 +19,9 @@ from shoal.graph import SETTINGS, Graph
 from shoal.kernels.bits import make_bitmap
 from shoal.kernels.induce import SubgraphExtractor
 from shoal.kernels.orient import OrientedExtractor, OrientedGraph, is_worth_orienting
-from shoal.memory import memory_left
 from shoal.registry import Registry
 from shoal.sampling.normalize import Norms, make_norms
+from shoal.sampling.oriented import orient_graph
 from shoal.settings import Choices, Null, Range, Seed, Setting, check_options, check_settings, list_settings
 
 COUNT = Range(1, MAX_NODES, said="1 to 2^31")
@@ -37,8 +37,6 @@ Coverage = Annotated[
     "normalise batches by counts from so many draws of each node on average",
 ]
 _BATCHES_TO_ESTIMATE_SIZE = 8
-_ORIENTED_ENTRY_BYTES = 2
-_ORIENTED_SHARE = 0.25  # of the memory that is left
 
 
 class Sampler(ABC):
@@ -147,14 +145,10 @@ class Sampler(ABC):
             with self._lock:
                 if not self._is_orientation_known:
                     graph = self.graph
-                    size = _ORIENTED_ENTRY_BYTES * graph.num_entries + 12 * graph.num_nodes
-                    fits = size <= _ORIENTED_SHARE * memory_left()
-                    if (
-                        fits
-                        and not graph.directed
-                        and is_worth_orienting(graph.indptr, graph.indices, self.draw_nodes(0))
+                    if not graph.directed and is_worth_orienting(
+                        graph.indptr, graph.indices, self.draw_nodes(0)
                     ):
-                        self._orientation = OrientedGraph(graph.indptr, graph.indices)
+                        self._orientation = orient_graph(graph)
                     self._is_orientation_known = True
         return self._orientation
 
