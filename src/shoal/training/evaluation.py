@@ -42,10 +42,12 @@ def choose_interval(share: Share, model: nn.Module, most: float) -> int:
     Work is counted in multiply-adds, not timed: the same run on another machine, or resumed, evaluates the same epochs.
     Evaluations that are small in themselves come after every epoch.
     """
-    evaluation, epoch = (float(value) for value in share.sum(torch.tensor(count_work(share, model))))
-    if evaluation <= LARGE_EVALUATION or most >= 1:
-        return 1
-    return max(1, math.ceil(evaluation * (1 - most) / (most * epoch)))
+    share.transport.phase = "the choice of the epochs that are evaluated"
+    work = share.sum(torch.tensor(count_work(share, model), dtype=torch.float64))
+    evaluation, epoch = work.tolist()
+    is_large = evaluation > LARGE_EVALUATION and most < 1
+    interval = math.ceil(evaluation * (1 - most) / (most * epoch)) if is_large else 1
+    return int(share.agree(max(interval, 1)))  # ranks with batches of their own count different ones
 
 
 def count_work(share: Share, model: nn.Module) -> tuple[float, float]:
