@@ -82,7 +82,7 @@ def test_stored_content_is_identified_without_reading_it_as_in_memory(tmp_path, 
     other = make_graph(sparse=sparse).with_split(seed=5)
     stored = open_graph(save_graph(graph, tmp_path / "graph"))
     assert stored.with_split(seed=5).content_checksum == other.content_checksum != expected
-    monkeypatch.setattr("shoal.graph.digest_array", None)
+    monkeypatch.setattr("shoal.digest.digest_array", None)
     assert stored.content_checksum == expected
 
 
@@ -347,3 +347,19 @@ def test_a_type_that_does_not_fit_the_features_file_is_refused(tmp_path):
         (tmp_path / "g" / "meta.json").write_text(json.dumps(meta | {"features": wrong}))
         with pytest.raises(ShoalError, match=said):
             open_graph(tmp_path / "g")
+
+
+def test_a_stored_graph_with_a_drawn_split_is_identified_without_reading_it(tmp_path):
+    plain = make_graph()._copy(**dict.fromkeys(MASKS))
+    stored = save_graph(plain, tmp_path / "graph")
+    first, again = (open_graph(stored).with_split(seed=1) for _ in range(2))
+    assert first.checksum == again.checksum
+    assert open_graph(stored).with_split(seed=2).checksum != first.checksum
+    assert first.has_checksum(
+        plain.with_split(seed=1).checksum
+    )  # as runs from before digests were combined have it
+    assert not first.has_checksum(plain.with_split(seed=2).checksum)
+    content = (stored / "indices.npy").read_bytes()
+    (stored / "indices.npy").write_bytes(content[:-4] + bytes(4))
+    assert open_graph(stored).with_split(seed=1).checksum == first.checksum
+    assert verify_graph(stored)  # reads every byte

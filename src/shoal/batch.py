@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
+from collections.abc import Callable
 from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from shoal.kernels.arrays import as_tensor as as_tensor
 from shoal.kernels.encoding import EncodedRows
 from shoal.kernels.gather import gather_csr_rows, gather_rows
 from shoal.kernels.patterns import add_diagonal, list_edges
+from shoal.kernels.row_sets import LoopedAdjacency, find_loops
 from shoal.kernels.spmm import multiply
 from shoal.memory import memory_budget
 
@@ -64,6 +66,7 @@ class Block:
         self.degree = degree
         self.has_loop = has_loop
         self._adjacencies: dict[str, Adjacency] = {}
+        self._loops: Tensor | None = None
 
     @property
     def num_rows(self) -> int:
@@ -86,6 +89,24 @@ class Block:
         if kind not in self._adjacencies:
             self._adjacencies[kind] = self._make_operator(find_aggregation(kind))
         return self._adjacencies[kind]
+
+    def by_rows(self, kind: str, fits: Callable[[int], bool]) -> Adjacency:
+        """`adjacency(kind)` to take rows from. Where its self loops need a copy of the pattern that does not fit in memory,
+        they are put in as rows are taken."""
+        aggregation = find_aggregation(kind)
+        copied = (
+            (self.indices.element_size() + 8) * (self.num_edges + self.num_rows) if aggregation.loops else 0
+        )
+        if kind in self._adjacencies or not copied or self.edge_norm is not None or fits(copied):
+            return self.adjacency(kind)
+        if self._loops is None:
+            self._loops = find_loops(self.indptr, self.indices)
+        degree = count_loops(self.indptr.diff(), self._loops)
+        scale = None if aggregation.scale == "none" else aggregation.scale_degrees(degree)
+        columns = scale if aggregation.scales_columns else None
+        return LoopedAdjacency(
+            self.indptr, self.indices, self.num_columns, row_scale=scale, column_scale=columns
+        )
 
     def _make_operator(self, aggregation: Aggregation) -> Adjacency:
         indptr, indices = self.indptr, self.indices

@@ -33,3 +33,13 @@ def digest_arrays(*arrays: np.ndarray | None) -> str:
             digest.update(f"{array.dtype}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
+
+
+def combine_digests(arrays: dict[str, np.ndarray | None], known: dict[str, tuple[np.ndarray, str]]) -> str:
+    """A digest of the digests of named arrays. Those that are `known`, as a stored graph's are, are not read."""
+    digest = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        if array is not None:
+            read, found = known.get(name, (None, ""))
+            digest.update(f"{name} {found if read is array else digest_array(array)}\n".encode())
+    return digest.hexdigest()

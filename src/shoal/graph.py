@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -18,7 +17,7 @@ from shoal.conversion import (
     read_pyg,
     tidy_fields,
 )
-from shoal.digest import digest_array, digest_arrays
+from shoal.digest import combine_digests, digest_arrays
 from shoal.errors import ShoalError, unknown_name
 from shoal.kernels.csr import count_diagonal, induce_csr
 from shoal.kernels.encoding import EncodedRows
@@ -313,32 +312,34 @@ class Graph:
 
     @property
     def checksum(self) -> str:
-        """Identifies topology and split: what a sampler's output depends on. Caches are keyed by it."""
+        """Identifies topology and split: what a sampler's output depends on. Caches are keyed by it.
+
+        A stored graph whose split was drawn since combines digests that are known, and reads nothing.
+        """
         if self._checksum is None:
-            self._checksum = digest_arrays(self.indptr, self.indices, self.train_mask)
+            known = {"indptr": self.indptr, "indices": self.indices}
+            if all(self._digests.get(name, (None,))[0] is array for name, array in known.items()):
+                self._checksum = combine_digests({**known, "train_mask": self.train_mask}, self._digests)
+            else:
+                self._checksum = digest_arrays(self.indptr, self.indices, self.train_mask)
         return self._checksum
+
+    def has_checksum(self, checksum: str) -> bool:
+        """Whether `checksum`, maybe one from before digests were combined, is this graph's."""
+        if checksum == self.checksum:
+            return True
+        return checksum == digest_arrays(self.indptr, self.indices, self.train_mask)
 
     @property
     def content_checksum(self) -> str:
-        """Identifies what `checksum` leaves out: features, labels, validation and test set.
-
-        A stored graph knows its arrays' digests, which are those of their files, and reads nothing.
-        """
-        digest = hashlib.sha256()
+        """Identifies what `checksum` leaves out: features, labels, validation and test set."""
+        arrays = {"y": self.y, **{name: getattr(self, name) for name in MASKS[1:]}}
         x = self.x.codes if isinstance(self.x, EncodedRows) else self.x
-        arrays: dict[str, np.ndarray | None] = {
-            "y": self.y,
-            **{name: getattr(self, name) for name in MASKS[1:]},
-        }
         if x is None or isinstance(x, np.ndarray):
             arrays["x"] = x
         else:
             arrays |= {"x_data": x.data, "x_indices": x.indices, "x_indptr": x.indptr}
-        for name, array in sorted(arrays.items()):
-            if array is not None:
-                known, found = self._digests.get(name, (None, ""))
-                digest.update(f"{name} {found if known is array else digest_array(array)}\n".encode())
-        return digest.hexdigest()
+        return combine_digests(arrays, self._digests)
 
     def __repr__(self) -> str:
         kind = "directed" if self.directed else "undirected"

@@ -63,14 +63,32 @@ def parse_bytes(text: str) -> int:
     return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
+def show_bytes(size: float) -> str:
+    """Bytes with a unit, as `parse_bytes` reads them."""
+    for unit, scale in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6)):
+        if size >= scale:
+            return f"{size / scale:.1f} {unit}" if unit != "MB" else f"{size / scale:.0f} {unit}"
+    return f"{size / 1000:.0f} kB"
+
+
 def set_memory_budget(size: int | None) -> None:
     """Let this process hold at most `size` bytes of anonymous memory; None for what is free."""
     _budget[:] = [] if size is None else [size]
 
 
+def given_budget() -> int | None:
+    """The budget that was set, None where what is free decides."""
+    return _budget[0] if _budget else None
+
+
 def memory_budget() -> int:
     """Bytes of anonymous memory this process may hold: the budget that was set, else what it holds and what is free."""
     return _budget[0] if _budget else anonymous_memory() + available_memory()
+
+
+def memory_left() -> int:
+    """Bytes that the budget has left for this process."""
+    return max(memory_budget() - anonymous_memory(), 0)
 
 
 def anonymous_memory() -> int:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal.memory import available_memory, set_memory_budget
 from shoal.partitioning import costs, estimate
 from shoal.partitioning.batch_nets import count_nets, mean_batch_volume, sample_nets
 from shoal.partitioning.nets import count_rows
@@ -119,7 +120,7 @@ def test_a_users_method_can_be_what_auto_chooses(graph, own_methods, monkeypatch
         return np.arange(work.graph.num_nodes) % work.num_parts
 
     assert shoal.partition_graph(graph, 4).method == "best"
-    monkeypatch.setattr(estimate, "available_memory", lambda: 100 * 400 - 1)
+    monkeypatch.setattr(estimate, "memory_left", lambda: 100 * 400 - 1)
     assert shoal.partition_graph(graph, 4).method == "streaming"
 
 
@@ -153,7 +154,7 @@ def test_memory_of_files_counts_as_available(tmp_path):
     (tmp_path / "self").mkdir()
     (tmp_path / "self" / "cgroup").write_text("0::/jobs/mine\n")
     (tmp_path / "meminfo").write_text("MemFree: 10 kB\nMemAvailable: 9000 kB\nCached: 8000 kB\n")
-    free = lambda: estimate.available_memory(str(tmp_path), str(tmp_path / "groups"))  # noqa: E731
+    free = lambda: available_memory(str(tmp_path), str(tmp_path / "groups"))  # noqa: E731
     assert free() == 9000 * 1024
     (group / "memory.max").write_text("max\n")
     (group / "memory.current").write_text("700000\n")
@@ -198,7 +199,7 @@ def test_bad_requests_are_refused(graph, monkeypatch):
     monkeypatch.setitem(sys.modules, "pymetis", None)
     with pytest.raises(shoal.ShoalError, match=r"shoal\[partition\]"):
         shoal.partition_graph(graph, 2, "metis")
-    monkeypatch.setattr(estimate, "available_memory", lambda: 1000)
+    monkeypatch.setattr(estimate, "memory_left", lambda: 1000)
     with pytest.raises(shoal.ShoalError, match="use method 'streaming'"):
         shoal.partition_graph(graph, 2, "hypergraph")
     assert shoal.partition_graph(graph, 2, "auto").method == "streaming"
@@ -212,3 +213,14 @@ def test_metis_sees_how_heavy_a_hub_is():
     found = shoal.partition_graph(graph, 2, method="metis", seed=0)
     weights = np.bincount(found.assignment, weights=graph.degree + 1)
     assert weights.max() / weights.mean() < 1.05
+
+
+def test_a_budget_decides_what_fits():
+    graph = make_labelled(400)
+    set_memory_budget(1)
+    try:
+        with pytest.raises(shoal.ShoalError, match=r"'metis' would take about .* and 0.0 GiB are free"):
+            shoal.partition_graph(graph, 2, "metis")
+    finally:
+        set_memory_budget(None)
+    assert shoal.partition_graph(graph, 2, "metis").num_parts == 2

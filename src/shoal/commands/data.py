@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from shoal.commands.listing import ListingCommand, Rows, list_components, plugin_option
+from shoal.commands.listing import ListingCommand, Rows, list_components, memory_option, plugin_option
 
 
 @click.group()
@@ -97,6 +97,7 @@ def _list_formats() -> list[tuple[str, Rows]]:
 @click.option(
     "--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the format; repeatable."
 )
+@memory_option()
 @plugin_option()
 def import_(
     source: Path,

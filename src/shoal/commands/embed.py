@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from shoal.commands.listing import memory_option
+
 _RUN = click.argument("folder", metavar="RUN", type=click.Path(path_type=Path))
 _OUT = click.option(
     "-o", "--out", required=True, type=click.Path(path_type=Path), help="File to write: .npy or .parquet."
@@ -15,12 +17,16 @@ _OUT = click.option(
 @click.command()
 @_RUN
 @_OUT
+@memory_option()
 def embed(folder: Path, out: Path) -> None:
     """Write every node's embedding, computed with the best weights of RUN.
 
     \b
     Example:
       shoal embed runs/digits-sage-1 -o embeddings.npy
+      shoal embed runs/large-sage-1 -o embeddings.npy --memory 4GB
+
+    Killed, it goes on behind the last layer that was finished in files when it is started again.
     """
     _write(folder, out, "embedding")
 
@@ -28,12 +34,16 @@ def embed(folder: Path, out: Path) -> None:
 @click.command()
 @_RUN
 @_OUT
+@memory_option()
 def predict(folder: Path, out: Path) -> None:
     """Write every node's predicted label, computed with the best weights of RUN.
 
     \b
     Example:
       shoal predict runs/digits-sage-1 -o labels.parquet
+      shoal predict runs/large-sage-1 -o labels.npy --memory 4GB
+
+    Killed, it goes on behind the last layer that was finished in files when it is started again.
     """
     _write(folder, out, "label")
 

@@ -49,7 +49,9 @@ def run_on_ranks(count: int, job: dict[str, Any]) -> None:
 
     from shoal.distributed.detect import detect_launch
     from shoal.distributed.launch import joined_ranks, start_workers
+    from shoal.memory import given_budget
 
+    job = {**job, "memory": given_budget()}
     if count > 1 and detect_launch().size == 1:
         sys.exit(start_workers(count, job))
     with joined_ranks() as transport:
@@ -61,8 +63,10 @@ def do_job(job: dict[str, Any], transport: Transport) -> None:
     from shoal.commands.network import test_network
     from shoal.commands.node_files import write_rows
     from shoal.commands.runs import train_here
+    from shoal.distributed.runtime import share_memory
     from shoal.runs.config import make_config
 
+    share_memory(transport, job.get("memory"))
     if job["task"] == "doctor":
         test_network(None if job["save"] is None else Path(job["save"]), transport)
     elif job["task"] == "write":

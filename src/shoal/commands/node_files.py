@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import glob
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -20,8 +22,10 @@ if TYPE_CHECKING:
 
     from shoal.distributed.transport import Transport
     from shoal.partitioning.part import Part
+    from shoal.runs.run import Run
 
 SUFFIXES = (".npy", ".parquet")
+_ROWS_IN_GROUP = 1 << 20  # of a .parquet file
 
 
 def check_output(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> None:
@@ -48,16 +52,26 @@ def write_nodes(path: Path, column: str, values: np.ndarray, graph: Graph) -> No
 
 
 @contextmanager
-def map_rows(path: Path, num_rows: int, width: int) -> Iterator[np.ndarray]:
-    """A float32 matrix to fill that is the .npy file `path`, which appears when the block ends well.
+def map_rows(path: Path, shape: tuple[int, ...], dtype: type) -> Iterator[np.ndarray]:
+    """An array to fill that is the .npy file `path`, which appears when the block ends well.
 
     Its space on the disk is taken before: a disk that fills up while a mapped file is written ends the process.
     """
-    with explain_full_disk(path), replace_file(path) as scratch:
-        rows = np.lib.format.open_memmap(scratch, mode="w+", dtype=np.float32, shape=(num_rows, width))
+    _remove_dead(path)
+    with explain_full_disk(path), replace_file(path) as scratch, open(scratch, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # while this process lives
+        rows = np.lib.format.open_memmap(scratch, mode="w+", dtype=dtype, shape=shape)
         _take_space(scratch)
         yield rows
         rows.flush()
+
+
+def _remove_dead(path: Path) -> None:
+    """Remove what killed processes left of this file: nobody holds its lock."""
+    for left in path.parent.glob(f".{glob.escape(path.name[:40])}.*.partial"):
+        with suppress(OSError), open(left, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            left.unlink()
 
 
 def _take_space(path: Path) -> None:
@@ -100,10 +114,7 @@ def _fill_rows(path: Path, values: np.ndarray, part: Part) -> None:
 def write_rows(folder: Path, out: Path, column: str, transport: Transport) -> None:
     """Compute every node's vector or label with a run's best weights and write it: all ranks that hold parts
     together, each its rows, and else rank 0 alone."""
-    import torch
-    from rich.progress import Progress
-
-    from shoal.commands.screen import open_console
+    from shoal.commands.screen import follow_steps, open_console
     from shoal.runs.run import Run
 
     run = Run.open(folder, transport, to_train=False)
@@ -113,31 +124,53 @@ def write_rows(folder: Path, out: Path, column: str, transport: Transport) -> No
             f"{run.folder} has no checkpoint yet: train it first with `shoal train --resume {run.folder}`"
         )
     trainer.restore_best()
-    width = int(getattr(trainer.model, "embedding_width", 0))
-    console = open_console()
-    console.quiet = transport.rank != 0
-    with Progress(console=console, disable=not console.is_terminal or console.quiet) as bar:
-        task = bar.add_task("computing", total=None)
-
-        def show(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        if isinstance(graph, Graph) and transport.rank != 0:
-            shape: tuple[int, ...] = ()
-        elif isinstance(graph, Graph) and column == "embedding" and out.suffix == ".npy" and width:
-            with map_rows(out, graph.num_nodes, width) as rows:
-                shape = tuple(trainer.embed(show, out=torch.from_numpy(rows)).shape)
-        else:
-            values = trainer.embed(show) if column == "embedding" else trainer.predict(show)
-            if isinstance(graph, Graph):
-                write_nodes(out, column, values.numpy(), graph)
-            else:
-                write_part_rows(out, values.numpy(), graph, transport)
-            shape = (run.data.identity["num_nodes"], *values.shape[1:])
+    console, screen = open_console(), open_console(stderr=True)
+    console.quiet = screen.quiet = transport.rank != 0
+    screen.print(run.check_memory(to_train=False), markup=False, style="dim")
+    if not isinstance(graph, Graph):
+        values = trainer.embed() if column == "embedding" else trainer.predict()
+        write_part_rows(out, values.numpy(), graph, transport)
+        shape: tuple[int, ...] = (run.data.identity["num_nodes"], *values.shape[1:])
+    elif transport.rank == 0:
+        with follow_steps(screen, "computing") as show:
+            shape = _compute_rows(run, graph, out, column, show)
     transport.phase = f"the writing of {out.name}"
     transport.barrier()
-    if shape:
+    if transport.rank == 0:
         console.print(f"{out}: {shape[0]:,} nodes, {column} {shape}", markup=False)
+
+
+def _compute_rows(
+    run: Run, graph: Graph, out: Path, column: str, show: Callable[[int, int], None]
+) -> tuple[int, ...]:
+    """Write the rows of all nodes; layers that are finished in files of the run's folder are left to the next process."""
+    import torch
+
+    from shoal.training.inference import open_scratch
+
+    compute = run.trainer.embed if column == "embedding" else run.trainer.predict
+    width = int(getattr(run.trainer.model, "embedding_width", 0))
+    if column == "label":
+        kind: type = np.uint8 if graph.multi_label else np.int64
+        shape = (graph.num_nodes, graph.num_classes) if graph.multi_label else (graph.num_nodes,)
+    else:
+        kind, shape = np.float32, (graph.num_nodes, width)
+    scratch = run.open_kept_scratch()
+    if column == "embedding" and not width:
+        values = compute(show).numpy()
+        write_nodes(out, column, values, graph)
+        return values.shape
+    if out.suffix == ".npy":
+        with map_rows(out, shape, kind) as rows:
+            compute(show, out=torch.from_numpy(rows), scratch=scratch)
+    else:
+        with open_scratch(run.folder) as room:
+            table = room.make(
+                graph.num_nodes, shape[-1] if len(shape) > 1 else 1, torch.from_numpy(np.empty(0, kind)).dtype
+            )
+            compute(show, out=table.tensor.view(shape), scratch=scratch)
+            write_nodes(out, column, table.tensor.view(shape).numpy(), graph)
+    return shape
 
 
 def _write(path: Path, column: str, values: np.ndarray, graph: Graph) -> None:
@@ -149,20 +182,34 @@ def _write(path: Path, column: str, values: np.ndarray, graph: Graph) -> None:
 
 
 def _write_table(file: BinaryIO, column: str, values: np.ndarray, graph: Graph) -> None:
-    import pyarrow as pa
+    """By groups of rows: values that are mapped to a file are never in memory all at once."""
     import pyarrow.parquet as pq
 
-    table = {"node": pa.array(np.arange(len(values)))}
+    writer: pq.ParquetWriter | None = None
+    for start in range(0, max(len(values), 1), _ROWS_IN_GROUP):
+        table = _make_table(column, values[start : start + _ROWS_IN_GROUP], start, graph)
+        writer = writer or pq.ParquetWriter(file, table.schema)
+        writer.write_table(table)
+    assert writer is not None
+    writer.close()
+
+
+def _make_table(column: str, values: np.ndarray, start: int, graph: Graph) -> pa.Table:
+    """Rows `start` and on, as a table."""
+    import pyarrow as pa
+
+    end = start + len(values)
+    table = {"node": pa.array(np.arange(start, end))}
     if graph.node_ids is not None:
         ids = graph.node_ids
-        table["id"] = ids.to_arrow() if isinstance(ids, Names) else pa.array(ids)
+        table["id"] = ids.to_arrow()[start:end] if isinstance(ids, Names) else pa.array(ids[start:end])
     flat = pa.array(values.reshape(-1))
     content = flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
     if column == "label":
         table |= {"label": _name_classes(values, graph), "class": content}
     else:
         table[column] = content
-    pq.write_table(pa.table(table), file)
+    return pa.table(table)
 
 
 def _name_classes(labels: np.ndarray, graph: Graph) -> pa.Array:

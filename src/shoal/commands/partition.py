@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.commands.listing import ListingCommand, Rows, list_components, plugin_option
+from shoal.commands.listing import ListingCommand, Rows, list_components, memory_option, plugin_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,6 +58,7 @@ def _list_methods() -> list[tuple[str, Rows]]:
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides the partition.")
 @click.option("--overwrite", is_flag=True, help="Replace parts that are in the folder.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the method.")
+@memory_option()
 @plugin_option()
 def partition(
     data: str,

@@ -60,11 +60,14 @@ def _train_run(run: Run, *, quiet: bool = False) -> dict[str, float]:
     console.quiet = quiet
     trainer, config = run.trainer, run.config
     console.print(run.describe(), markup=False)
+    console.print(run.check_memory(), markup=False)
     show_counting(console, trainer.sampler)
     for notice in (*run.notices, *trainer.sampler.notices):
         console.print(f"notice: {notice}", markup=False)
     if (ended := run.explain_end()) is not None:
         console.print(f"notice: {ended}", markup=False)
+    if (interval := run.explain_interval()) is not None:
+        console.print(interval, markup=False)
     try:
         with TrainingProgress(console, config.training.epochs, trainer.metric, trainer.epoch) as progress:
             scores = run.train(progress.show)

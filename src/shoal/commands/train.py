@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.commands.listing import ListingCommand, plugin_option
+from shoal.commands.listing import ListingCommand, memory_option, plugin_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,6 +64,7 @@ def _list_settings() -> Iterator[tuple[str, Rows]]:
     type=click.IntRange(1, 1000),
     help="Train with this many seeds, one after the other, and tell mean and deviation  [default: the recipe's, or 1]",
 )
+@memory_option()
 @plugin_option(expose=True)
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other setting; may be repeated."

@@ -45,7 +45,7 @@ class RestrictedSampler(RankSampler):
         part, whole = plan.part, source.graph
         while whole.parent is not None:
             whole = whole.parent
-        if whole.checksum != part.checksum:
+        if not whole.has_checksum(part.checksum):
             raise ShoalError(
                 f"batches are drawn from {whole.name!r}, and the parts are of {part.name!r} or of another split of it: name the graph that was partitioned"
             )

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from shoal.distributed.detect import Launch, detect_launch
 from shoal.distributed.transport import TRANSPORTS, LocalTransport, Transport, read_limit
 from shoal.errors import ShoalError, unknown_name
+from shoal.memory import anonymous_memory, available_memory, set_memory_budget
 from shoal.threads import available_cores, set_threads
 
 
@@ -59,6 +60,15 @@ def share_cores(transport: Transport, threads: int | None = None) -> int:
     if threads is None and "SHOAL_THREADS" not in os.environ:
         threads = share
     return set_threads(threads)
+
+
+def share_memory(transport: Transport, budget: int | None = None) -> None:
+    """Give this rank its share of its host's memory budget, or of what is free there; alone, it has all of it."""
+    transport.phase = "the sharing of memory"
+    ranks = transport.gather_texts(socket.gethostname()).count(socket.gethostname())
+    if budget is None and ranks > 1:
+        budget = ranks * anonymous_memory() + available_memory()
+    set_memory_budget(None if budget is None else budget // ranks)
 
 
 def agree(transport: Transport, what: str, value: int) -> None:

@@ -31,17 +31,27 @@ class OrientedGraph:
     Cost: one pass over the entries, 2 bytes of memory for each, and 4 more for `places` once asked for.
     """
 
-    def __init__(self, indptr: np.ndarray, indices: np.ndarray) -> None:
+    def __init__(
+        self, indptr: np.ndarray, indices: np.ndarray, made: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> None:
+        """`made` are (indptr, indices) of an earlier object for the same graph."""
         self._full = indptr, indices
-        self._degree = np.diff(indptr).astype(np.int32)
-        num_edges = (len(indices) + count_diagonal(indptr, indices)) // 2
-        self.indptr = np.zeros(len(indptr), np.int64)
-        kept = np.empty(num_edges + 1, indices.dtype)
-        _keep_lower(indptr, indices, self._degree, self.indptr, kept)
-        self.indices = kept[:num_edges]
+        self.indptr, self.indices = self._orient() if made is None else made
         self._places: np.ndarray | None = None
         self._paired: tuple[np.ndarray, np.ndarray] | None = None
         self._lock = threading.Lock()
+
+    def _orient(self) -> tuple[np.ndarray, np.ndarray]:
+        indptr, indices = self._full
+        num_edges = (len(indices) + count_diagonal(indptr, indices)) // 2
+        oriented = np.zeros(len(indptr), np.int64)
+        kept = np.empty(num_edges + 1, indices.dtype)
+        _keep_lower(indptr, indices, self._degree, oriented, kept)
+        return oriented, kept[:num_edges]
+
+    @property
+    def _degree(self) -> np.ndarray:
+        return np.diff(self._full[0]).astype(np.int32)
 
     @property
     def places(self) -> np.ndarray:

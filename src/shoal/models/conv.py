@@ -13,11 +13,11 @@ from shoal.aggregation import AGGREGATIONS
 from shoal.errors import ShoalError, unknown_name
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.plan import LayerPlan, plan_layer
+from shoal.kernels.row_sets import LoopedAdjacency, Rows
 from shoal.kernels.spmm import spmm
+from shoal.models.layerwise import Input, LayerWork, count_rows, multiply_weight, select_rows
 from shoal.registry import Registry
 from shoal.settings import check_options, list_settings
-
-Input = Tensor | Adjacency
 
 
 class Conv(nn.Module, ABC):
@@ -75,19 +75,41 @@ class Conv(nn.Module, ABC):
             return spmm(adj, multiply_weight(h, self.weight))
         return spmm(adj, h) @ self.weight
 
-    def infer(self, adj: Adjacency | None, h: Input, rows_at_once: int) -> Iterator[tuple[int, int, Tensor]]:
-        """`forward` over a whole graph without gradients: yields (start, end, rows start…end-1 of the result).
+    def infer(self, adj: Adjacency | None, h: Input, work: LayerWork) -> Iterator[tuple[Rows, Tensor]]:
+        """`forward` over a whole graph without gradients: yields (rows, the result there) for all rows that are needed.
 
         By default a chunk of rows is computed from the rows of h it reads, as a batch of a layered sampler would be.
         """
         if adj is None:
-            for start, end in list_chunks(count_rows(h), rows_at_once):
-                yield start, end, self(None, take_rows(h, start, end))
-        elif isinstance(h, Adjacency) or len(self.exchange_widths()) != 1:
-            yield 0, adj.num_rows, self(adj, h)
+            for rows in work.chunks(count_rows(h)):
+                yield rows, self(None, select_rows(h, rows))
+        elif isinstance(h, Adjacency) or self.count_hops() is None:
+            adj = adj.whole() if isinstance(adj, LoopedAdjacency) else adj
+            yield slice(0, adj.num_rows), self(adj, h)
         else:
-            for start, end in list_chunks(adj.num_rows, rows_at_once):
-                yield start, end, self(*take_neighbourhood(adj, h, start, end))
+            for rows, part in work.take(adj):
+                yield rows, self(*take_neighbourhood(part, h, rows))
+
+    def count_hops(self) -> int | None:
+        """How far away the rows of h are that a row of the result reads; None where `infer` computes all rows or none."""
+        if self.kind is None:
+            return 0
+        hops = len(self.exchange_widths())
+        return hops if hops == 1 or type(self).infer is not Conv.infer else None
+
+    def projects_inference(self, h: Input, work: LayerWork) -> bool:
+        """Whether `infer` multiplies by the weight first: where that is less work, and where h must be read in order."""
+        result, read = work.needed[:2]
+        plan = plan_layer(
+            result.count,
+            read.count,
+            result.entries,
+            self.in_features,
+            self._width,
+            needs_input_grad=False,
+            training=False,
+        )
+        return plan.transform_first or not work.is_near(h)
 
     def exchange_widths(self, *, first: bool = False, known: bool = False) -> list[int]:
         """The width of each halo exchange of a forward pass, in order.
@@ -182,45 +204,28 @@ def conv_name(conv: type[Conv]) -> str:
     return getattr(conv, "name", conv.__name__)
 
 
-def multiply_weight(h: Input, weight: Tensor) -> Tensor:
-    """`h W` for dense features, or for sparse ones without making them dense. W is (f_in, f_out)."""
-    return spmm(h, weight) if isinstance(h, Adjacency) else h @ weight
-
-
 def take_rows(h: Input, start: int, end: int) -> Input:
     """Rows start…end-1 of dense or sparse features, without a copy; all of them are h itself."""
-    if isinstance(h, Adjacency):
-        return h.take_first(end) if start == 0 else h.slice_rows(start, end)
-    return h if (start, end) == (0, h.shape[0]) else h[start:end]
+    return select_rows(h, slice(start, end))
 
 
-def take_neighbourhood(adj: Adjacency, h: Tensor, start: int, end: int) -> tuple[Adjacency, Tensor]:
-    """Rows start…end-1 of an operator over the rows of h that they read only, preceded by their own rows of h."""
-    if (start, end) == (0, adj.num_rows):
-        return adj, h
-    rows = adj.slice_rows(start, end)
-    read, position = torch.unique(rows.indices, return_inverse=True)
-    columns = torch.cat([torch.arange(start, end), read.long()])
-    scale = adj.column_scale
+def take_neighbourhood(part: Adjacency, h: Tensor, rows: Rows) -> tuple[Adjacency, Tensor]:
+    """`rows` of an operator over the rows of h that they read only, preceded by their own rows of h."""
+    if isinstance(rows, slice) and rows == slice(0, h.shape[0]):
+        return part, h
+    read, position = torch.unique(part.indices, return_inverse=True)
+    own = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+    columns = torch.cat([own, read.long()])
+    scale = part.column_scale
     block = Adjacency(
-        rows.indptr,
-        position + (end - start),
+        part.indptr,
+        position + len(own),
         len(columns),
-        values=rows.values,
-        row_scale=rows.row_scale,
+        values=part.values,
+        row_scale=part.row_scale,
         column_scale=None if scale is None else scale[columns],
     )
     return block, h[columns]
-
-
-def list_chunks(num_rows: int, rows_at_once: int) -> Iterator[tuple[int, int]]:
-    """(start, end) of consecutive chunks of rows."""
-    for start in range(0, num_rows, rows_at_once):
-        yield start, min(start + rows_at_once, num_rows)
-
-
-def count_rows(h: Input) -> int:
-    return h.num_rows if isinstance(h, Adjacency) else h.shape[0]
 
 
 def count_entries(h: Input) -> int:

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.attention import gat_attention
-from shoal.models.conv import CONVS, Conv, Input, list_chunks, multiply_weight
+from shoal.kernels.row_sets import Rows
+from shoal.models.conv import CONVS, Conv
+from shoal.models.layerwise import Input, LayerWork, multiply_weight, select_rows
 from shoal.settings import AtLeast
 
 
@@ -61,12 +63,32 @@ class GATConv(Conv):
         assert out is not None
         return self.join(out)
 
-    def infer(self, adj: Adjacency | None, h: Input, rows_at_once: int) -> Iterator[tuple[int, int, Tensor]]:
-        """Chunks of rows share `H W` and the scores."""
+    def infer(self, adj: Adjacency | None, h: Input, work: LayerWork) -> Iterator[tuple[Rows, Tensor]]:
+        """Chunks of rows share `H W` and what the others add to the scores; slices are of whole heads."""
         assert adj is not None
-        z, own, other = self.score(multiply_weight(h, self.weight))
-        for start, end in list_chunks(adj.num_rows, rows_at_once):
-            yield start, end, self.join(gat_attention(adj.slice_rows(start, end), z, own[start:end], other))
+        width = self.attend.shape[2]
+        scores = work.scratch.make(adj.num_columns, self.heads, work.dtype)
+
+        def project() -> Iterator[tuple[Rows, Tensor]]:
+            for rows in work.chunks(adj.num_columns, hop=1):
+                z = multiply_weight(select_rows(h, rows), self.weight)
+                scores.write(rows, self.score(z)[2])
+                yield rows, z
+
+        with work.hold(adj.num_columns, self.heads * width, project(), unit=width) as made:
+            scores.settle()
+            slices = [one.tensor.unflatten(1, (-1, width)) for one in made]
+            firsts = [sum(one.shape[1] for one in slices[:number]) for number in range(len(slices))]
+
+            def attend(rows: Rows, part: Adjacency, number: int) -> Tensor:
+                z, first = slices[number], firsts[number]
+                heads = slice(first, first + z.shape[1])
+                own = (z[rows] * self.attend[0, heads]).sum(-1)
+                return gat_attention(part, z, own, scores.tensor[:, heads]).flatten(1)
+
+            for rows, out in work.combine(adj, slices, attend):
+                yield rows, self.join(out.unflatten(1, (self.heads, -1)))
+        scores.close()
 
     def score(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """`z = H W` by head, and each node's share of the scores of its own row and of the rows that read it."""

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from shoal.kernels.adjacency import Adjacency
-from shoal.kernels.spmm import spmm
-from shoal.models.conv import CONVS, Conv, Input, list_chunks, multiply_weight
+from shoal.kernels.row_sets import Rows
+from shoal.models.conv import CONVS, Conv
+from shoal.models.layerwise import Input, LayerWork
 
 
 @CONVS.register
@@ -22,10 +23,12 @@ class GCNConv(Conv):
     def forward(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
         return self.aggregate(adj, h, aggregated)
 
-    def infer(self, adj: Adjacency | None, h: Input, rows_at_once: int) -> Iterator[tuple[int, int, Tensor]]:
-        """Chunks of rows share h, or `H W` of sparse features."""
+    def infer(self, adj: Adjacency | None, h: Input, work: LayerWork) -> Iterator[tuple[Rows, Tensor]]:
         assert adj is not None
-        z = h if isinstance(h, Tensor) else multiply_weight(h, self.weight)
-        for start, end in list_chunks(adj.num_rows, rows_at_once):
-            out = spmm(adj.slice_rows(start, end), z)
-            yield start, end, out @ self.weight if z is h else out
+        if self.projects_inference(h, work):
+            with work.project(h, self.weight) as z:
+                yield from work.multiply(adj, z)
+        else:
+            assert isinstance(h, Tensor)
+            for rows, out in work.multiply(adj, h):
+                yield rows, out @ self.weight

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -14,18 +15,14 @@ from shoal.checks import check_positive
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.fused import drop_entries, dropout, mix_key
-from shoal.models.conv import (
-    Conv,
-    Input,
-    check_conv_options,
-    conv_name,
-    count_entries,
-    find_conv,
-    take_rows,
-)
+from shoal.kernels.row_sets import Rows
+from shoal.models.conv import Conv, check_conv_options, conv_name, count_entries, find_conv, take_rows
+from shoal.models.kept_layers import KeptLayers
 from shoal.models.layers import NORMS, Layer, Output
+from shoal.models.layerwise import ROWS_AT_ONCE, Input, LayerWork, plan_rows, select_rows
 from shoal.models.mlp import Dense
 from shoal.models.pattern import check_head, check_orders, parse_orders, parse_widths
+from shoal.scratch import Scratch
 from shoal.settings import AtLeast, Choices, Null, Rate, Seed, check_settings, list_settings
 
 JUMPS = ("none", "concat", "max")
@@ -165,35 +162,46 @@ class GNN(nn.Module):
     def infer(
         self,
         whole: Batch,
+        take: Callable[[Rows, Tensor], None],
         *,
-        rows_at_once: int,
-        out: Tensor | None = None,
+        rows: Tensor | None = None,
+        rows_at_once: int = ROWS_AT_ONCE,
+        scratch: Scratch | None = None,
         progress: Callable[[int, int], None] | None = None,
-    ) -> Tensor:
-        """`embed` for every node of a graph, layer by layer, a chunk of rows at a time, in eval mode.
+    ) -> None:
+        """`embed` for a graph's nodes, or for those in the mask `rows`, layer by layer, in eval mode.
 
-        Only the input and the output of the current layer are held. The result goes to `out` where given;
-        `progress(done, total)` is called after each chunk.
+        `take(rows, embedding)` is called with chunks of increasing rows. Only what the current layer reads and writes
+        is kept, in `scratch`, and only rows that the result depends on are computed. `progress(done, total)` is called
+        after each chunk.
         """
         dtype = next(self.parameters()).dtype
-        if out is None:
-            out = torch.empty(whole.num_nodes, self.embedding_width, dtype=dtype)
-        h: Input = whole.x
+        layers = list(self.list_layers())
+        pattern = whole.blocks[0]
+        plan = plan_rows(
+            pattern.indptr, pattern.indices, [layer.linear.count_hops() for layer in layers], rows
+        )
         chunks = -(-whole.num_nodes // rows_at_once)
-        for number, layer, adj in self.walk(whole):
-            keep = number == len(self.layers) - 1 and self.jumping == "none"
-            result = out if keep else torch.empty(whole.num_nodes, self.widths[number], dtype=dtype)
-            for start, end, rows in layer.linear.infer(adj, h, rows_at_once):
-                rows = self.connect(layer, layer.finish(rows), take_rows(h, start, end))
-                result[start:end] = rows
-                if self.jumping == "concat":
-                    out[start:end, sum(self.widths[:number]) : sum(self.widths[: number + 1])] = rows
-                elif self.jumping == "max":
-                    out[start:end] = rows if number == 0 else torch.maximum(out[start:end], rows)
-                if progress is not None:
-                    progress(number * chunks + -(-end // rows_at_once), chunks * len(self.layers))
-            h = result
-        return out
+        with ExitStack() as stack:
+            scratch = stack.enter_context(Scratch()) if scratch is None else scratch
+            kept = KeptLayers(scratch, whole.num_nodes, self.widths, self.jumping, dtype)
+            for number in range(kept.find(), len(layers)):
+                layer = layers[number]
+                h: Input = whole.x if number == 0 else kept.input
+                adj = None
+                if layer.kind is not None:
+                    adj = pattern.by_rows(layer.kind, scratch.fits)
+                work = LayerWork(plan[number], scratch, rows_at_once, dtype)
+                for some, out in layer.linear.infer(adj, h, work):
+                    out = self.connect(layer, layer.finish(out), select_rows(h, some))
+                    if number == len(layers) - 1:
+                        take(some, self.jump(kept.read(some, out)))
+                    else:
+                        kept.write(number, some, out)
+                    if progress is not None:
+                        end = some.stop if isinstance(some, slice) else int(some[-1]) + 1
+                        progress(number * chunks + -(-end // rows_at_once), chunks * len(layers))
+                kept.finish(number)
 
     def _drop_input(self, batch: Batch, step: int) -> tuple[Input, bool]:
         """The batch's features, and whether they are all there: in training some may be dropped."""

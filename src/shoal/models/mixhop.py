@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any, Self
 
 import torch
@@ -10,8 +11,11 @@ from torch import Tensor
 
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
-from shoal.kernels.spmm import multiply, spmm
-from shoal.models.conv import CONVS, Conv, Input, list_chunks, multiply_weight, take_rows
+from shoal.kernels.row_sets import Rows
+from shoal.kernels.spmm import spmm
+from shoal.models.conv import CONVS, Conv, take_rows
+from shoal.models.layerwise import Input, LayerWork, multiply_weight, select_rows
+from shoal.scratch import Matrix
 
 
 @CONVS.register
@@ -66,17 +70,39 @@ class MixHopConv(Conv):
             out = torch.cat([part[: adj.num_rows], spmm(adj, out)], dim=1)
         return out
 
-    def infer(self, adj: Adjacency | None, h: Input, rows_at_once: int) -> Iterator[tuple[int, int, Tensor]]:
-        """One pass over all rows for every power, narrower ones first; the last one yields."""
+    def infer(self, adj: Adjacency | None, h: Input, work: LayerWork) -> Iterator[tuple[Rows, Tensor]]:
+        """One pass over the rows for every power, narrower ones first; what they do not multiply is projected as
+        they go, so that no matrix is wider than what the next power reads."""
         assert adj is not None
-        out = multiply_weight(take_rows(h, 0, adj.num_rows), self.weight)
-        for power in range(len(self.widths) - 1, 0, -1):
-            first = self.starts[power]
-            multiplied = out[:, first:].contiguous()
-            for start, end in list_chunks(adj.num_rows, rows_at_once):
-                multiply(adj.slice_rows(start, end), multiplied, out[start:end, first:])
-        for start, end in list_chunks(adj.num_rows, rows_at_once):
-            yield start, end, out[start:end]
+        highest = len(self.widths) - 1
+        if highest == 0:
+            for rows in work.chunks(adj.num_rows):
+                yield rows, self._project(h, rows, 0)
+            return
+        with ExitStack() as kept:
+            z = kept.enter_context(work.project(h, self.weight[:, self.starts[highest] :], highest))
+            for power in range(highest - 1, 0, -1):
+                width = sum(self.widths[power:])
+                read, z = (
+                    z,
+                    kept.enter_context(
+                        work.hold(adj.num_rows, width, self._raise_power(adj, h, z, power, work))
+                    ),
+                )
+                for matrix in read:
+                    matrix.close()
+            yield from self._raise_power(adj, h, z, 0, work)
+
+    def _raise_power(
+        self, adj: Adjacency, h: Input, z: list[Matrix], power: int, work: LayerWork
+    ) -> Iterator[tuple[Rows, Tensor]]:
+        """`[h W_power ‖ A z]`."""
+        for rows, out in work.multiply(adj, z, power):
+            yield rows, torch.cat([self._project(h, rows, power), out], dim=1)
+
+    def _project(self, h: Input, rows: Rows, power: int) -> Tensor:
+        start = self.starts[power]
+        return multiply_weight(select_rows(h, rows), self.weight[:, start : start + self.widths[power]])
 
     def exchange_widths(self, *, first: bool = False, known: bool = False) -> list[int]:
         """One for every power, the highest first; starting from a known `A x` saves the widest."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from shoal.kernels.adjacency import Adjacency
-from shoal.models.conv import CONVS, Conv, Input, multiply_weight
+from shoal.models.conv import CONVS, Conv
+from shoal.models.layerwise import Input, multiply_weight
 
 
 @CONVS.register

@@ -9,9 +9,11 @@ from torch import Tensor
 
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
+from shoal.kernels.row_sets import Rows
 from shoal.kernels.sage import sage_linear
 from shoal.kernels.spmm import spmm
-from shoal.models.conv import CONVS, Conv, Input, list_chunks, multiply_weight, take_rows
+from shoal.models.conv import CONVS, Conv, take_rows
+from shoal.models.layerwise import Input, LayerWork, multiply_weight, select_rows
 
 MIN_NORM_WIDTH = 8  # narrower halves have too few columns for a mean and a variance of their own
 
@@ -43,14 +45,16 @@ class SAGEConv(Conv):
             return self._join(self._project(aggregated), take_rows(h, 0, adj.num_rows))
         return sage_linear(adj, h, self.weight, self.split_at, self.projects_first(adj, h))
 
-    def infer(self, adj: Adjacency | None, h: Input, rows_at_once: int) -> Iterator[tuple[int, int, Tensor]]:
-        """Chunks of rows share h, or `H W_neigh` of sparse features."""
+    def infer(self, adj: Adjacency | None, h: Input, work: LayerWork) -> Iterator[tuple[Rows, Tensor]]:
         assert adj is not None
-        z = h if isinstance(h, Tensor) else self._project(h)
-        for start, end in list_chunks(adj.num_rows, rows_at_once):
-            neighbors = spmm(adj.slice_rows(start, end), z)
-            neighbors = self._project(neighbors) if z is h else neighbors
-            yield start, end, self._join(neighbors, take_rows(h, start, end))
+        if self.projects_inference(h, work):
+            with work.project(h, self.weight[:, : self.split_at]) as z:
+                for rows, neighbors in work.multiply(adj, z):
+                    yield rows, self._join(neighbors, select_rows(h, rows))
+        else:
+            assert isinstance(h, Tensor)
+            for rows, neighbors in work.multiply(adj, h):
+                yield rows, self._join(self._project(neighbors), select_rows(h, rows))
 
     def _project(self, h: Input) -> Tensor:
         return multiply_weight(h, self.weight[:, : self.split_at])

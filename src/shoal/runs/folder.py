@@ -15,6 +15,7 @@ METRICS = "metrics.jsonl"
 PLAN = "plan.txt"
 RANKS = "ranks.json"
 CHECKPOINTS = "checkpoints"
+SCRATCH = "scratch"
 REPEAT = "repeat.yaml"
 SUMMARY = "summary.json"
 

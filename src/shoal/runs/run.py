@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from shoal.datasets.places import explain_missing
+from shoal.digest import digest_array
 from shoal.distributed.runtime import agree, share_cores
 from shoal.distributed.transport import LocalTransport, Transport
 from shoal.errors import ShoalError, explain_full_disk
@@ -29,9 +30,13 @@ from shoal.runs.folder import (
     METRICS,
     PLAN,
     RANKS,
+    SCRATCH,
     read_metrics,
     read_run_config,
 )
+from shoal.runs.need import estimate_need
+from shoal.scratch import Scratch
+from shoal.training.inference import has_embeddings, open_scratch
 from shoal.training.part_share import PartShare
 from shoal.training.share import Record
 from shoal.wording import count
@@ -57,6 +62,7 @@ class Run:
         self.trainer = make_trainer(
             config, self.data.graph, folder / CHECKPOINTS, whole=self.data.whole, transport=self.transport
         )
+        self.trainer.share.scratch_folder = folder
 
     @classmethod
     def create(cls, folder: Path, config: RunConfig, transport: Transport | None = None) -> Run:
@@ -75,6 +81,7 @@ class Run:
         if config.method == "partitioned":
             config.partition.parts = transport.size
         run = cls(folder, config, transport)
+        run.check_memory()
         fill_defaults(config)
         if run.writes:
             run._make_folder()
@@ -118,6 +125,28 @@ class Run:
     def has_checkpoint(self) -> bool:
         """Whether there is something to resume from."""
         return (self.folder / CHECKPOINTS / "last.safetensors").is_file()
+
+    def check_memory(self, *, to_train: bool = True) -> str:
+        """What the run will hold in memory and where the rest goes, in a line; refused if the budget is too small."""
+        return estimate_need(self.trainer, self.folder, to_train=to_train).check()
+
+    def open_kept_scratch(self) -> Scratch | None:
+        """Scratch in the run's folder whose finished layers a killed process leaves to the next one with the same weights
+        and graph; None for models that are not evaluated layer by layer."""
+        model = self.trainer.model
+        if not has_embeddings(model):
+            return None
+        weights = {name: digest_array(value.numpy()) for name, value in model.state_dict().items()}
+        stamp = {"weights": weights} | {name: self.data.identity[name] for name in ("checksum", "content")}
+        return open_scratch(self.folder / SCRATCH, stamp)
+
+    def explain_interval(self) -> str | None:
+        """How often the run evaluates, where that follows from `training.eval_share` and is not every epoch."""
+        trainer = self.trainer
+        if trainer.eval_every is not None or not trainer.has_nodes("val") or trainer.eval_interval == 1:
+            return None
+        most = f"at most {trainer.eval_share:.0%} of the multiply-adds (training.eval_share)"
+        return f"evaluation: after every {trainer.eval_interval:,} epochs and the last, {most}"
 
     def train(self, on_epoch: Callable[[Record], None] | None = None) -> dict[str, float]:
         """Train to the end, writing metrics as they come; returns and writes the test scores.
@@ -248,6 +277,9 @@ class Run:
             "checksum": "its edges or its split differ",
             "content": "its features, its labels or its split differ",
         }
+        graph = self.data.graph
+        if isinstance(graph, Graph) and graph.has_checksum(began["checksum"]):
+            began["checksum"] = found["checksum"]
         for key in ("num_nodes", "num_features", "num_classes", *differ):
             if began[key] != found[key]:
                 said = differ.get(key)

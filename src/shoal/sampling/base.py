@@ -21,6 +21,7 @@ from shoal.kernels.induce import SubgraphExtractor
 from shoal.kernels.orient import OrientedExtractor, OrientedGraph, is_worth_orienting
 from shoal.registry import Registry
 from shoal.sampling.normalize import Norms, make_norms
+from shoal.sampling.oriented import orient_graph
 from shoal.settings import Choices, Null, Range, Seed, Setting, check_options, check_settings, list_settings
 
 COUNT = Range(1, MAX_NODES, said="1 to 2^31")
@@ -143,7 +144,7 @@ class Sampler(ABC):
 
     @property
     def _oriented(self) -> OrientedGraph | None:
-        """The graph with every edge once, where that is the faster way to induce; batch 0 decides."""
+        """The graph with every edge once, where that is the faster way to induce and fits in memory; batch 0 decides."""
         if not self._is_orientation_known:
             with self._lock:
                 if not self._is_orientation_known:
@@ -151,7 +152,7 @@ class Sampler(ABC):
                     if not graph.directed and is_worth_orienting(
                         graph.indptr, graph.indices, self.draw_nodes(0)
                     ):
-                        self._orientation = OrientedGraph(graph.indptr, graph.indices)
+                        self._orientation = orient_graph(graph)
                     self._is_orientation_known = True
         return self._orientation
 

@@ -1,7 +1,10 @@
 """Evaluation over the full graph: layer by layer for models that offer it, by a plain forward pass for others."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,8 +12,13 @@ from torch import Tensor, nn
 
 from shoal.batch import Batch
 from shoal.errors import ShoalError
+from shoal.kernels.row_sets import Rows
+from shoal.memory import available_memory, memory_left
+from shoal.models.layerwise import ROWS_AT_ONCE
+from shoal.scratch import KeptScratch, Scratch
 
-ROWS_AT_ONCE = 1 << 15
+_SPARE = 1 << 28  # bytes that chunks, and what a process does beside them, take
+_SHARE = 0.8  # of what is left that matrices may take; the rest is for what lasts as long as they do
 
 
 @contextmanager
@@ -30,19 +38,42 @@ def has_embeddings(model: nn.Module) -> bool:
     return all(callable(getattr(model, name, None)) for name in ("embed", "infer", "classify"))
 
 
+def free_for_matrices() -> int:
+    """Bytes of matrices that inference may hold in memory now, within the budget."""
+    return max(int(_SHARE * (memory_left() - _SPARE)), 0)
+
+
+def near_bytes() -> int:
+    """Bytes of one matrix that can be read in any order: what the system has for it, as memory or as pages of a file."""
+    return max(int(_SHARE * available_memory()), 1 << 26)
+
+
+def open_scratch(folder: Path | None = None, stamp: dict[str, Any] | None = None) -> Scratch:
+    """Scratch within the process's memory budget; beyond it in `folder`, or in the system's folder for temporary files.
+
+    With a `stamp`, files outlive a process that is killed (`KeptScratch`).
+    """
+    limit, near = free_for_matrices(), near_bytes()
+    if folder is not None and stamp is not None:
+        return KeptScratch(limit, folder, stamp, near=near)
+    return Scratch(limit, folder if folder is not None and folder.is_dir() else None, near=near)
+
+
 def embed_nodes(
     model: nn.Module,
     whole: Batch,
     *,
     rows_at_once: int = ROWS_AT_ONCE,
     out: Tensor | None = None,
+    scratch: Scratch | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tensor:
     """The classifier's input for every node of the graph that `whole` is, (num_nodes, embedding_width).
 
     Every layer is computed for all nodes, a chunk of rows at a time, before the next begins: each node is computed once
-    a layer, and only the input and output of the current layer are held. The result goes to `out` where given, which
-    may be a memory-mapped file. `progress(done, total)` is called after each chunk.
+    a layer, and only the input and output of the current layer are held, in files where memory does not suffice. The
+    result goes to `out` where given, which may be a memory-mapped file. `progress(done, total)` is called after each
+    chunk. `scratch` is closed at the end.
     """
     embed: Callable[[Batch], Tensor] | None = getattr(model, "embed", None)
     if embed is not None and not has_embeddings(model):
@@ -50,9 +81,17 @@ def embed_nodes(
             found = embed(whole)
         return found if out is None else out.copy_(found)
     stack = _require_embeddings(model)
-    with evaluating(model):
-        embedding: Tensor = stack.infer(whole, rows_at_once=rows_at_once, out=out, progress=progress)
-        return embedding
+    with evaluating(model), scratch or open_scratch() as room:
+        if out is None:
+            dtype = next(model.parameters()).dtype
+            out = torch.empty(whole.num_nodes, stack.embedding_width, dtype=dtype)
+        result = out
+
+        def take(rows: Rows, embedding: Tensor) -> None:
+            result[rows] = embedding
+
+        stack.infer(whole, take, rows_at_once=rows_at_once, scratch=room, progress=progress)
+    return out
 
 
 def classify_nodes(model: nn.Module, embedding: Tensor, *, rows_at_once: int = ROWS_AT_ONCE) -> Tensor:
@@ -68,20 +107,51 @@ def predict_logits(
     *,
     rows: Tensor | None = None,
     rows_at_once: int = ROWS_AT_ONCE,
+    scratch: Scratch | None = None,
     progress: Callable[[int, int], None] | None = None,
+    take: Callable[[Tensor], Tensor] = lambda logits: logits,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Logits in eval mode of the nodes of `whole`, or of `rows` of them, a mask or numbers.
 
-    Layer by layer for a model with embeddings; any other module's `forward` is called with the whole batch.
+    Layer by layer for a model with embeddings, of what those rows depend on; any other module's `forward` is called with
+    the whole batch. What `take` makes of chunks of logits, such as classes, is kept instead of them, in `out` if given.
     """
-    if has_embeddings(model):
-        embedding = embed_nodes(model, whole, rows_at_once=rows_at_once, progress=progress)
-        return classify_nodes(
-            model, embedding if rows is None else embedding[rows], rows_at_once=rows_at_once
-        )
-    with evaluating(model):
-        logits: Tensor = model(whole)
-    return logits if rows is None else logits[rows]
+    if not has_embeddings(model):
+        with evaluating(model):
+            logits: Tensor = take(model(whole))
+        found = logits if rows is None else logits[rows]
+        return found if out is None else out.copy_(found)
+    stack = _require_embeddings(model)
+    mask = rows
+    if rows is not None and rows.dtype != torch.bool:
+        mask = torch.zeros(whole.num_nodes, dtype=torch.bool)
+        mask[rows] = True
+    count = whole.num_nodes if mask is None else int(mask.sum())
+    done = 0
+
+    def keep(some: Rows, embedding: Tensor) -> None:
+        nonlocal out, done
+        if mask is not None:  # a layer may compute more rows than were asked for
+            wanted = mask[some]
+            embedding = embedding if bool(wanted.all()) else embedding[wanted]
+        values = take(stack.classify(embedding))
+        if out is None:
+            out = torch.empty(count, *values.shape[1:], dtype=values.dtype)
+        out[done : done + len(values)] = values
+        done += len(values)
+
+    with evaluating(model), scratch or open_scratch() as room:
+        if count:
+            stack.infer(whole, keep, rows=mask, rows_at_once=rows_at_once, scratch=room, progress=progress)
+        else:
+            keep(slice(0, 0), next(model.parameters()).new_empty(0, stack.embedding_width))
+    assert out is not None
+    if mask is rows or rows is None:
+        return out
+    places = torch.empty(whole.num_nodes, dtype=torch.int64)
+    places[mask] = torch.arange(count)
+    return out[places[rows]]
 
 
 def _require_embeddings(model: nn.Module) -> Any:

@@ -148,3 +148,13 @@ def count_outcomes(logits: Tensor, y: Tensor) -> Tensor:
             torch.bincount(y, minlength=num_classes) - hits,
         ]
     )
+
+
+def decide_class(logits: Tensor) -> Tensor:
+    """The class of the largest logit."""
+    return logits.argmax(1)
+
+
+def decide_labels(logits: Tensor) -> Tensor:
+    """A 0/1 matrix of the classes with positive logits."""
+    return (logits > 0).to(torch.uint8)

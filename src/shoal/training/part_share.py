@@ -20,6 +20,7 @@ from shoal.errors import ShoalError
 from shoal.memory import forget_peak, read_memory
 from shoal.partitioning.part import Part
 from shoal.sampling.base import Sampler
+from shoal.scratch import Scratch
 from shoal.training.inference import classify_nodes, evaluating, has_embeddings
 from shoal.training.share import SPLITS, Progress, Record, Share
 
@@ -69,7 +70,9 @@ class PartShare(Share):
         self._counts = self._count_splits()
         ask: Callable[..., bool] = getattr(model, "needs_halo_input", lambda sparse: False)
         wide = ask(sparse=not isinstance(part.x, np.ndarray))
-        self.batch = make_part_batch(self.plan, self.graph, wide=wide, num_train=self._counts["train"])
+        self.batch = self.whole = make_part_batch(
+            self.plan, self.graph, wide=wide, num_train=self._counts["train"]
+        )
         self.boundary = exchange.make_sampler(self.batch, self.plan)
         self.sampler = self.boundary
         if sampler is not None:
@@ -120,7 +123,14 @@ class PartShare(Share):
     def count_nodes(self, split: str) -> int:
         return self._counts[split]
 
-    def embed(self, model: nn.Module, progress: Progress | None = None, out: Tensor | None = None) -> Tensor:
+    def embed(
+        self,
+        model: nn.Module,
+        progress: Progress | None = None,
+        out: Tensor | None = None,
+        scratch: Scratch | None = None,
+    ) -> Tensor:
+        """By a plain forward pass: a part's matrices are in memory."""
         embed: Callable[[Batch], Tensor] | None = getattr(model, "embed", None)
         if embed is None:
             raise ShoalError(f"{type(model).__name__} has no embed(batch): it gives predictions only")
@@ -128,13 +138,22 @@ class PartShare(Share):
         return embedding if out is None else out.copy_(embedding)
 
     def predict(
-        self, model: nn.Module, rows: Tensor | None = None, progress: Progress | None = None
+        self,
+        model: nn.Module,
+        rows: Tensor | None = None,
+        progress: Progress | None = None,
+        *,
+        take: Callable[[Tensor], Tensor] = lambda logits: logits,
+        out: Tensor | None = None,
+        scratch: Scratch | None = None,
     ) -> Tensor:
         if has_embeddings(model):
             embedding = self.embed(model)
-            return classify_nodes(model, embedding if rows is None else embedding[rows])
-        logits = self._evaluate(model, model)
-        return logits if rows is None else logits[rows]
+            found = take(classify_nodes(model, embedding if rows is None else embedding[rows]))
+        else:
+            logits = self._evaluate(model, model)
+            found = take(logits if rows is None else logits[rows])
+        return found if out is None else out.copy_(found)
 
     def _evaluate(self, model: nn.Module, run: Callable[[Batch], Tensor]) -> Tensor:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +21,8 @@ from shoal.partitioning.part import Part
 from shoal.sampling.base import Sampler
 from shoal.sampling.full import FullSampler
 from shoal.sampling.shard import ShardedSampler
-from shoal.training.inference import embed_nodes, predict_logits
+from shoal.scratch import Scratch
+from shoal.training.inference import embed_nodes, open_scratch, predict_logits
 
 SPLITS = ("train", "val", "test")
 Record = dict[str, Any]
@@ -34,16 +36,20 @@ class Share(ABC):
         graph: the rows whose labels and scores are this rank's: all of them, or those of its part.
         n_id: their numbers in the whole graph, None if all.
         sampler: draws this rank's batches.
+        whole: all of this rank's rows as one batch, which evaluation works on.
         loss_weight: factor on a batch's loss, with which the ranks' gradients add up to those of the step.
         can_prefetch: whether threads may draw batches ahead.
+        scratch_folder: where evaluation puts what does not fit in memory; None for temporary files.
         ledger: counts messages and waiting.
     """
 
     graph: Graph
     sampler: Sampler
+    whole: Batch
     n_id: Tensor | None = None
     loss_weight = 1.0
     can_prefetch = True
+    scratch_folder: Path | None = None
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
@@ -83,8 +89,17 @@ class Share(ABC):
         """Give all ranks one state of what layers have measured."""
 
     @abstractmethod
-    def embed(self, model: nn.Module, progress: Progress | None = None, out: Tensor | None = None) -> Tensor:
-        """The embedding of this rank's rows, in evaluation mode on the whole graph."""
+    def embed(
+        self,
+        model: nn.Module,
+        progress: Progress | None = None,
+        out: Tensor | None = None,
+        scratch: Scratch | None = None,
+    ) -> Tensor:
+        """The embedding of this rank's rows, in evaluation mode on the whole graph, in `out` where given.
+
+        Matrices of all nodes are kept in `scratch`: by default within the memory budget, beyond it in temporary files.
+        """
 
     @abstractmethod
     def take_costs(self, epoch: int, nodes: int, seconds: float) -> Record:
@@ -100,9 +115,16 @@ class Share(ABC):
 
     @abstractmethod
     def predict(
-        self, model: nn.Module, rows: Tensor | None = None, progress: Progress | None = None
+        self,
+        model: nn.Module,
+        rows: Tensor | None = None,
+        progress: Progress | None = None,
+        *,
+        take: Callable[[Tensor], Tensor] = lambda logits: logits,
+        out: Tensor | None = None,
+        scratch: Scratch | None = None,
     ) -> Tensor:
-        """The logits of this rank's rows, or of those in the mask `rows`."""
+        """The logits of this rank's rows, or of those in the mask `rows`; or what `take` makes of them, by chunks."""
 
 
 class ReplicaShare(Share):
@@ -125,7 +147,7 @@ class ReplicaShare(Share):
                 self.sampler = ShardedSampler(self.sampler, transport.rank, transport.size)
             self.loss_weight = 1 / transport.size
         self.can_prefetch = not isinstance(self.sampler, FullSampler)
-        self._whole = FullSampler(graph).sample(0)
+        self.whole = FullSampler(graph).sample(0)
 
     def agree(self, score: float) -> float:
         return float(self.transport.broadcast(torch.tensor([score], dtype=torch.float64), 0))
@@ -134,13 +156,32 @@ class ReplicaShare(Share):
         if self.transport.size > 1:
             average_buffers(model, self.transport)
 
-    def embed(self, model: nn.Module, progress: Progress | None = None, out: Tensor | None = None) -> Tensor:
-        return embed_nodes(model, self._whole, out=out, progress=progress)
+    def embed(
+        self,
+        model: nn.Module,
+        progress: Progress | None = None,
+        out: Tensor | None = None,
+        scratch: Scratch | None = None,
+    ) -> Tensor:
+        return embed_nodes(model, self.whole, out=out, progress=progress, scratch=self._open(scratch))
 
     def predict(
-        self, model: nn.Module, rows: Tensor | None = None, progress: Progress | None = None
+        self,
+        model: nn.Module,
+        rows: Tensor | None = None,
+        progress: Progress | None = None,
+        *,
+        take: Callable[[Tensor], Tensor] = lambda logits: logits,
+        out: Tensor | None = None,
+        scratch: Scratch | None = None,
     ) -> Tensor:
-        return predict_logits(model, self._whole, rows=rows, progress=progress)
+        scratch = self._open(scratch)
+        return predict_logits(
+            model, self.whole, rows=rows, progress=progress, take=take, out=out, scratch=scratch
+        )
+
+    def _open(self, scratch: Scratch | None) -> Scratch:
+        return open_scratch(self.scratch_folder) if scratch is None else scratch
 
     def take_costs(self, epoch: int, nodes: int, seconds: float) -> Record:
         if self.transport.size == 1:

@@ -5,34 +5,37 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
-from shoal.batch import Batch, as_tensor
+from shoal.batch import Batch
 from shoal.checks import MAX_THREADS
 from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
 from shoal.distributed.gradients import GradientBucket, broadcast_weights
 from shoal.distributed.ledger import IDLE, REDUCE
 from shoal.distributed.runtime import default_transport
 from shoal.distributed.transport import Transport
-from shoal.errors import ShoalError, unknown_name
+from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.memory import keep_freed_memory
 from shoal.partitioning.part import Part
 from shoal.sampling.base import Sampler
 from shoal.sampling.feature_cache import FeatureCaching
 from shoal.sampling.stream import BatchStream
+from shoal.scratch import Scratch
 from shoal.settings import Above, AtLeast, Choices, Null, Range, check_settings
 from shoal.training.callback import Callback, make_callbacks
 from shoal.training.checkpoint import load_checkpoint, save_checkpoint
+from shoal.training.evaluation import choose_interval, score_split
 from shoal.training.loss import LOSSES, Loss, compute_loss, weigh_classes
-from shoal.training.metrics import METRICS, choose_metric, score_predictions
+from shoal.training.metrics import METRICS, choose_metric, decide_class, decide_labels
 from shoal.training.part_share import PartShare
 from shoal.training.schedule import SCHEDULES, scale_learning_rate
-from shoal.training.share import SPLITS, Progress, Record, ReplicaShare, Share, check_fit
+from shoal.training.share import Progress, Record, ReplicaShare, Share, check_fit
 
 OPTIMIZERS = ("adam", "adamw")
 
@@ -84,7 +87,17 @@ class Trainer:
         patience: Annotated[
             int | None, AtLeast(1), Null("never"), "evaluations without a better score after which to stop"
         ] = None,
-        eval_every: Annotated[int, AtLeast(1), "epochs between evaluations"] = 1,
+        eval_every: Annotated[
+            int | None,
+            AtLeast(1),
+            Null("1, on large graphs as eval_share allows"),
+            "epochs between evaluations",
+        ] = None,
+        eval_share: Annotated[
+            float,
+            Range(0, 1, open_low=True, said="above 0, up to 1"),
+            "largest share of the work that goes into evaluations while training",
+        ] = 0.1,
         metric: Annotated[
             str | Callable[..., float] | None,
             Choices(METRICS),
@@ -117,7 +130,7 @@ class Trainer:
                 f"loss {loss!r} takes no class_weights: leave them out, or give it that argument"
             )
         self.clip = clip
-        self.patience, self.eval_every = patience, eval_every
+        self.patience, self.eval_every, self.eval_share = patience, eval_every, eval_share
         self.sampling_threads = sampling_threads
         caching = features if features is not None else FeatureCaching()
         self._stream = BatchStream(self.sampler, num_threads=sampling_threads, caching=caching)
@@ -125,8 +138,7 @@ class Trainer:
         self.checkpoints = checkpoints
         self._metrics = [] if metric is None else [metric]
         self.metric = choose_metric(metric, self.graph)
-        self.epoch = self.step = 0
-        self.best_epoch = 0
+        self.epoch = self.step = self.best_epoch = 0
         self.best_score = float("-inf")
         self._best_weights: dict[str, Tensor] | None = None
         self._last_weights: dict[str, Tensor] | None = None
@@ -165,16 +177,15 @@ class Trainer:
         has_val = self.has_nodes("val")
         while self.epoch < epochs and not self.is_out_of_patience() and not self._stopped:
             record = self.train_epoch(scale_learning_rate(self.schedule, self.epoch, epochs, self.warmup))
-            if has_val and self.epoch % self.eval_every == 0:
+            is_last = self.eval_every is None and self.epoch == epochs
+            if has_val and (is_last or self.epoch % self.eval_interval == 0):
                 self._evaluate_epoch(record)
             records.append(record)
             for callback in self.callbacks:
                 callback.on_epoch(self, record)
             if self.callbacks and self.transport.size > 1:  # one rank is enough to stop all
                 self._stopped = bool(self.transport.sum(torch.tensor([int(self._stopped)])))
-            if (
-                on_epoch is not None
-            ):  # before the checkpoint: a record past it is dropped, a missing one is lost
+            if on_epoch is not None:  # a record past the checkpoint is dropped, a missing one is lost
                 on_epoch(record)
             self.share.align_buffers(self.model)
             if self.checkpoints is not None and self.transport.rank == 0:
@@ -250,37 +261,27 @@ class Trainer:
     def evaluate(self, split: str = "test") -> dict[str, float]:
         """Scores on a split's nodes, computed on the full graph: `f1_micro`, `f1_macro`, for single-label graphs
         `accuracy`, for two classes `roc_auc`, and the trainer's own metric."""
-        if split not in SPLITS:
-            raise unknown_name("split", split, SPLITS)
-        if not self.has_nodes(split):
-            raise ShoalError(f"graph {self.graph.name!r} has no {split} nodes to evaluate on")
-        mask = as_tensor(getattr(self.graph, f"{split}_mask"))
-        assert self.graph.y is not None
-        logits = self.share.predict(self.model, mask)
-        self.transport.phase = f"the {split} scores"
-        return score_predictions(
-            logits,
-            as_tensor(self.graph.y)[mask],
-            self._metrics,
-            total=self.share.sum,
-            collect=self.share.collect,
-        )
+        return score_split(self.share, self.model, split, self._metrics)
 
     def has_nodes(self, split: str) -> bool:
         """Whether the graph has nodes to evaluate in a split."""
         return self.share.count_nodes(split) > 0
 
-    def embed(self, progress: Progress | None = None, *, out: Tensor | None = None) -> Tensor:
-        """Every node's embedding, (num_nodes, embedding_width), layer by layer in bounded memory.
+    def embed(
+        self, progress: Progress | None = None, *, out: Tensor | None = None, scratch: Scratch | None = None
+    ) -> Tensor:
+        """Every node's embedding, (num_nodes, embedding_width), layer by layer within the memory budget.
 
         It is written to `out` where given, which may be mapped to a file. Trained on a Part: that of its rows.
         """
-        return self.share.embed(self.model, progress, out)
+        return self.share.embed(self.model, progress, out, scratch)
 
-    def predict(self, progress: Progress | None = None) -> Tensor:
+    def predict(
+        self, progress: Progress | None = None, *, out: Tensor | None = None, scratch: Scratch | None = None
+    ) -> Tensor:
         """Every node's predicted class, or 0/1 matrix for multi-label graphs; trained on a Part: of its rows."""
-        logits = self.share.predict(self.model, progress=progress)
-        return (logits > 0).to(torch.uint8) if self.graph.multi_label else logits.argmax(1)
+        take = decide_labels if self.graph.multi_label else decide_class
+        return self.share.predict(self.model, progress=progress, take=take, out=out, scratch=scratch)
 
     def save(self, path: Path) -> None:
         """Write a checkpoint from which `resume` goes on exactly."""
@@ -308,7 +309,12 @@ class Trainer:
         """Whether so many evaluations brought no better score that training has ended."""
         if self.patience is None or self.best_epoch == 0:
             return False
-        return self.epoch - self.best_epoch >= self.patience * self.eval_every
+        return self.epoch - self.best_epoch >= self.patience * self.eval_interval
+
+    @cached_property
+    def eval_interval(self) -> int:
+        """Epochs from one evaluation to the next: as set, else so many that evaluations take at most `eval_share`."""
+        return self.eval_every or choose_interval(self.share, self.model, self.eval_share)
 
     def _take_last_weights(self) -> None:
         """Undo `restore_best`: training goes on from the weights it stopped at."""

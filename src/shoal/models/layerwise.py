@@ -1,0 +1,220 @@
+"""Layer-wise inference: which rows a layer computes, in which chunks, and where matrices of all nodes are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from shoal.kernels.adjacency import Adjacency
+from shoal.kernels.row_sets import Rows, grow_rows, take_operator_rows
+from shoal.kernels.spmm import spmm
+from shoal.scratch import Matrix, Scratch, split_columns
+
+Input = Tensor | Adjacency
+ROWS_AT_ONCE = 1 << 15
+ENTRIES_AT_ONCE = 1 << 21  # a chunk has no more unless one row has
+_WORTH_CHOOSING = 0.9  # share of the entries from which on all rows are computed
+
+
+@dataclass
+class RowSet:
+    """Rows of a graph that are needed: those in `mask`, all if None; `count` of them with `entries` in the pattern."""
+
+    count: int
+    entries: int
+    mask: Tensor | None = None
+
+
+@dataclass
+class LayerWork:
+    """How one layer's rows are computed.
+
+    Attributes:
+        needed: the rows of the result, then those that are read one aggregation before it, and so on.
+        dtype: of the weights.
+    """
+
+    needed: Sequence[RowSet]
+    scratch: Scratch = field(default_factory=Scratch)
+    rows_at_once: int = ROWS_AT_ONCE
+    dtype: torch.dtype = torch.float32
+
+    def chunks(self, num_rows: int, indptr: Tensor | None = None, hop: int = 0) -> Iterator[Rows]:
+        """The rows needed `hop` aggregations before the result, in increasing order, in chunks of `rows_at_once`
+        numbers; with `indptr` also of limited entries."""
+        mask = self.needed[hop].mask
+        for start in range(0, num_rows, self.rows_at_once):
+            end = min(start + self.rows_at_once, num_rows)
+            rows: Rows = slice(start, end)
+            if mask is not None:
+                chosen = mask[start:end].nonzero()[:, 0] + start
+                if len(chosen) == 0:
+                    continue
+                rows = chosen if len(chosen) < end - start else rows
+            yield from [rows] if indptr is None else _split_by_entries(rows, indptr)
+
+    def take(self, adj: Adjacency, hop: int = 0) -> Iterator[tuple[Rows, Adjacency]]:
+        """The same chunks of an operator's rows."""
+        for rows in self.chunks(adj.num_rows, adj.indptr, hop):
+            yield rows, take_operator_rows(adj, rows)
+
+    def multiply(
+        self, adj: Adjacency, z: Tensor | list[Matrix], hop: int = 0
+    ) -> Iterator[tuple[Rows, Tensor]]:
+        """(rows, those rows of `adj · z`)."""
+        slices = [z] if isinstance(z, Tensor) else [one.tensor for one in z]
+        return self.combine(adj, slices, lambda rows, part, number: spmm(part, slices[number]), hop)
+
+    def combine(
+        self,
+        adj: Adjacency,
+        slices: Sequence[Tensor],
+        compute: Callable[[Rows, Adjacency, int], Tensor],
+        hop: int = 0,
+    ) -> Iterator[tuple[Rows, Tensor]]:
+        """(rows, what `compute(rows, the operator's rows, number)` answers for all slices, side by side).
+
+        Slices are worked on one after the other, each for all rows, so that only one must be near.
+        """
+        if len(slices) == 1:
+            for rows, part in self.take(adj, hop):
+                yield rows, compute(rows, part, 0)
+            return
+        done = []
+        for number in range(len(slices)):
+            pieces = ((rows, compute(rows, part, number)) for rows, part in self.take(adj, hop))
+            done.append(self.store(adj.num_rows, pieces))
+        for rows in self.chunks(adj.num_rows, adj.indptr, hop):
+            yield rows, torch.cat([one.tensor[rows] for one in done], dim=1)
+        for one in done:
+            one.close()
+
+    def store(self, num_rows: int, pieces: Iterator[tuple[Rows, Tensor]]) -> Matrix:
+        """A matrix filled with pieces, as wide as they are."""
+        made: Matrix | None = None
+        for rows, values in pieces:
+            if made is None:
+                made = self.scratch.make(num_rows, values.shape[1], self.dtype)
+            made.write(rows, values)
+        made = made or self.scratch.make(num_rows, 0, self.dtype)
+        made.settle()
+        return made
+
+    def project(self, h: Input, weight: Tensor, hop: int = 1) -> AbstractContextManager[list[Matrix]]:
+        """`h W` of the rows needed `hop` aggregations back, with h read in order, kept while the block lasts."""
+        pieces = (
+            (rows, multiply_weight(select_rows(h, rows), weight))
+            for rows in self.chunks(count_rows(h), hop=hop)
+        )
+        return self.hold(count_rows(h), weight.shape[1], pieces)
+
+    @contextmanager
+    def hold(
+        self, num_rows: int, width: int, pieces: Iterator[tuple[Rows, Tensor]], unit: int = 1
+    ) -> Iterator[list[Matrix]]:
+        """A matrix filled with pieces while the block lasts, or slices of its columns, multiples of `unit` wide, where
+        the system could not keep all of it near."""
+        near = self.scratch.near
+        most = width if near is None else near // max(num_rows * self.dtype.itemsize, 1)
+        slices = [(unit * a, unit * b) for a, b in split_columns(width // unit, most // unit)]
+        made = [self.scratch.make(num_rows, end - start, self.dtype) for start, end in slices]
+        try:
+            for rows, values in pieces:
+                for matrix, (start, end) in zip(made, slices):
+                    matrix.write(rows, values[:, start:end])
+            for matrix in made:
+                matrix.settle()
+            yield made
+        finally:
+            for matrix in made:
+                matrix.close()
+
+    def is_near(self, h: Input) -> bool:
+        """Whether rows of h can be read in any order."""
+        near = self.scratch.near
+        return isinstance(h, Tensor) and (near is None or h.numel() * h.element_size() <= near)
+
+
+def plan_rows(
+    indptr: Tensor, indices: Tensor, hops: Sequence[int | None], rows: Tensor | None
+) -> list[list[RowSet]]:
+    """What each layer needs for the result at `rows`, a mask: (layers, hops + 1) sets.
+
+    `hops` are the aggregations of each layer, None for one that computes all rows or none. A set that has most entries
+    becomes all rows: taking rows one by one costs more than leaving the others out would save.
+    """
+    everything = RowSet(len(indptr) - 1, len(indices))
+    plan = []
+    current = everything
+    if rows is not None:
+        current = _measure(indptr, rows, everything)
+    for count in reversed(hops):
+        if count is None:
+            current = everything
+        layer = [current]
+        for _ in range(count or 0):
+            if current.mask is not None:
+                current = _measure(indptr, grow_rows(indptr, indices, current.mask)[0], everything)
+            layer.append(current)
+        plan.append(layer)
+    return plan[::-1]
+
+
+def _measure(indptr: Tensor, mask: Tensor, everything: RowSet) -> RowSet:
+    count = int(mask.sum())
+    if count == everything.count:
+        return everything
+    chunk = 1 << 22
+    entries = 0
+    for start in range(0, len(mask), chunk):
+        part = mask[start : start + chunk]
+        entries += int((indptr[start : start + chunk + 1].diff() * part).sum())
+    many = entries + count > _WORTH_CHOOSING * (everything.entries + everything.count)
+    return everything if many else RowSet(count, entries, mask)
+
+
+def _split_by_entries(rows: Rows, indptr: Tensor) -> Iterator[Rows]:
+    """The chunk in pieces of at most ENTRIES_AT_ONCE entries, or of one row."""
+    if isinstance(rows, slice):
+        if int(indptr[rows.stop] - indptr[rows.start]) <= ENTRIES_AT_ONCE:
+            yield rows
+            return
+        counts = indptr[rows.start : rows.stop + 1].diff()
+    else:
+        counts = indptr[rows + 1] - indptr[rows]
+        if int(counts.sum()) <= ENTRIES_AT_ONCE:
+            yield rows
+            return
+    ends = counts.cumsum(0)
+    first = 0
+    while first < len(counts):
+        before = int(ends[first - 1]) if first else 0
+        last = max(int(torch.searchsorted(ends, before + ENTRIES_AT_ONCE, right=True)), first + 1)
+        if isinstance(rows, slice):
+            yield slice(rows.start + first, rows.start + last)
+        else:
+            yield rows[first:last]
+        first = last
+
+
+def multiply_weight(h: Input, weight: Tensor) -> Tensor:
+    """`h W` for dense features, or for sparse ones without making them dense. W is (f_in, f_out)."""
+    return spmm(h, weight) if isinstance(h, Adjacency) else h @ weight
+
+
+def select_rows(h: Input, rows: Rows) -> Input:
+    """Rows of dense or sparse features; consecutive ones without a copy, all of them are h itself."""
+    if not isinstance(rows, slice):
+        return take_operator_rows(h, rows) if isinstance(h, Adjacency) else h[rows]
+    start, end = rows.start, rows.stop
+    if isinstance(h, Adjacency):
+        return h.take_first(end) if start == 0 else h.slice_rows(start, end)
+    return h if (start, end) == (0, h.shape[0]) else h[start:end]
+
+
+def count_rows(h: Input) -> int:
+    return h.num_rows if isinstance(h, Adjacency) else h.shape[0]

@@ -1,0 +1,281 @@
+"""Scratch: matrices with a row for every node, in memory while they fit and else in files that end with them."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.errors import ShoalError, explain_full_disk
+from shoal.files import flush, replace_file
+
+STAMP = "activations.json"
+_LOCK = "lock"
+_ENDINGS = (".rows", ".done")
+
+
+class Matrix:
+    """An (n, width) matrix that is written once, by rows, and then read: in memory.
+
+    Attributes:
+        tensor: its content, to read.
+    """
+
+    def __init__(self, scratch: Scratch, num_rows: int, width: int, dtype: torch.dtype) -> None:
+        self.scratch = scratch
+        self.shape = (num_rows, width)
+        self.size = num_rows * width * dtype.itemsize
+        self.is_closed = False
+        self.tensor: Tensor = self._make(dtype)
+
+    def _make(self, dtype: torch.dtype) -> Tensor:
+        self.scratch.held += self.size
+        return torch.empty(self.shape, dtype=dtype)
+
+    def write(self, rows: slice | Tensor, values: Tensor) -> None:
+        """Put rows in. `values` belongs to the matrix from now on: they may be written later."""
+        self.tensor[rows] = values
+
+    def settle(self) -> None:
+        """Wait until all that was written can be read."""
+
+    def close(self) -> None:
+        """Give its memory, or its place on the disk, back; nothing is left to do the second time."""
+        if not self.is_closed:
+            self.is_closed = True
+            self._free()
+
+    def _free(self) -> None:
+        self.scratch.held -= self.size
+        del self.tensor
+
+
+class FileMatrix(Matrix):
+    """The same in a file: consecutive rows are written by plain writes in a thread, while the next ones are computed.
+
+    The file's pages are no anonymous memory: the system keeps as many as it has room for. Without a `path` the file has
+    no name, so that whatever ends the process ends the file.
+    """
+
+    def __init__(
+        self, scratch: Scratch, num_rows: int, width: int, dtype: torch.dtype, path: Path | None = None
+    ) -> None:
+        self.path = path
+        self._pending: Future[None] | None = None
+        super().__init__(scratch, num_rows, width, dtype)
+
+    def _make(self, dtype: torch.dtype) -> Tensor:
+        with explain_full_disk(self.scratch.folder):
+            if self.path is None:
+                handle, name = tempfile.mkstemp(prefix=".shoal-", suffix=".rows", dir=self.scratch.folder)
+                os.unlink(name)
+            else:
+                handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+            self._handle = handle
+            if os.fstat(handle).st_size != self.size:
+                os.ftruncate(handle, self.size)
+                if hasattr(os, "posix_fallocate"):  # a full disk says so now, not when a page is touched
+                    os.posix_fallocate(handle, 0, self.size)
+        self.scratch.filed += self.size
+        with open(os.dup(handle), "r+b") as file:
+            array = np.memmap(file, np.uint8, "r+", shape=(self.size,))
+        return torch.from_numpy(array).view(dtype).view(self.shape)
+
+    def write(self, rows: slice | Tensor, values: Tensor) -> None:
+        if not isinstance(rows, slice):
+            self.tensor[rows] = values
+            return
+        self.settle()
+        start = rows.start * self.shape[1] * values.element_size()
+        content = values.contiguous().to(self.tensor.dtype)
+        self._pending = self.scratch.writer.submit(_write, self._handle, content, start)
+
+    def settle(self) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            with explain_full_disk(self.scratch.folder):
+                pending.result()
+
+    def _free(self) -> None:
+        if self._pending is not None:
+            with suppress(Exception):
+                self._pending.result()
+            self._pending = None
+        os.close(self._handle)
+        self.scratch.filed -= self.size
+        del self.tensor
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+            self.path.with_suffix(_ENDINGS[1]).unlink(missing_ok=True)
+
+
+def _write(handle: int, values: Tensor, place: int) -> None:
+    content = memoryview(values.detach().view(-1).view(torch.uint8).numpy().data)
+    while content:
+        done = os.pwrite(handle, content, place)
+        content, place = content[done:], place + done
+
+
+class Scratch:
+    """Makes matrices within a limit of memory, in `folder` beyond it. A context: leaving it ends all that is left.
+
+    Args:
+        limit: bytes of matrices to hold in memory, None for any number.
+        folder: where the files of the others go; the system's folder for temporary files if None.
+        near: bytes of one matrix that can be read in any order, because the system keeps that much of a file in memory;
+            None for any number. Larger ones are made in slices of columns.
+
+    Attributes:
+        held, filed: bytes in memory and in files now.
+    """
+
+    def __init__(
+        self, limit: int | None = None, folder: Path | None = None, *, near: int | None = None
+    ) -> None:
+        self.limit, self.near = limit, near
+        self.folder = Path(tempfile.gettempdir()) if folder is None else folder
+        self.held = self.filed = self.most_filed = 0
+        self._matrices: list[Matrix] = []
+        self._writer: ThreadPoolExecutor | None = None
+
+    @property
+    def writer(self) -> ThreadPoolExecutor:
+        if self._writer is None:
+            self._writer = ThreadPoolExecutor(1, "shoal-scratch")
+        return self._writer
+
+    def fits(self, size: int) -> bool:
+        """Whether so many bytes more can be held in memory."""
+        return self.limit is None or self.held + size <= self.limit
+
+    def make(
+        self, num_rows: int, width: int, dtype: torch.dtype = torch.float32, name: str | None = None
+    ) -> Matrix:
+        """A matrix to fill; `name` is what it is found by again, where scratch outlives the process."""
+        size = num_rows * width * dtype.itemsize
+        if size == 0 or self.fits(size):
+            matrix = Matrix(self, num_rows, width, dtype)
+        else:
+            matrix = self._make_file(num_rows, width, dtype, name)
+        self.most_filed = max(self.most_filed, self.filed)
+        self._matrices = [one for one in self._matrices if not one.is_closed] + [matrix]
+        return matrix
+
+    def _make_file(self, num_rows: int, width: int, dtype: torch.dtype, name: str | None) -> FileMatrix:
+        return FileMatrix(self, num_rows, width, dtype)
+
+    def find(self, num_rows: int, width: int, dtype: torch.dtype, name: str) -> Matrix | None:
+        """The finished matrix of that name, if an earlier process left it."""
+        return None
+
+    def keep(self, matrix: Matrix) -> None:
+        """Say that a named matrix is finished."""
+        matrix.settle()
+
+    def close(self) -> None:
+        for matrix in self._matrices:
+            matrix.close()
+        self._matrices.clear()
+        if self._writer is not None:
+            self._writer.shutdown()
+            self._writer = None
+
+    def __enter__(self) -> Scratch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class KeptScratch(Scratch):
+    """Scratch whose finished matrices a killed process leaves to the next one that does the same work.
+
+    Args:
+        stamp: what decides the matrices' content (weights, graph). Files with another stamp are removed.
+
+    Where another process works in the folder, files have no name and nothing is kept.
+    """
+
+    def __init__(
+        self, limit: int | None, folder: Path, stamp: dict[str, Any], *, near: int | None = None
+    ) -> None:
+        with explain_full_disk(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        super().__init__(limit, folder, near=near)
+        self._lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        self._is_mine = True
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._is_mine = False
+            return
+        try:
+            same = json.loads((folder / STAMP).read_text()) == stamp
+        except (OSError, ValueError):
+            same = False
+        if not same:
+            self._clear()
+            with explain_full_disk(folder), replace_file(folder / STAMP) as file:
+                file.write_text(json.dumps(stamp, indent=1) + "\n")
+
+    def _make_file(self, num_rows: int, width: int, dtype: torch.dtype, name: str | None) -> FileMatrix:
+        path = None if name is None or not self._is_mine else self.folder / f"{name}{_ENDINGS[0]}"
+        return FileMatrix(self, num_rows, width, dtype, path)
+
+    def find(self, num_rows: int, width: int, dtype: torch.dtype, name: str) -> Matrix | None:
+        path = self.folder / f"{name}{_ENDINGS[0]}"
+        size = num_rows * width * dtype.itemsize
+        if not self._is_mine or not path.with_suffix(_ENDINGS[1]).is_file():
+            return None
+        if not path.is_file() or path.stat().st_size != size:
+            return None
+        matrix = FileMatrix(self, num_rows, width, dtype, path)
+        self._matrices.append(matrix)
+        return matrix
+
+    def keep(self, matrix: Matrix) -> None:
+        matrix.settle()
+        if isinstance(matrix, FileMatrix) and matrix.path is not None:
+            with explain_full_disk(self.folder):
+                flush(matrix.path)
+                with replace_file(matrix.path.with_suffix(_ENDINGS[1])):
+                    pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, KeyboardInterrupt) or (error is not None and not isinstance(error, ShoalError)):
+            for matrix in self._matrices:  # the next process goes on from what is finished
+                if isinstance(matrix, FileMatrix) and matrix.path is not None:
+                    done = matrix.path.with_suffix(_ENDINGS[1]).is_file()
+                    matrix.path = None if done else matrix.path
+        super().__exit__(kind, error, trace)
+        os.close(self._lock)
+        if error is None and self._is_mine:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _clear(self) -> None:
+        for path in self.folder.iterdir():
+            if path.suffix in _ENDINGS or path.suffix == ".partial":
+                path.unlink(missing_ok=True)
+
+
+def split_columns(width: int, most: int) -> Iterable[tuple[int, int]]:
+    """(start, end) of slices of at most `most` columns, as even as can be."""
+    count = -(-width // max(most, 1))
+    for number in range(count):
+        yield number * width // count, (number + 1) * width // count

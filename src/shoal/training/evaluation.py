@@ -1,0 +1,87 @@
+"""Evaluation during training: the scores of a split, and how many epochs lie between two evaluations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+
+from shoal.batch import Batch, as_tensor
+from shoal.errors import ShoalError, unknown_name
+from shoal.kernels.plan import SPARSE_WEIGHT
+from shoal.models.gnn import GNN
+from shoal.models.layerwise import plan_rows
+from shoal.training.metrics import score_predictions
+from shoal.training.share import SPLITS, Share
+
+LARGE_EVALUATION = 10**11  # multiply-adds, sparse ones weighted: from about ten seconds on
+_STEP_FACTOR = 3  # multiply-adds of a training step over those of its forward pass
+
+
+def score_split(
+    share: Share, model: nn.Module, split: str, metrics: Sequence[str | Callable[..., float]]
+) -> dict[str, float]:
+    """Scores on a split's nodes, computed on the full graph: the task's own and `metrics`."""
+    if split not in SPLITS:
+        raise unknown_name("split", split, SPLITS)
+    if share.count_nodes(split) == 0:
+        raise ShoalError(f"graph {share.graph.name!r} has no {split} nodes to evaluate on")
+    mask = as_tensor(getattr(share.graph, f"{split}_mask"))
+    assert share.graph.y is not None
+    logits = share.predict(model, mask)
+    share.transport.phase = f"the {split} scores"
+    y = as_tensor(share.graph.y)[mask]
+    return score_predictions(logits, y, metrics, total=share.sum, collect=share.collect)
+
+
+def choose_interval(share: Share, model: nn.Module, most: float) -> int:
+    """Epochs from one evaluation to the next, so that evaluation is at most the share `most` of the work.
+
+    Work is counted in multiply-adds, not timed: the same run on another machine, or resumed, evaluates the same epochs.
+    Evaluations that are small in themselves come after every epoch.
+    """
+    share.transport.phase = "the choice of the epochs that are evaluated"
+    work = share.sum(torch.tensor(count_work(share, model), dtype=torch.float64))
+    evaluation, epoch = work.tolist()
+    is_large = evaluation > LARGE_EVALUATION and most < 1
+    interval = math.ceil(evaluation * (1 - most) / (most * epoch)) if is_large else 1
+    return int(share.agree(max(interval, 1)))  # ranks with batches of their own count different ones
+
+
+def count_work(share: Share, model: nn.Module) -> tuple[float, float]:
+    """Multiply-adds of this rank in an evaluation of the validation nodes and in an epoch of training."""
+    forward = _count_forward(model, share.whole)
+    evaluation = forward * _part_computed(share, model)
+    example = share.whole if evaluation * share.transport.size <= LARGE_EVALUATION else share.example()
+    if example is share.whole:
+        return evaluation, _STEP_FACTOR * forward
+    return evaluation, _STEP_FACTOR * share.sampler.num_batches * _count_forward(model, example)
+
+
+def _count_forward(model: nn.Module, batch: Batch) -> float:
+    """Multiply-adds of a forward pass from sizes alone: no operator is made. A sparse one takes as long as several others."""
+    if not isinstance(model, GNN):
+        weights = sum(weight.numel() for weight in model.parameters())
+        return batch.num_nodes * weights + SPARSE_WEIGHT * batch.num_edges * weights**0.5
+    work, depth, rows = 0.0, 0, batch.num_nodes
+    for layer in model.list_layers():
+        if layer.kind is not None:
+            block = batch.block(depth)
+            rows, depth = block.num_rows, depth + 1
+            work += SPARSE_WEIGHT * block.num_edges * layer.linear.out_features
+        work += rows * layer.linear.weight.numel()
+    return work
+
+
+def _part_computed(share: Share, model: nn.Module) -> float:
+    """What share of all rows' entries an evaluation of the validation nodes computes."""
+    mask = share.graph.val_mask
+    pattern = share.whole.blocks[0]
+    if mask is None or not isinstance(model, GNN) or share.n_id is not None:
+        return 1.0
+    hops = [layer.linear.count_hops() for layer in model.list_layers()]
+    plan = plan_rows(pattern.indptr, pattern.indices, hops, as_tensor(mask))
+    computed = sum(layer[0].entries + layer[0].count for layer in plan)
+    return computed / max(len(plan) * (pattern.num_edges + pattern.num_rows), 1)

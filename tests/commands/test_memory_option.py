@@ -1,0 +1,120 @@
+"""`--memory`: what is kept, what is refused, and work that goes on after a kill."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import shoal as package
+from command_line import run_shoal
+from shoal.memory import given_budget, memory_budget, parse_bytes, set_memory_budget, show_bytes
+from shoal.runs.run import Run
+from shoal.training.inference import free_for_matrices
+
+
+@pytest.fixture(autouse=True)
+def no_budget():
+    yield
+    set_memory_budget(None)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run whose layers take long enough to be killed between two of them."""
+    folder = tmp_path_factory.mktemp("memory")
+    rng = np.random.default_rng(0)
+    n = 40_000
+    graph = package.Graph.from_edge_index(
+        rng.integers(0, n, (2, 10 * n)),
+        n,
+        directed=False,
+        x=rng.standard_normal((n, 16)).astype(np.float32),
+        y=rng.integers(0, 5, n),
+    )
+    package.save_graph(graph, folder / "graph")
+    options = ["model.hidden=128", "model.num_layers=4", "sampler.budget=4000"]
+    sets = [part for option in options for part in ("--set", option)]
+    run_shoal(
+        "train",
+        str(folder / "graph"),
+        "--sampler",
+        "node",
+        "--epochs",
+        "1",
+        "--out",
+        str(folder / "run"),
+        *sets,
+    )
+    return folder / "run"
+
+
+def start(*args):
+    return subprocess.Popen(
+        [sys.executable, "-m", "shoal", *map(str, args)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_killed_prediction_goes_on_and_writes_the_same_bytes(trained, tmp_path):
+    straight, resumed = tmp_path / "straight.npy", tmp_path / "resumed.npy"
+    process = start("predict", trained, "-o", straight, "--memory", "500MB")
+    said = process.communicate(timeout=200)[1]
+    assert process.returncode == 0, said
+    assert f"in files of {trained}" in said
+    assert not (trained / "scratch").exists()
+
+    process = start("predict", trained, "-o", resumed, "--memory", "500MB")
+    done = trained / "scratch" / "layer-2.done"
+    until = time.monotonic() + 200
+    while not done.exists() and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert done.exists()
+    assert not resumed.exists()
+    kept = (trained / "scratch" / "layer-2.rows").stat().st_mtime_ns
+
+    process = start("predict", trained, "-o", resumed, "--memory", "500MB")
+    layer = trained / "scratch" / "layer-3.rows"
+    while not layer.exists() and process.poll() is None:
+        time.sleep(0.002)
+    assert (trained / "scratch" / "layer-2.rows").stat().st_mtime_ns == kept  # it was not written again
+    said = process.communicate(timeout=200)[1]
+    assert process.returncode == 0, said
+    assert resumed.read_bytes() == straight.read_bytes()
+    assert not (trained / "scratch").exists()
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_in_memory_and_in_files_are_the_same_bytes(trained, tmp_path):
+    run_shoal("predict", str(trained), "-o", str(tmp_path / "a.npy"))
+    run = Run.open(trained, to_train=False)
+    run.trainer.restore_best()
+    set_memory_budget(1)
+    assert free_for_matrices() == 0
+    assert np.array_equal(np.load(tmp_path / "a.npy"), run.trainer.predict().numpy())
+    run_shoal("predict", str(trained), "-o", str(tmp_path / "a.parquet"))
+
+
+def test_a_budget_that_is_too_small_is_refused_before_a_folder_is_made(shoal, tmp_path):
+    refusal = shoal("train", "digits", "--memory", "50MB", "--out", tmp_path / "run").refusal()
+    assert "of memory" in refusal
+    assert "--memory allows 50 MB: give smaller batches" in refusal
+    assert not (tmp_path / "run").exists()
+    refusal = shoal("train", "digits", "--memory", "lots").refusal()
+    assert "'lots' is no size of memory" in refusal
+
+
+def test_a_command_without_the_option_has_no_budget_of_an_earlier_one(tmp_path):
+    set_memory_budget(parse_bytes("3GB"))
+    run_shoal("partition", "digits", "--parts", "2", "--method", "block")
+    assert given_budget() is None
+    assert memory_budget() > 0
+    assert (show_bytes(3 * 10**9), show_bytes(20 * 10**6), show_bytes(2000)) == ("3.0 GB", "20 MB", "2 kB")

@@ -1,0 +1,213 @@
+"""Inference with its matrices in files, in slices of columns, and for some rows only, beside a plain forward pass."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+import shoal
+from shoal.kernels.row_sets import LoopedAdjacency
+from shoal.models import layerwise
+from shoal.scratch import FileMatrix, KeptScratch, Matrix, Scratch
+from shoal.training.inference import embed_nodes, predict_logits
+
+NODES = 60
+STACKS = [
+    {"residual": True, "num_layers": 3},
+    {"jumping": "concat", "hidden": "24-12", "head_layers": 2},
+    {"jumping": "max", "residual": True, "num_layers": 3},
+    {"norm": "batch", "norm_first": True},
+    {"orders": "1-0-1", "norm": "none"},
+    {"head_layers": 0, "num_layers": 2},
+]
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """Sparse enough that two hops do not reach everything; with self loops, a hub and isolated nodes."""
+    rng = np.random.default_rng(3)
+    edges = rng.integers(0, NODES - 6, (2, 70))
+    hub = np.stack([np.full(12, 5), np.arange(20, 32)])
+    loops = np.arange(0, 50, 9)[None].repeat(2, 0)
+    return shoal.Graph.from_edge_index(
+        np.concatenate([edges, hub, loops], axis=1),
+        NODES,
+        directed=True,
+        x=rng.standard_normal((NODES, 8)).astype(np.float32),
+        y=rng.integers(0, 3, NODES),
+    )
+
+
+def make_model(graph, name, settings):
+    model = shoal.GNN(name, 8, **{"hidden": 12, "num_classes": 3} | settings)
+    model.train()
+    model(shoal.FullSampler(graph).sample(0))  # moves the statistics of batch norm
+    return model.eval()
+
+
+@pytest.mark.parametrize("name", ["sage", "gcn", "mixhop", "gat"])
+@pytest.mark.parametrize("settings", STACKS, ids=str)
+@pytest.mark.parametrize("near", [None, NODES * 4 * 3], ids=["whole", "slices"])
+def test_inference_in_files_equals_a_forward_pass(graph, name, settings, near, tmp_path, monkeypatch):
+    monkeypatch.setattr(layerwise, "ENTRIES_AT_ONCE", 9)
+    model = make_model(graph, name, settings)
+    batch = shoal.FullSampler(graph).sample(0)
+    scratch = Scratch(0, tmp_path, near=near)
+    found = embed_nodes(model, shoal.FullSampler(graph).sample(0), rows_at_once=7, scratch=scratch)
+    with torch.no_grad():
+        torch.testing.assert_close(found, model.embed(batch))
+    assert scratch.most_filed > 0
+    assert (scratch.held, scratch.filed) == (0, 0)
+    assert list(tmp_path.iterdir()) == []
+    in_memory = embed_nodes(model, batch, rows_at_once=7, scratch=Scratch(near=near))
+    torch.testing.assert_close(found, in_memory)  # chunks may differ, and so rounding
+
+
+@pytest.mark.parametrize("name", ["sage", "gcn", "mixhop", "gat"])
+@pytest.mark.parametrize("settings", STACKS, ids=str)
+@pytest.mark.parametrize("limit", [None, 0], ids=["memory", "files"])
+def test_scores_of_some_nodes_compute_only_what_they_read(
+    graph, name, settings, limit, tmp_path, monkeypatch
+):
+    model = make_model(graph, name, settings)
+    batch = shoal.FullSampler(graph).sample(0)
+    wanted = torch.zeros(NODES, dtype=torch.bool)
+    wanted[[1, 2, 40, 59]] = True
+    counted = []
+    real = layerwise.take_operator_rows
+
+    def count(adj, rows):
+        part = real(adj, rows)
+        counted.append(part.num_entries)
+        return part
+
+    monkeypatch.setattr(layerwise, "take_operator_rows", count)
+    whole = predict_logits(model, batch, rows_at_once=7, scratch=Scratch(limit, tmp_path))
+    everything, counted = sum(counted), []
+    for rows in (wanted, wanted.nonzero()[:, 0].flip(0)):
+        counted.clear()
+        found = predict_logits(model, batch, rows=rows, rows_at_once=7, scratch=Scratch(limit, tmp_path))
+        torch.testing.assert_close(found, whole[rows])
+        assert sum(counted) < 0.8 * everything
+    with torch.no_grad():
+        torch.testing.assert_close(found, model(batch)[rows])
+
+
+def test_rows_that_read_nearly_everything_are_not_chosen(graph):
+    model = make_model(graph, "sage", {})
+    batch = shoal.FullSampler(graph).sample(0)
+    wanted = torch.ones(NODES, dtype=torch.bool)
+    wanted[-1] = False
+    plan = layerwise.plan_rows(batch.blocks[0].indptr, batch.blocks[0].indices, [1, 1], wanted)
+    assert all(rows.mask is None for layer in plan for rows in layer)
+    found = predict_logits(model, batch, rows=wanted, rows_at_once=7)
+    with torch.no_grad():
+        torch.testing.assert_close(found, model(batch)[wanted])
+    assert predict_logits(model, batch, rows=torch.zeros(NODES, dtype=torch.bool)).shape == (0, 3)
+
+
+def test_sparse_features_are_projected_in_chunks(graph, tmp_path):
+    sparse = graph._copy(x=sp.csr_array(np.where(graph.x > 0.3, graph.x, 0)))
+    batch = shoal.FullSampler(sparse).sample(0)
+    wanted = torch.arange(NODES) % 13 == 0
+    for name in ("sage", "gcn", "mixhop", "gat"):
+        model = make_model(sparse, name, {})
+        found = predict_logits(model, batch, rows=wanted, rows_at_once=7, scratch=Scratch(0, tmp_path))
+        with torch.no_grad():
+            torch.testing.assert_close(found, model(batch)[wanted])
+
+
+@pytest.mark.parametrize("kind", ["gcn", "attention"])
+def test_self_loops_put_in_by_rows_are_those_of_the_whole_operator(graph, kind):
+    block = shoal.FullSampler(graph).sample(0).blocks[0]
+    lazy = block.by_rows(kind, lambda size: False)
+    assert isinstance(lazy, LoopedAdjacency)
+    dense = block.adjacency(kind).to_torch().to_dense()
+    assert torch.equal(lazy.whole().to_torch().to_dense(), dense)
+    assert torch.equal(lazy.slice_rows(3, 30).to_torch().to_dense(), dense[3:30])
+    rows = torch.tensor([0, 5, 9, 59])
+    assert torch.equal(lazy.select_rows(rows).to_torch().to_dense(), dense[rows])
+
+
+def test_a_matrix_goes_to_a_file_when_memory_is_used_up(tmp_path):
+    with Scratch(100 * 4 * 3, tmp_path) as scratch:
+        first, second = scratch.make(100, 2), scratch.make(100, 2)
+        assert (type(first), type(second)) == (Matrix, FileMatrix)
+        second.write(slice(10, 20), torch.full((10, 2), 7.0))
+        second.write(torch.tensor([3, 50]), torch.full((2, 2), 8.0))
+        second.settle()
+        assert second.tensor.sum() == 10 * 2 * 7 + 2 * 2 * 8
+        first.close()
+        assert type(scratch.make(100, 3)) is Matrix
+        assert list(tmp_path.iterdir()) == []  # the file has no name
+    assert (scratch.held, scratch.filed) == (0, 0)
+
+
+def stamp(weights):
+    return {"weights": weights}
+
+
+class Killed(RuntimeError):
+    pass
+
+
+@pytest.mark.parametrize("jumping", ["none", "concat", "max"])
+def test_finished_layers_are_not_computed_again(graph, jumping, tmp_path):
+    model = make_model(graph, "sage", {"num_layers": 3, "jumping": jumping})
+    batch = shoal.FullSampler(graph).sample(0)
+    expected = embed_nodes(model, batch, rows_at_once=7)
+    chunks = -(-NODES // 7)
+    folder = tmp_path / "scratch"
+
+    def stop(done, total):
+        if done == 2 * chunks + 3:  # in the third layer
+            raise Killed
+
+    with pytest.raises(Killed):
+        embed_nodes(model, batch, rows_at_once=7, scratch=KeptScratch(0, folder, stamp(1)), progress=stop)
+    assert (folder / "layer-2.done").is_file()
+
+    calls = []
+    scratch = KeptScratch(0, folder, stamp(1))
+    found = embed_nodes(
+        model, batch, rows_at_once=7, scratch=scratch, progress=lambda done, total: calls.append(done)
+    )
+    assert torch.equal(found, expected)
+    assert calls == list(range(2 * chunks + 1, 3 * chunks + 1))
+    assert not folder.exists()
+
+
+def test_another_checkpoint_begins_anew(graph, tmp_path):
+    model = make_model(graph, "gcn", {"num_layers": 2})
+    batch = shoal.FullSampler(graph).sample(0)
+    folder = tmp_path / "scratch"
+    expected = embed_nodes(model, batch)
+    folder.mkdir()
+    Path(folder, "layer-1.rows").write_bytes(bytes(NODES * 12 * 4))
+    Path(folder, "layer-1.done").touch()
+    Path(folder, "activations.json").write_text('{"weights": 1}')
+    assert torch.equal(embed_nodes(model, batch, scratch=KeptScratch(0, folder, stamp(2))), expected)
+
+
+def test_two_processes_do_not_share_kept_files(tmp_path):
+    folder = tmp_path / "scratch"
+    with KeptScratch(0, folder, stamp(1)) as first, KeptScratch(0, folder, stamp(2)) as second:
+        mine = first.make(10, 3, name="layer-1")
+        other = second.make(10, 3, name="layer-1")
+        assert mine.path is not None
+        assert other.path is None
+        assert second.find(10, 3, torch.float32, "layer-1") is None
+    assert not folder.exists()
+
+
+def test_a_full_disk_is_said_in_a_sentence(tmp_path, monkeypatch):
+    def full(handle, start, size):
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with Scratch(0, tmp_path) as scratch, pytest.raises(shoal.ShoalError, match="no space left"):
+        scratch.make(10, 3)
+    assert list(tmp_path.iterdir()) == []

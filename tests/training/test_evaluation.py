@@ -1,0 +1,95 @@
+"""How often a run evaluates: a function of counted work, the same on every machine and after resuming."""
+
+import numpy as np
+import pytest
+import torch
+
+import shoal
+from shoal.training import evaluation
+from shoal.training.evaluation import choose_interval, count_work
+from small_graphs import make_labelled
+
+
+def make_trainer(sampler=True, **settings):
+    graph = make_labelled(600)
+    model = shoal.GNN("sage", graph.num_features, 16, graph.num_classes, dropout=0.2)
+    batches = shoal.NodeSampler(graph, budget=60, seed=3) if sampler else None
+    return shoal.Trainer(model, graph, batches, **settings)
+
+
+def list_evaluated(records):
+    return [record["epoch"] for record in records if "val_accuracy" in record]
+
+
+def test_small_graphs_are_evaluated_after_every_epoch():
+    trainer = make_trainer()
+    assert trainer.eval_interval == 1
+    assert list_evaluated(trainer.fit(3)) == [1, 2, 3]
+    assert list_evaluated(make_trainer(eval_every=2, eval_share=0.001).fit(5)) == [2, 4]
+
+
+def test_evaluation_of_a_large_graph_takes_at_most_its_share_of_the_work(monkeypatch):
+    monkeypatch.setattr(evaluation, "LARGE_EVALUATION", 1)
+    trainer = make_trainer(eval_share=0.05)
+    once, epoch = count_work(trainer.share, trainer.model)
+    interval = trainer.eval_interval
+    assert interval > 1
+    assert once / (once + interval * epoch) <= 0.05
+    assert once / (once + (interval - 1) * epoch) > 0.05
+    full = make_trainer(sampler=False)
+    once, epoch = count_work(full.share, full.model)
+    assert 2.4 < epoch / once < 6  # forward and backward, over a forward pass for some of the rows
+    assert choose_interval(full.share, full.model, 1.0) == 1
+
+
+def test_evaluated_epochs_are_the_same_in_a_resumed_run(monkeypatch, tmp_path):
+    monkeypatch.setattr(evaluation, "LARGE_EVALUATION", 1)
+    settings = {"eval_share": 0.02, "patience": 50}
+    straight = make_trainer(**settings)
+    interval, epochs = straight.eval_interval, 2 * straight.eval_interval + 2
+    assert interval > 1
+    records = straight.fit(epochs)
+    assert list_evaluated(records) == [interval, 2 * interval, epochs]  # the last one always
+
+    class Killed(RuntimeError):
+        pass
+
+    def kill(record):
+        if record["epoch"] == interval + 1:
+            raise Killed
+
+    first = make_trainer(**settings, checkpoints=tmp_path)
+    with pytest.raises(Killed):
+        first.fit(epochs, kill)
+    resumed = make_trainer(**settings, checkpoints=tmp_path)
+    resumed.resume(tmp_path)
+    again = resumed.fit(epochs)
+    assert list_evaluated(again) == [2 * interval, epochs]
+    assert resumed.best_epoch == straight.best_epoch
+    assert resumed.best_score == straight.best_score
+    for name, value in straight.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[name])
+
+
+def test_patience_counts_evaluations(monkeypatch):
+    monkeypatch.setattr(evaluation, "LARGE_EVALUATION", 1)
+    trainer = make_trainer(eval_share=0.05, patience=2, lr=1e-9)
+    trainer.fit(100)
+    assert trainer.epoch == trainer.best_epoch + 2 * trainer.eval_interval
+
+
+def test_a_model_without_layers_to_count_is_measured_by_its_weights(monkeypatch):
+    monkeypatch.setattr(evaluation, "LARGE_EVALUATION", 1)
+
+    class Linear(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(8, 3)
+
+        def forward(self, batch):
+            return self.linear(batch.x)
+
+    graph = make_labelled(600)
+    trainer = shoal.Trainer(Linear(), graph, shoal.NodeSampler(graph, budget=60))
+    once, epoch = count_work(trainer.share, trainer.model)
+    assert trainer.eval_interval == int(np.ceil(9 * once / epoch))
