@@ -14,6 +14,7 @@ from shoal.analysis.simulate import (
     time_messages,
 )
 from shoal.distributed.exchange import EXCHANGES
+from shoal.distributed.exchanges.p2p import PointToPoint
 from shoal.errors import ShoalError
 from shoal.partitioning.part import split_graph
 from small_graphs import make_labelled
@@ -43,6 +44,16 @@ def test_layers_exchange_the_narrower_side_and_the_first_one_nothing():
     logits = list_exchanges(shoal.GNN("sage", 8, 16, 3, num_layers=2, head_layers=0))
     assert [one.width for one in logits] == [3, 3]
     assert list_exchanges(shoal.GNN("mlp", 8, 16, 3)) == []
+
+
+def test_integer_messages_are_predicted_with_their_scales():
+    rows = np.array([[0, 10], [7, 0]])
+    model = shoal.GNN("sage", 7, 16, 3, num_layers=2)
+    said = {
+        name: predict_epoch(rows, model, Machine(1e-3, 1e6), exchange=PointToPoint(messages=name)).num_bytes
+        for name in ("float32", "bfloat16", "int8", "int4")
+    }
+    assert said == {name: 2 * 17 * row for name, row in zip(said, (32, 16, 12, 8))}
 
 
 def test_parts_say_the_same_as_their_rows_and_broadcasts_send_all():

@@ -113,6 +113,7 @@ def test_options_given_in_both_ways_are_joined():
         ("method=ful", "did you mean 'full'"),
         ("partition.boundary_rate=0.5", "belong to method partitioned, not to sampled"),
         ("partition.boundary_sampling=edge", "did you mean 'edges'"),
+        ("partition.messages=int88", "unknown messages 'int88': did you mean 'int8'"),
     ],
 )
 def test_a_configuration_is_refused_without_a_graph(setting, message):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numba import prange
 from torch import Tensor
 
@@ -54,11 +53,11 @@ AS_THEY_ARE, HALVED = "float32", "bfloat16"
 MESSAGES = (AS_THEY_ARE, HALVED, *CODECS)
 
 
-def count_row_bytes(messages: str, width: int) -> int:
-    """Bytes that a row of `width` float32 values takes on its way."""
+def count_row_bytes(messages: str, width: int, item_bytes: int = 4) -> int:
+    """Bytes that a row of `width` values of `item_bytes` takes on its way."""
     if messages in CODECS:
         return CODECS[messages].row_bytes(width)
-    return width * (torch.bfloat16 if messages == HALVED else torch.float32).itemsize
+    return width * (2 if messages == HALVED else item_bytes)
 
 
 def make_stream(seed: int, *numbers: int) -> int:

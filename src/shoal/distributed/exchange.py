@@ -35,10 +35,9 @@ class ExchangeMethod(ABC):
         """Whether some epochs exchange less than the whole halo."""
         return False
 
-    @property
-    def item_bytes(self) -> int:
-        """Bytes of a value on the way, for float32 models."""
-        return 4
+    def row_bytes(self, width: int, item_bytes: int = 4) -> int:
+        """Bytes of a row on its way in training, of `width` values that have `item_bytes` in the model."""
+        return width * item_bytes
 
     @abstractmethod
     def make_plan(

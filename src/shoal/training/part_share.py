@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import numpy as np
 import torch
@@ -95,6 +96,9 @@ class PartShare(Share):
     def end(self) -> None:
         self.boundary.settle()
 
+    def stepping(self, step: int) -> AbstractContextManager[None]:
+        return self.plan.wire.training(step)
+
     def batches(self, epoch: int) -> Iterator[Batch]:
         forget_peak()
         for batch in self.sampler.epoch(epoch):
@@ -145,7 +149,7 @@ class PartShare(Share):
                 return run(self.batch)
         finally:
             if self.sampler is not self.boundary or self.exchange.thins:
-                self.plan.release()  # training needs smaller ones
+                self.plan.wire.release()  # training needs smaller ones
 
     def take_costs(self, epoch: int, nodes: int, seconds: float) -> Record:
         tells_peers = self._tells_peers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -57,6 +58,10 @@ class Share(ABC):
 
     def end(self) -> None:  # noqa: B027
         """Training has ended for now: no message may be left under way."""
+
+    def stepping(self, step: int) -> AbstractContextManager[None]:
+        """What is exchanged inside the block belongs to an optimizer step."""
+        return nullcontext()
 
     def batches(self, epoch: int) -> Iterator[Batch]:
         """This rank's batches of an epoch."""

@@ -220,11 +220,12 @@ class Trainer:
         if not self.model.training:
             self.model.train()
         batch.step = self.step if batch.fixed else batch.index
-        loss = compute_loss(self.model(batch), batch, self.class_weights, self.loss)
-        if self.share.loss_weight != 1:
-            loss = loss * self.share.loss_weight
         self.optimizer.zero_grad()
-        loss.backward()
+        with self.share.stepping(batch.step):
+            loss = compute_loss(self.model(batch), batch, self.class_weights, self.loss)
+            if self.share.loss_weight != 1:
+                loss = loss * self.share.loss_weight
+            loss.backward()
         value = self._join_ranks(loss.detach())
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)

@@ -7,22 +7,20 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import numpy as np
-import torch
 
 from shoal.aggregation import AGGREGATIONS
 from shoal.batch import Batch
 from shoal.distributed.boundary import WAYS, BoundarySampler
+from shoal.distributed.codec import AS_THEY_ARE, MESSAGES, count_row_bytes
 from shoal.distributed.cover import count_received, exchange_items
 from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
 from shoal.distributed.halo import HaloPlan
 from shoal.distributed.ledger import Ledger
+from shoal.distributed.messages import Wire
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError
 from shoal.partitioning.part import Part
 from shoal.settings import Choices, Null, Seed, Share, check_settings
-
-_MESSAGES = {"float32": None, "bfloat16": torch.bfloat16}
-
 
 _WORTH = (
     0.98  # items over rows up to which covers are taken: sums take a little computing before anything is sent
@@ -45,7 +43,9 @@ class PointToPoint(ExchangeMethod):
         self,
         *,
         messages: Annotated[
-            str, Choices(tuple(_MESSAGES)), "type rows travel as; bfloat16 halves the bytes"
+            str,
+            Choices(MESSAGES),
+            "type rows travel as in training; bfloat16, int8, int4: a half, quarter, eighth of the bytes",
         ] = "float32",
         cover: Annotated[
             bool | None,
@@ -74,9 +74,8 @@ class PointToPoint(ExchangeMethod):
     def thins(self) -> bool:
         return self.boundary_rate < 1 or self.last_boundary_rate not in (None, 1)
 
-    @property
-    def item_bytes(self) -> int:
-        return 2 if _MESSAGES[self.messages] is not None else 4
+    def row_bytes(self, width: int, item_bytes: int = 4) -> int:
+        return count_row_bytes(self.messages, width, item_bytes)
 
     def make_plan(
         self, part: Part, transport: Transport, ledger: Ledger, kinds: Iterable[str] = AGGREGATIONS
@@ -88,7 +87,8 @@ class PointToPoint(ExchangeMethod):
             total, rows = transport.gather(counts).sum(0).tolist()
             if self.cover or pays(total, rows):
                 items = exchange_items(part, transport, ledger)
-        plan = HaloPlan(part, transport, ledger, _MESSAGES[self.messages], items=items)
+        wire = Wire(self.messages, seed=self.seed)
+        plan = HaloPlan(part, transport, ledger, wire, items=items)
         plan.total_items = total if items is not None else None
         return plan
 
@@ -120,8 +120,9 @@ class PointToPoint(ExchangeMethod):
         )
 
     def describe(self) -> str:
-        if not self.thins:
-            return ""
-        last = self.last_boundary_rate
-        rates = f"{self.boundary_rate}" if last is None else f"{self.boundary_rate} to {last}"
-        return f"boundary rate {rates} ({self.boundary_sampling})"
+        said = [] if self.messages == AS_THEY_ARE else [f"{self.messages} messages"]
+        if self.thins:
+            last = self.last_boundary_rate
+            rates = f"{self.boundary_rate}" if last is None else f"{self.boundary_rate} to {last}"
+            said.append(f"boundary rate {rates} ({self.boundary_sampling})")
+        return "; ".join(said)
