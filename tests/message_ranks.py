@@ -1,4 +1,4 @@
-"""What tests/distributed/test_messages.py asks of real ranks."""
+"""What tests/distributed/test_messages.py and test_stale.py ask of real ranks."""
 
 from __future__ import annotations
 
@@ -102,6 +102,92 @@ def average_products(
     worst = (off / (error + 1e-9)).max()
     answer = transport.gather(np.array([float(worst), float((error / step).max())]))
     return answer.max(0).tolist()
+
+
+def follow_stale(
+    transport: Transport, settings: dict[str, Any], directed: bool, kind: str, steps: int
+) -> float:
+    """The largest difference of stale products and gradients from those of the whole graph's matrices.
+
+    Entries between ranks read what was there one step before, averaged. In between, exact products are made.
+    """
+    graph, assignment, part = open_part(transport, Job(directed=directed))
+    plan = PointToPoint(staleness=1, **settings).make_plan(part, transport, Ledger(), [kind])
+    operator = torch.from_numpy(dense_operator(graph, kind))
+    same = torch.from_numpy(assignment[:, None] == assignment)
+    own, gamma, worst = torch.from_numpy(part.n_id), settings.get("smoothing", 0.0), 0.0
+    pairs = [_draw(graph, 2, step) for step in range(steps)]
+    used: list[torch.Tensor] = []
+    for step, (h, g) in enumerate(pairs):
+        if step < 2:
+            used = list(pairs[0])
+        else:
+            used = [gamma * old + (1 - gamma) * new for old, new in zip(used, pairs[step - 1])]
+        inner, outer = operator * same, operator * ~same
+        wanted = torch.cat([inner @ h + outer @ used[0], inner.T @ g + outer.T @ used[1]])
+        with plan.wire.training(step):
+            found = _multiply(plan, kind, h[own], g[own])
+        exact = _multiply(plan, kind, h[own], g[own])
+        n = graph.num_nodes
+        worst = max(
+            worst,
+            float(
+                (found - torch.cat([wanted[:n][own], wanted[n:][own]])).abs().amax() if found.numel() else 0
+            ),
+        )
+        wanted = torch.cat([(operator @ h)[own], (operator.T @ g)[own]])
+        worst = max(worst, float((exact - wanted).abs().amax() if found.numel() else 0))
+    assert plan.wire.stale is not None
+    plan.wire.stale.settle()
+    return float(transport.gather(np.array([worst])).max())
+
+
+def resume(transport: Transport, content: dict[str, Any], settings: dict[str, Any], folder: str) -> list[str]:
+    """Digests of the weights after five epochs: at once; by two calls of fit; resumed after three; resumed after three with
+    a fourth killed between the files of ranks and the weights."""
+    found = []
+    trainer = open_trainer(transport, content, settings)
+    trainer.fit(5)
+    found.append(digest(trainer))
+    trainer = open_trainer(transport, content, settings)
+    trainer.fit(1)
+    trainer.evaluate()
+    trainer.fit(5)
+    found.append(digest(trainer))
+    open_trainer(transport, content, settings, folder).fit(3)
+    transport.barrier()
+    names = sorted(path.name for path in Path(folder).glob("halo-*"))
+    wanted = [f"halo-{epoch}-{rank}.safetensors" for epoch in (2, 3) for rank in range(transport.size)]
+    assert names == wanted, names
+    trainer = open_trainer(transport, content, settings)
+    trainer.resume(Path(folder))
+    trainer.train_epoch()
+    trainer.share.save(Path(folder), 4)
+    trainer.share.end()
+    for keeps in (None, folder):
+        trainer = open_trainer(transport, content, settings, keeps)
+        trainer.resume(Path(folder))
+        assert trainer.epoch == 3
+        trainer.fit(5)
+        found.append(digest(trainer))
+        transport.barrier()
+    return found
+
+
+def refuse_missing(transport: Transport, folder: str) -> str:
+    """What is said of a checkpoint without the halo of this rank."""
+    settings = {"staleness": 1}
+    trainer = open_trainer(transport, {}, settings, folder)
+    trainer.fit(1)
+    transport.barrier()
+    if transport.rank == 0:
+        (Path(folder) / "halo-1-0.safetensors").unlink()
+    trainer = open_trainer(transport, {}, settings)
+    try:
+        trainer.resume(Path(folder))
+    except shoal.ShoalError as error:
+        return str(error)
+    return ""
 
 
 def _draw(graph: Graph, count: int, seed: int) -> list[torch.Tensor]:

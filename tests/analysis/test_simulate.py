@@ -56,6 +56,20 @@ def test_integer_messages_are_predicted_with_their_scales():
     assert said == {name: 2 * 17 * row for name, row in zip(said, (32, 16, 12, 8))}
 
 
+@pytest.mark.parametrize("latency", [1e-4, 1.0])
+def test_stale_exchanges_are_exposed_by_what_they_take_beyond_computing(latency):
+    parts = split_graph(make_labelled(200), np.arange(200) % 4, 4)
+    model = shoal.GNN("sage", 8, 16, 3, num_layers=3)
+    machine = Machine(latency, 1e8, dense_rate=1e6, sparse_rate=1e6)
+    exact = predict_epoch(parts, model, machine)
+    stale = predict_epoch(parts, model, machine, exchange=PointToPoint(staleness=1))
+    assert stale.seconds == exact.seconds
+    assert stale.compute == exact.compute
+    assert sum(stale.exposed) == pytest.approx(max(sum(stale.seconds) - stale.compute, 0))
+    assert (sum(stale.exposed) == 0) == (latency < 1)
+    assert sum(stale.exposed) <= sum(exact.exposed)
+
+
 def test_parts_say_the_same_as_their_rows_and_broadcasts_send_all():
     graph = make_labelled(200)
     parts = split_graph(graph, np.arange(200) % 4, 4)

@@ -100,7 +100,7 @@ class Prediction:
     Attributes:
         num_bytes, num_messages: of all ranks together, exactly what the transport will count.
         seconds: of each exchange, in order.
-        exposed: what of each the product with local columns does not hide.
+        exposed: what of each the product with local columns does not hide; of stale ones, what the epoch's computing does not.
         reduce: summing the gradients.
         compute: of the slowest rank; 0 where the machine has no rates.
     """
@@ -184,6 +184,8 @@ def predict_epoch(
         seconds.append(float(took.max()))
         exposed.append(float(np.maximum(took - hidden, 0).max()))
     compute = products + (0.0 if machine.dense_rate is None else macs / machine.dense_rate)
+    if method.is_stale:
+        exposed = hide_behind(compute, seconds)
     return Prediction(
         num_bytes,
         num_messages,
@@ -193,6 +195,15 @@ def predict_epoch(
         time_sum(model, len(rows), machine),
         compute,
     )
+
+
+def hide_behind(compute: float, seconds: list[float]) -> list[float]:
+    """What is exposed of each exchange where all of them have as long as an epoch computes."""
+    exposed = []
+    for one in seconds:
+        exposed.append(max(one - compute, 0.0))
+        compute = max(compute - one, 0.0)
+    return exposed
 
 
 def time_messages(sent: np.ndarray, machine: Machine) -> np.ndarray:

@@ -17,6 +17,10 @@ from shoal.distributed.transport import Transport
 from shoal.partitioning.part import Part
 from shoal.registry import Registry
 
+STALE_BATCHES = (
+    "staleness uses what the same rows were in the epoch before: leave out the sampler, or staleness"
+)
+
 
 class ExchangeMethod(ABC):
     """A way to exchange halo rows. Its constructor declares its settings.
@@ -33,6 +37,11 @@ class ExchangeMethod(ABC):
     @property
     def thins(self) -> bool:
         """Whether some epochs exchange less than the whole halo."""
+        return False
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether an epoch uses what the one before received."""
         return False
 
     def row_bytes(self, width: int, item_bytes: int = 4) -> int:

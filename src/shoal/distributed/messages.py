@@ -12,9 +12,12 @@ from torch import Tensor
 
 from shoal.distributed.codec import AS_THEY_ARE, CODECS, HALVED, Codec, make_stream
 from shoal.distributed.ledger import EXPOSED, FORWARD, INPUT
+from shoal.distributed.transport import as_bytes
+from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
     from shoal.distributed.halo import HaloPlan
+    from shoal.distributed.stale import StaleHalos
 
 
 class Wire:
@@ -24,19 +27,24 @@ class Wire:
     and are waited for, so that scores are those of the model whatever training did.
 
     Two buffers serve every layer and both directions, because an exchange ends before the next begins: `halo`
-    holds one row for each halo row, `boundary` one for each row sent. They grow to the widest layer and stay.
+    holds one row for each halo row, `boundary` one for each row sent. They grow to the widest layer and stay. Stale
+    exchanges, which end a step later, have buffers of their own.
 
     Args:
         messages: the type rows travel as, one of `codec.MESSAGES`.
+        stale: keeps what a step uses of the step before; None to wait for every exchange.
         seed: decides how int8 and int4 round.
 
     Attributes:
         step: the optimizer step under way, None outside of training.
     """
 
-    def __init__(self, messages: str = AS_THEY_ARE, *, seed: int = 0) -> None:
+    def __init__(
+        self, messages: str = AS_THEY_ARE, *, stale: StaleHalos | None = None, seed: int = 0
+    ) -> None:
         self.codec: Codec | None = CODECS.get(messages)
         self.halves = messages == HALVED
+        self.stale = stale
         self.seed = seed
         self.step: int | None = None
         self._turns: Counter[tuple[int, str]] = Counter()
@@ -60,6 +68,8 @@ class Wire:
             return HaloExchange(plan, direction, layer, width, dtype)
         turn = self._turns[layer, direction]  # a layer may aggregate several times
         self._turns[layer, direction] += 1
+        if self.stale is not None:
+            return self.stale.start(plan, direction, layer, turn, width, dtype)
         return HaloExchange(plan, direction, layer, width, dtype, turn)
 
     def buffer(self, name: str, num_rows: int, width: int, dtype: torch.dtype) -> Tensor:
@@ -130,6 +140,17 @@ class HaloExchange:
             self._codec.encode(self.outgoing[first:last], self._ids[first:last], self._stream, letters)
         self._exchange.send(peer, letters)
         self.plan.ledger.count(self.layer, self.direction, peer, letters.numel() * letters.element_size())
+
+    def send_again(self, letters: Tensor) -> None:
+        """Send the bytes that `letters` of an exchange before had; they have been counted then."""
+        content = as_bytes(self.letters)
+        if letters.numel() != content.numel():
+            raise ShoalError(
+                f"what rank {self.plan.part.rank} had under way in layer {self.layer} has {letters.numel():,} bytes, expected {content.numel():,}: resume with the parts and settings that the run began with"
+            )
+        content.copy_(letters)
+        for q, a, b in self.send_spans:
+            self._exchange.send(q, self.letters[a:b])
 
     def arrivals(self) -> Iterator[int]:
         """Yields each peer whose rows are here; only the waiting in between counts as exposed."""

@@ -176,8 +176,10 @@ class Trainer:
             ):  # before the checkpoint: a record past it is dropped, a missing one is lost
                 on_epoch(record)
             self.share.align_buffers(self.model)
-            if self.checkpoints is not None and self.transport.rank == 0:
-                self.save(self.checkpoints / "last.safetensors")
+            if self.checkpoints is not None:
+                self.share.save(self.checkpoints, self.epoch)
+                if self.transport.rank == 0:
+                    self.save(self.checkpoints / "last.safetensors")
         self._last_weights = self._copy_weights()
         self.restore_best()
         return records
@@ -297,6 +299,7 @@ class Trainer:
         progress = load_checkpoint(folder / "last.safetensors", self.model, self.optimizer)
         self.epoch, self.best_epoch = progress["epoch"], progress["best_epoch"]
         self.best_score = progress["best_score"]
+        self.share.resume(folder, self.epoch)
 
     def restore_best(self) -> None:
         """Put back the weights of the best evaluation; fit does so at its end."""
