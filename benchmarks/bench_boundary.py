@@ -69,7 +69,7 @@ def run_scores(args: argparse.Namespace) -> None:
     if args.what == "edges":
         ways = [(1.0, "nodes"), (0.1, "nodes"), (0.1, "edges"), (0.1, "dropedge")]
     common = {"model": model, "training": training, "is_alone": args.what == "memory"}
-    jobs = [common | {"rate": p, "way": way, "seed": seed} for seed in range(args.seeds) for p, way in ways]
+    jobs = [common | make_job(p, way, seed) for seed in range(args.seeds) for p, way in ways]
     for parts in args.parts:
         with tempfile.TemporaryDirectory() as place:
             store_parts(
@@ -84,6 +84,12 @@ def run_scores(args: argparse.Namespace) -> None:
             for line in lines:
                 file.write(json.dumps(told | line) + "\n")
         report(told, lines)
+
+
+def make_job(rate: float, way: str, seed: int) -> dict[str, Any]:
+    """What boundary_rank.py trains with and tells of it."""
+    exchange = {"boundary_rate": rate, "boundary_sampling": way}
+    return {"told": {"rate": rate, "way": way}, "exchange": exchange, "seed": seed}
 
 
 def start_ranks(num_ranks: int, folder: Path, jobs: list[dict[str, Any]], out: Path) -> None:
@@ -151,7 +157,7 @@ def run_batches(args: argparse.Namespace) -> None:
             seen = {"sampler": shoal.NodeSampler(graph, seed=1, **sampler["options"])}
             options = seen if method == "stochastic" else {}
             partition = shoal.partition_graph(graph, parts, method, seed=0, **options)
-            job = {"model": model, "training": training, "rate": 1.0, "way": "nodes", "seed": 0}
+            job = {"model": model, "training": training} | make_job(1.0, "nodes", 0)
             job |= {"is_alone": False, "source": {"graph": args.graph, "importer": importer}}
             job["source"] |= {"sampler": sampler}
             with tempfile.TemporaryDirectory() as place:

@@ -1,4 +1,4 @@
-"""One rank of bench_boundary.py's scores: trains one job after the other on its part, rank 0 tells each as a JSON line."""
+"""One rank of the scores of bench_boundary.py and bench_messages.py: trains one job after the other on its part, rank 0 tells each as a JSON line."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ def train(transport: Transport, part: Part, job: dict[str, Any]) -> dict[str, An
     model = shoal.GNN(kind, part.num_features, hidden, part.num_classes, seed=job["seed"], **settings)
     training = dict(job["training"])
     epochs = training.pop("epochs")
-    exchange = PointToPoint(boundary_rate=job["rate"], boundary_sampling=job["way"], seed=job["seed"])
+    exchange = PointToPoint(**job["exchange"], seed=job["seed"])
     source = make_source(job["source"]) if "source" in job else None
     trainer = shoal.Trainer(model, part, source, transport=transport, exchange=exchange, **training)
     records = trainer.fit(epochs)
     result: dict[str, Any] = {
-        **{name: job[name] for name in ("rate", "way", "seed")},
+        **job["told"],
+        "seed": job["seed"],
         "val": trainer.best_score,
         "test": trainer.evaluate("test")[trainer.metric],
         "bytes": sum(record["bytes"] for record in records) / len(records),
         "seconds": sum(record["seconds"] for record in records[2:]) / len(records[2:]),
         "sampling": sum(record["slowest"]["sampling"] for record in records[2:]) / len(records[2:]),
     }
-    if job["is_alone"]:  # what earlier jobs of the process left behind would count as this one's
+    if job.get("is_alone"):  # what earlier jobs of the process left behind would count as this one's
         result["ranks"] = trainer.share.describe_ranks()
     return result
 

@@ -252,7 +252,7 @@ class Batch:
         if kind not in self._aggregated:
             self._aggregated[kind] = multiply(block.adjacency(kind), self.x)
             if self.exchange is not None:
-                self.exchange.release()
+                self.exchange.wire.release()
         return self._aggregated[kind]
 
     def with_blocks(self, blocks: tuple[Block, ...], exchange: HaloPlan) -> Batch:

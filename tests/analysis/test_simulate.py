@@ -14,6 +14,7 @@ from shoal.analysis.simulate import (
     time_messages,
 )
 from shoal.distributed.exchange import EXCHANGES
+from shoal.distributed.exchanges.p2p import PointToPoint
 from shoal.errors import ShoalError
 from shoal.partitioning.part import split_graph
 from small_graphs import make_labelled
@@ -43,6 +44,30 @@ def test_layers_exchange_the_narrower_side_and_the_first_one_nothing():
     logits = list_exchanges(shoal.GNN("sage", 8, 16, 3, num_layers=2, head_layers=0))
     assert [one.width for one in logits] == [3, 3]
     assert list_exchanges(shoal.GNN("mlp", 8, 16, 3)) == []
+
+
+def test_integer_messages_are_predicted_with_their_scales():
+    rows = np.array([[0, 10], [7, 0]])
+    model = shoal.GNN("sage", 7, 16, 3, num_layers=2)
+    said = {
+        name: predict_epoch(rows, model, Machine(1e-3, 1e6), exchange=PointToPoint(messages=name)).num_bytes
+        for name in ("float32", "bfloat16", "int8", "int4")
+    }
+    assert said == {name: 2 * 17 * row for name, row in zip(said, (32, 16, 12, 8))}
+
+
+@pytest.mark.parametrize("latency", [1e-4, 1.0])
+def test_stale_exchanges_are_exposed_by_what_they_take_beyond_computing(latency):
+    parts = split_graph(make_labelled(200), np.arange(200) % 4, 4)
+    model = shoal.GNN("sage", 8, 16, 3, num_layers=3)
+    machine = Machine(latency, 1e8, dense_rate=1e6, sparse_rate=1e6)
+    exact = predict_epoch(parts, model, machine)
+    stale = predict_epoch(parts, model, machine, exchange=PointToPoint(staleness=1))
+    assert stale.seconds == exact.seconds
+    assert stale.compute == exact.compute
+    assert sum(stale.exposed) == pytest.approx(max(sum(stale.seconds) - stale.compute, 0))
+    assert (sum(stale.exposed) == 0) == (latency < 1)
+    assert sum(stale.exposed) <= sum(exact.exposed)
 
 
 def test_parts_say_the_same_as_their_rows_and_broadcasts_send_all():

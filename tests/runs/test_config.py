@@ -113,6 +113,8 @@ def test_options_given_in_both_ways_are_joined():
         ("method=ful", "did you mean 'full'"),
         ("partition.boundary_rate=0.5", "belong to method partitioned, not to sampled"),
         ("partition.boundary_sampling=edge", "did you mean 'edges'"),
+        ("partition.messages=int88", "unknown messages 'int88': did you mean 'int8'"),
+        ("partition.staleness=1", "belong to method partitioned, not to sampled"),
     ],
 )
 def test_a_configuration_is_refused_without_a_graph(setting, message):
@@ -133,6 +135,16 @@ def test_a_configuration_is_refused_without_a_graph(setting, message):
         (("partition.boundary_rate=1.5",), "boundary_rate is 1.5: expected a rate from 0 to 1"),
         (("partition.exchange=broadcast", "partition.sampled=true"), "broadcast sends every row"),
         (("partition.sampled=true", "partition.boundary_rate=0.5"), "leave out the sampler, or the rate"),
+        (
+            ("partition.exchange=broadcast", "partition.staleness=1"),
+            "partition.staleness=1 belongs to exchange 'p2p'",
+        ),
+        (("partition.sampled=true", "partition.staleness=1"), "leave out the sampler, or staleness"),
+        (
+            ("partition.staleness=1", "partition.boundary_rate=0.5"),
+            "leave out the boundary rate, or staleness",
+        ),
+        (("partition.smoothing=0.5",), "add staleness=1"),
         (("training.setting=inductive",), "give a --sampler"),
         (("sampler.roots=5",), "leave out sampler.roots"),
         (("partition.sampled=true", "sampler.name=neighbor"), "'neighbor' draws no whole subgraphs"),

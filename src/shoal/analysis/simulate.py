@@ -100,7 +100,7 @@ class Prediction:
     Attributes:
         num_bytes, num_messages: of all ranks together, exactly what the transport will count.
         seconds: of each exchange, in order.
-        exposed: what of each the product with local columns does not hide.
+        exposed: what of each the product with local columns does not hide; of stale ones, what the epoch's computing does not.
         reduce: summing the gradients.
         compute: of the slowest rank; 0 where the machine has no rates.
     """
@@ -138,7 +138,7 @@ def predict_epoch(
     machine: Machine,
     *,
     exchange: ExchangeMethod | str = "p2p",
-    item_bytes: int | None = None,
+    item_bytes: int = 4,
     sparse_features: bool | None = None,
 ) -> Prediction:
     """What an epoch of full-graph training of `model` costs.
@@ -147,11 +147,10 @@ def predict_epoch(
         parts: the parts, the folder they are stored in, or the (P, P) rows sent from each rank to each, of which only
             communication is told.
         exchange: how halo rows travel, by name or as an object; collective ones take what gloo's algorithms take.
-        item_bytes: bytes of a value on the way; the exchange's own if None.
+        item_bytes: bytes of a value of the model; the exchange tells what a row takes on its way.
         sparse_features: whether features are sparse; read from the parts where those are given.
     """
     method = EXCHANGES[exchange]() if isinstance(exchange, str) else exchange
-    item_bytes = method.item_bytes if item_bytes is None else item_bytes
     if isinstance(parts, str | Path):
         parts = open_parts(Path(parts))
     if isinstance(parts, np.ndarray):
@@ -170,7 +169,7 @@ def predict_epoch(
     num_bytes = num_messages = 0
     for one in exchanges:
         moved = rows if one.overlaps else whole_rows
-        sent = (moved if one.direction == FORWARD else moved.T) * one.width * item_bytes
+        sent = (moved if one.direction == FORWARD else moved.T) * method.row_bytes(one.width, item_bytes)
         num_bytes += int(sent.sum())
         num_messages += int((moved > 0).sum())
         if method.is_collective:
@@ -184,6 +183,9 @@ def predict_epoch(
                 hidden = entries[:, 0] * one.width / machine.sparse_rate
         seconds.append(float(took.max()))
         exposed.append(float(np.maximum(took - hidden, 0).max()))
+    compute = products + (0.0 if machine.dense_rate is None else macs / machine.dense_rate)
+    if method.is_stale:
+        exposed = hide_behind(compute, seconds)
     return Prediction(
         num_bytes,
         num_messages,
@@ -191,8 +193,17 @@ def predict_epoch(
         tuple(seconds),
         tuple(exposed),
         time_sum(model, len(rows), machine),
-        products + (0.0 if machine.dense_rate is None else macs / machine.dense_rate),
+        compute,
     )
+
+
+def hide_behind(compute: float, seconds: list[float]) -> list[float]:
+    """What is exposed of each exchange where all of them have as long as an epoch computes."""
+    exposed = []
+    for one in seconds:
+        exposed.append(max(one - compute, 0.0))
+        compute = max(compute - one, 0.0)
+    return exposed
 
 
 def time_messages(sent: np.ndarray, machine: Machine) -> np.ndarray:

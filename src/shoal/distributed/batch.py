@@ -48,7 +48,7 @@ def make_part_batch(plan: HaloPlan, graph: Graph, *, wide: bool, num_train: int)
     x, ids = read_features(part), part.n_id
     if wide:
         x, ids = widen_features(x, plan), np.concatenate([part.n_id, part.halo_id])
-        plan.release()
+        plan.wire.release()
     return Batch(
         graph,
         np.arange(part.num_local),

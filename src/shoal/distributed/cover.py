@@ -165,17 +165,18 @@ class CoverPlan(HaloPlan):
     Column scales are applied where the rows are: items add up on arrival as they are.
 
     Args:
-        rows: the plan of rows with items, whose buffers it shares.
+        rows: the plan of rows with items, whose wire it shares.
         column_scale: what the aggregation multiplies each local row by before it is read, None for 1.
     """
 
     def __init__(self, rows: HaloPlan, column_scale: Tensor | None) -> None:
         items = rows.items
         assert items is not None
-        super().__init__(rows.part, rows.transport, rows.ledger, rows.message_dtype)
+        super().__init__(rows.part, rows.transport, rows.ledger, rows.wire)
         self.items: Items = items
-        self.is_fixed, self.halo_scale, self._memory = rows.is_fixed, rows.halo_scale, rows._memory
+        self.is_fixed, self.halo_scale = rows.is_fixed, rows.halo_scale
         self.halo_offsets, self.num_halo, self.num_sent = items.offsets, len(items.ids), len(items.send_ids)
+        self.halo_ids, self.send_ids = items.ids, items.send_ids
         self.halo_spans = list_spans(items.offsets, self.part.rank)
         self.send_spans = list_spans(items.send_offsets, self.part.rank)
         made = Adjacency(

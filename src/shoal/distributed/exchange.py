@@ -17,6 +17,10 @@ from shoal.distributed.transport import Transport
 from shoal.partitioning.part import Part
 from shoal.registry import Registry
 
+STALE_BATCHES = (
+    "staleness uses what the same rows were in the epoch before: leave out the sampler, or staleness"
+)
+
 
 class ExchangeMethod(ABC):
     """A way to exchange halo rows. Its constructor declares its settings.
@@ -36,9 +40,13 @@ class ExchangeMethod(ABC):
         return False
 
     @property
-    def item_bytes(self) -> int:
-        """Bytes of a value on the way, for float32 models."""
-        return 4
+    def is_stale(self) -> bool:
+        """Whether an epoch uses what the one before received."""
+        return False
+
+    def row_bytes(self, width: int, item_bytes: int = 4) -> int:
+        """Bytes of a row on its way in training, of `width` values that have `item_bytes` in the model."""
+        return width * item_bytes
 
     @abstractmethod
     def make_plan(

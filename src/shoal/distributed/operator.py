@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from shoal.distributed.halo import HaloExchange, HaloPlan
+from shoal.distributed.halo import HaloPlan
+from shoal.distributed.messages import HaloExchange
 from shoal.distributed.pattern import PartPattern
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.spmm import multiply
@@ -57,10 +58,9 @@ class PartAdjacency(Adjacency):
     def _multiply_transposed(self, grad: Tensor, out: Tensor, accumulate: bool) -> Tensor:
         plan = self.summed.plan
         exchange = plan.start_backward(grad.shape[1], grad.dtype, self.layer)
-        gradients = plan.halo_buffer(grad.shape[1], grad.dtype, self.layer)
         for (peer, first, last), rows in zip(plan.halo_spans, self.summed.returned):
-            multiply(rows, grad, gradients[first:last])
-            plan.send_back(exchange, self.layer, peer, gradients[first:last])
+            multiply(rows, grad, exchange.outgoing[first:last])
+            exchange.send(peer, first, last)
         self._multiply_local(self.pattern.local.transpose(), grad, out, accumulate, exchange)
         return multiply(plan.returning, exchange.wait(), out, accumulate=True)
 
@@ -161,9 +161,8 @@ class _ReceiveRows(torch.autograd.Function):
         plan, layer = ctx.under_way.plan, ctx.under_way.layer
         n = plan.part.num_local
         exchange = plan.start_backward(grad.shape[1], grad.dtype, layer)
-        gradients = plan.halo_buffer(grad.shape[1], grad.dtype, layer)
         for peer, first, last in plan.halo_spans:
-            gradients[first:last] = grad[n + first : n + last]
-            plan.send_back(exchange, layer, peer, gradients[first:last])
+            exchange.outgoing[first:last] = grad[n + first : n + last]
+            exchange.send(peer, first, last)
         ctx.under_way.exchange = exchange
         return grad[:n], None

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from shoal.checks import check_whole
-from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
+from shoal.distributed.exchange import EXCHANGES, STALE_BATCHES, ExchangeMethod
 from shoal.errors import ShoalError, unknown_name
 from shoal.registry import load_plugin
 from shoal.runs import sections
@@ -90,9 +90,9 @@ class RunConfig:
         """Refuse ways of sharing the work that contradict each other."""
         exchange = self.make_exchange()
         if self.method != "partitioned":
-            if self.partition.sampled or exchange.thins:
+            if self.partition.sampled or exchange.thins or exchange.is_stale:
                 raise ShoalError(
-                    f"partition.sampled and the boundary rate belong to method partitioned, not to {self.method}"
+                    f"partition.sampled, the boundary rate and staleness belong to method partitioned, not to {self.method}"
                 )
             return
         if self.training.setting == "inductive" and not self.draws:
@@ -106,6 +106,8 @@ class RunConfig:
             raise ShoalError(
                 "a boundary rate below 1 is for training on the whole graph: leave out the sampler, or the rate"
             )
+        if exchange.is_stale:
+            raise ShoalError(STALE_BATCHES)
         if not exchange.serves_batches:
             raise ShoalError(
                 f"partition.exchange={exchange.name} sends every row: leave out the sampler, or use another exchange"

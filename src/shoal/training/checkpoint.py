@@ -14,6 +14,7 @@ from shoal.errors import ShoalError
 from shoal.files import replace_file
 
 FORMAT = "shoal-checkpoint-1"
+HALO_FORMAT = "shoal-halo-1"
 
 
 def save_checkpoint(
@@ -32,17 +33,14 @@ def save_checkpoint(
         for index, state in optimizer.state_dict()["state"].items():
             for name, value in state.items():
                 tensors[f"optimizer.{index}.{name}"] = torch.as_tensor(value).contiguous()
-    content = save(tensors, metadata={"format": FORMAT, "progress": json.dumps(progress or {})})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replace_file(path) as scratch:
-        scratch.write_bytes(content)  # a full disk is then an OSError like any other
+    save_tensors(path, tensors, FORMAT, progress)
 
 
 def load_checkpoint(
     path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None
 ) -> dict[str, Any]:
     """Read a checkpoint into `model` and `optimizer`; returns the progress stored with it."""
-    tensors, progress = _read(path)
+    tensors, progress = read_tensors(path, FORMAT)
     weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     expected = {name: tuple(t.shape) for name, t in model.state_dict().items()}
     found = {name: tuple(t.shape) for name, t in weights.items()}
@@ -69,14 +67,45 @@ def load_checkpoint(
     return progress
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def save_halo(folder: Path, epoch: int, rank: int, tensors: dict[str, Tensor]) -> None:
+    """Write what a rank needs beside the weights of an epoch to go on with stale halos.
+
+    Until the weights are written the checkpoint is that of the epoch before, whose file stays; older ones go.
+    """
+    path = _name_halo(folder, epoch, rank)
+    save_tensors(path, tensors, HALO_FORMAT)
+    for other in folder.glob(f"halo-*-{rank}.safetensors"):
+        if other not in (path, _name_halo(folder, epoch - 1, rank)):
+            other.unlink(missing_ok=True)
+
+
+def read_halo(folder: Path, epoch: int, rank: int) -> dict[str, Tensor]:
+    return read_tensors(_name_halo(folder, epoch, rank), HALO_FORMAT)[0]
+
+
+def _name_halo(folder: Path, epoch: int, rank: int) -> Path:
+    return folder / f"halo-{epoch}-{rank}.safetensors"
+
+
+def save_tensors(
+    path: Path, tensors: dict[str, Tensor], kind: str, progress: dict[str, Any] | None = None
+) -> None:
+    """Write tensors under `path` in one rename."""
+    content = save(tensors, metadata={"format": kind, "progress": json.dumps(progress or {})})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replace_file(path) as scratch:
+        scratch.write_bytes(content)  # a full disk is then an OSError like any other
+
+
+def read_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors that `save_tensors` wrote, and the progress stored with them."""
     if not path.is_file():
         raise ShoalError(f"{path} does not exist: expected a checkpoint written by `shoal train`")
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            if metadata.get("format") != FORMAT:
-                raise ShoalError(f"{path} is not a Shoal checkpoint: expected format {FORMAT!r}")
+            if metadata.get("format") != kind:
+                raise ShoalError(f"{path} is not a Shoal checkpoint: expected format {kind!r}")
             return {name: file.get_tensor(name) for name in file.keys()}, json.loads(metadata["progress"])  # noqa: SIM118
     except (SafetensorError, json.JSONDecodeError):
         raise ShoalError(f"{path} is damaged: it is not a readable safetensors file") from None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,7 +15,7 @@ from shoal.batch import Batch, as_tensor
 from shoal.distributed.batch import local_graph, make_part_batch
 from shoal.distributed.batch_norm import share_batch_norms
 from shoal.distributed.costs import summarize_costs
-from shoal.distributed.exchange import ExchangeMethod
+from shoal.distributed.exchange import STALE_BATCHES, ExchangeMethod
 from shoal.distributed.minibatch import RestrictedSampler
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError
@@ -21,6 +23,7 @@ from shoal.memory import forget_peak, read_memory
 from shoal.partitioning.part import Part
 from shoal.sampling.base import Sampler
 from shoal.scratch import Scratch
+from shoal.training.checkpoint import read_halo, save_halo
 from shoal.training.inference import classify_nodes, evaluating, has_embeddings
 from shoal.training.share import SPLITS, Progress, Record, Share
 
@@ -60,6 +63,8 @@ class PartShare(Share):
             raise ShoalError(
                 f"exchange {exchange.name!r} sends every row: leave out the sampler, or use another exchange"
             )
+        if sampler is not None and exchange.is_stale:
+            raise ShoalError(STALE_BATCHES)
         self.part = part
         self.exchange = exchange
         kinds = getattr(model, "kinds", AGGREGATIONS)
@@ -97,6 +102,23 @@ class PartShare(Share):
 
     def end(self) -> None:
         self.boundary.settle()
+        if (stale := self.plan.wire.stale) is not None:
+            with self.ledger.aside():
+                stale.settle()
+
+    def stepping(self, step: int) -> AbstractContextManager[None]:
+        return self.plan.wire.training(step)
+
+    def save(self, folder: Path, epoch: int) -> None:
+        """What the next step uses of others is not in the weights: every rank writes its own, before rank 0 writes those."""
+        if (stale := self.plan.wire.stale) is not None:
+            save_halo(folder, epoch, self.transport.rank, stale.export())
+            self.transport.phase = f"the halos of epoch {epoch}"
+            self.transport.barrier()
+
+    def resume(self, folder: Path, epoch: int) -> None:
+        if (stale := self.plan.wire.stale) is not None:
+            stale.restore(read_halo(folder, epoch, self.transport.rank))
 
     def batches(self, epoch: int) -> Iterator[Batch]:
         forget_peak()
@@ -164,7 +186,7 @@ class PartShare(Share):
                 return run(self.batch)
         finally:
             if self.sampler is not self.boundary or self.exchange.thins:
-                self.plan.release()  # training needs smaller ones
+                self.plan.wire.release()  # training needs smaller ones
 
     def take_costs(self, epoch: int, nodes: int, seconds: float) -> Record:
         tells_peers = self._tells_peers

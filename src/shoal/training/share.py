@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,16 @@ class Share(ABC):
 
     def end(self) -> None:  # noqa: B027
         """Training has ended for now: no message may be left under way."""
+
+    def stepping(self, step: int) -> AbstractContextManager[None]:
+        """What is exchanged inside the block belongs to an optimizer step."""
+        return nullcontext()
+
+    def save(self, folder: Path, epoch: int) -> None:  # noqa: B027
+        """Write what the checkpoint of an epoch lacks of this rank; it is complete when that is written."""
+
+    def resume(self, folder: Path, epoch: int) -> None:  # noqa: B027
+        """Read what `save` wrote."""
 
     def batches(self, epoch: int) -> Iterator[Batch]:
         """This rank's batches of an epoch."""

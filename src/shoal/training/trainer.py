@@ -188,8 +188,10 @@ class Trainer:
             if on_epoch is not None:  # a record past the checkpoint is dropped, a missing one is lost
                 on_epoch(record)
             self.share.align_buffers(self.model)
-            if self.checkpoints is not None and self.transport.rank == 0:
-                self.save(self.checkpoints / "last.safetensors")
+            if self.checkpoints is not None:
+                self.share.save(self.checkpoints, self.epoch)
+                if self.transport.rank == 0:
+                    self.save(self.checkpoints / "last.safetensors")
         self._last_weights = self._copy_weights()
         self.restore_best()
         return records
@@ -233,11 +235,12 @@ class Trainer:
         if not self.model.training:
             self.model.train()
         batch.step = self.step if batch.fixed else batch.index
-        loss = compute_loss(self.model(batch), batch, self.class_weights, self.loss)
-        if self.share.loss_weight != 1:
-            loss = loss * self.share.loss_weight
         self.optimizer.zero_grad()
-        loss.backward()
+        with self.share.stepping(batch.step):
+            loss = compute_loss(self.model(batch), batch, self.class_weights, self.loss)
+            if self.share.loss_weight != 1:
+                loss = loss * self.share.loss_weight
+            loss.backward()
         value = self._join_ranks(loss.detach())
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
@@ -299,6 +302,7 @@ class Trainer:
         progress = load_checkpoint(folder / "last.safetensors", self.model, self.optimizer)
         self.epoch, self.best_epoch = progress["epoch"], progress["best_epoch"]
         self.best_score = progress["best_score"]
+        self.share.resume(folder, self.epoch)
 
     def restore_best(self) -> None:
         """Put back the weights of the best evaluation; fit does so at its end."""

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from shoal.aggregation import AGGREGATIONS
 from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
-from shoal.distributed.halo import HaloExchange, HaloPlan, collect_columns
+from shoal.distributed.halo import HaloPlan, collect_columns
 from shoal.distributed.ledger import BACKWARD, EXPOSED, FORWARD, Ledger
+from shoal.distributed.messages import HaloExchange
 from shoal.distributed.transport import Transport
 from shoal.partitioning.part import Part
 
@@ -64,16 +65,14 @@ class BroadcastPlan(HaloPlan):
         return self.transport.size - 1 if self.part.num_local else 0
 
     def start_forward(self, h: Tensor, layer: int) -> HaloExchange:
-        self._enter(layer, FORWARD)
-        return _Broadcasts(self, h.detach().contiguous(), self.halo_buffer(h.shape[1], h.dtype, layer), layer)
+        self.enter(layer, FORWARD)
+        halo = self.wire.buffer("halo", self.num_halo, h.shape[1], h.dtype)
+        return _Broadcasts(self, h.detach().contiguous(), halo, layer)
 
     def start_backward(self, width: int, dtype: torch.dtype, layer: int) -> HaloExchange:
-        self._enter(layer, BACKWARD)
-        return _Sums(self, self.buffer("own", self.part.num_local, width, dtype), layer)
-
-    def send_back(self, exchange: HaloExchange, layer: int, peer: int, gradients: Tensor) -> None:
-        assert isinstance(exchange, _Sums)
-        exchange.gradients[peer] = gradients
+        self.enter(layer, BACKWARD)
+        own = self.wire.buffer("own", self.part.num_local, width, dtype)
+        return _Sums(self, own, self.wire.buffer("halo", self.num_halo, width, dtype), layer)
 
     def count_all(self, layer: int, direction: str, sizes: list[int], row_bytes: int) -> None:
         """Count rows sent to every other rank, `sizes[q]` of them to rank q."""
@@ -95,7 +94,7 @@ class _Broadcasts(HaloExchange):
         for root, size in enumerate(plan.sizes):
             rows = self.h
             if root != plan.transport.rank:
-                rows = plan.buffer("broadcast", size, width, self.h.dtype)
+                rows = plan.wire.buffer("broadcast", size, width, self.h.dtype)
             with plan.ledger.timing(EXPOSED):
                 plan.transport.broadcast(rows, root)
             if root in spans:
@@ -111,9 +110,12 @@ class _Broadcasts(HaloExchange):
 
 
 class _Sums(HaloExchange):
-    def __init__(self, plan: BroadcastPlan, own: Tensor, layer: int) -> None:
-        self.plan, self.rows, self.layer = plan, own, layer
+    def __init__(self, plan: BroadcastPlan, own: Tensor, outgoing: Tensor, layer: int) -> None:
+        self.plan, self.rows, self.outgoing, self.layer = plan, own, outgoing, layer
         self.gradients: dict[int, Tensor] = {}
+
+    def send(self, peer: int, first: int, last: int) -> None:
+        self.gradients[peer] = self.outgoing[first:last]
 
     def arrivals(self) -> Iterator[int]:
         plan, width = self.plan, self.rows.shape[1]
@@ -122,7 +124,7 @@ class _Sums(HaloExchange):
         for root, size in enumerate(plan.sizes):
             rows = self.rows
             if root != plan.transport.rank:
-                rows = plan.buffer("broadcast", size, width, self.rows.dtype)
+                rows = plan.wire.buffer("broadcast", size, width, self.rows.dtype)
             rows.zero_()
             if root in self.gradients:
                 rows.index_copy_(0, plan.owner_rows[root], self.gradients[root])

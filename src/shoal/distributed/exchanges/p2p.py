@@ -7,22 +7,21 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import numpy as np
-import torch
 
 from shoal.aggregation import AGGREGATIONS
 from shoal.batch import Batch
 from shoal.distributed.boundary import WAYS, BoundarySampler
+from shoal.distributed.codec import AS_THEY_ARE, MESSAGES, count_row_bytes
 from shoal.distributed.cover import count_received, exchange_items
 from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
 from shoal.distributed.halo import HaloPlan
 from shoal.distributed.ledger import Ledger
+from shoal.distributed.messages import Wire
+from shoal.distributed.stale import StaleHalos
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError
 from shoal.partitioning.part import Part
-from shoal.settings import Choices, Null, Seed, Share, check_settings
-
-_MESSAGES = {"float32": None, "bfloat16": torch.bfloat16}
-
+from shoal.settings import Choices, Null, Range, Rate, Seed, Share, check_settings
 
 _WORTH = (
     0.98  # items over rows up to which covers are taken: sums take a little computing before anything is sent
@@ -45,7 +44,9 @@ class PointToPoint(ExchangeMethod):
         self,
         *,
         messages: Annotated[
-            str, Choices(tuple(_MESSAGES)), "type rows travel as; bfloat16 halves the bytes"
+            str,
+            Choices(MESSAGES),
+            "type rows travel as in training; bfloat16, int8, int4: a half, quarter, eighth of the bytes",
         ] = "float32",
         cover: Annotated[
             bool | None,
@@ -61,22 +62,42 @@ class PointToPoint(ExchangeMethod):
         boundary_sampling: Annotated[
             str, Choices(WAYS), "what is sampled: halo nodes, edges into the halo, or all edges"
         ] = "nodes",
+        staleness: Annotated[
+            int,
+            Range(0, 1),
+            "epochs by which what is used of other ranks is behind; 1 lets messages travel meanwhile",
+        ] = 0,
+        smoothing: Annotated[
+            float, Rate, "share of what was used before in what a stale epoch uses, PipeGCN's moving average"
+        ] = 0.0,
         seed: Seed = 0,
     ) -> None:
         self.messages = messages
+        self.staleness, self.smoothing = staleness, smoothing
         self.cover = cover
         self.boundary_rate = boundary_rate
         self.last_boundary_rate = last_boundary_rate
         self.boundary_sampling = boundary_sampling
         self.seed = seed
+        if staleness and self.thins:
+            raise ShoalError(
+                "staleness uses the whole halo of the epoch before: leave out the boundary rate, or staleness"
+            )
+        if smoothing and not staleness:
+            raise ShoalError(
+                f"smoothing is {smoothing} and halos are not stale: add staleness=1, or leave it out"
+            )
 
     @property
     def thins(self) -> bool:
         return self.boundary_rate < 1 or self.last_boundary_rate not in (None, 1)
 
     @property
-    def item_bytes(self) -> int:
-        return 2 if _MESSAGES[self.messages] is not None else 4
+    def is_stale(self) -> bool:
+        return self.staleness > 0
+
+    def row_bytes(self, width: int, item_bytes: int = 4) -> int:
+        return count_row_bytes(self.messages, width, item_bytes)
 
     def make_plan(
         self, part: Part, transport: Transport, ledger: Ledger, kinds: Iterable[str] = AGGREGATIONS
@@ -88,7 +109,9 @@ class PointToPoint(ExchangeMethod):
             total, rows = transport.gather(counts).sum(0).tolist()
             if self.cover or pays(total, rows):
                 items = exchange_items(part, transport, ledger)
-        plan = HaloPlan(part, transport, ledger, _MESSAGES[self.messages], items=items)
+        stale = StaleHalos(self.smoothing) if self.is_stale else None
+        wire = Wire(self.messages, stale=stale, seed=self.seed)
+        plan = HaloPlan(part, transport, ledger, wire, items=items)
         plan.total_items = total if items is not None else None
         return plan
 
@@ -120,8 +143,12 @@ class PointToPoint(ExchangeMethod):
         )
 
     def describe(self) -> str:
-        if not self.thins:
-            return ""
-        last = self.last_boundary_rate
-        rates = f"{self.boundary_rate}" if last is None else f"{self.boundary_rate} to {last}"
-        return f"boundary rate {rates} ({self.boundary_sampling})"
+        said = [] if self.messages == AS_THEY_ARE else [f"{self.messages} messages"]
+        if self.thins:
+            last = self.last_boundary_rate
+            rates = f"{self.boundary_rate}" if last is None else f"{self.boundary_rate} to {last}"
+            said.append(f"boundary rate {rates} ({self.boundary_sampling})")
+        if self.is_stale:
+            smoothed = f", smoothed by {self.smoothing}" if self.smoothing else ""
+            said.append(f"halos of the epoch before{smoothed}")
+        return "; ".join(said)

@@ -1,0 +1,159 @@
+"""Codecs: what rows of floats become on their way between ranks. int8 and int4 round at random, without bias."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import prange
+from torch import Tensor
+
+from shoal.kernels.jit import kernel, parallel_kernel, worker_threads
+from shoal.rng import key, random_u64
+
+_PURPOSE = 0xC0DEC  # keeps these draws apart from others with the same seed
+_CHUNK = 64  # rows that a thread takes at a time
+_VALUE_WORK = 16  # of one value, in the multiply-adds that threads are counted by
+_SCALE_BYTES = 4
+_PER_DRAW = 4  # values that share 64 random bits
+_SHIFT = 2.0**24 + 0.5  # makes rounding to the nearest a truncation
+
+
+class Codec:
+    """Whole numbers of `bits` bits with a float32 scale a row: `x ≈ scale · q`, `scale = max |x| / limit`.
+
+    A value is rounded to one of its two neighbours, at random such that the expectation of what is decoded is the value,
+    to 2⁻¹⁷ of the distance between them; the error is below that distance. A row with an infinite or undefined value, or one
+    beyond float32, becomes NaN as a whole. A row takes `row_bytes`: its scale, then its values, with 4 bits two in a byte.
+    """
+
+    def __init__(self, name: str, bits: int) -> None:
+        self.name, self.bits = name, bits
+        self.limit = (1 << bits - 1) - 1
+
+    def row_bytes(self, width: int) -> int:
+        return _SCALE_BYTES + (width * self.bits + 7) // 8
+
+    def encode(self, rows: Tensor, ids: np.ndarray, stream: int, out: Tensor) -> None:
+        """Write rows (k, f), float32 or float64, to the bytes `out` (k, row_bytes(f)).
+
+        How a row is rounded depends on its values, its id and the stream (`make_stream`), and on nothing else.
+        """
+        values = rows.detach().numpy()
+        patterns = values.view(np.int64 if values.dtype == np.float64 else np.int32)
+        with worker_threads(values.size * _VALUE_WORK):
+            _encode(values, patterns, ids, np.uint64(stream), self.limit, self.bits == 4, out.numpy())
+
+    def decode(self, coded: Tensor, out: Tensor) -> None:
+        """Read bytes (k, row_bytes(f)) back into rows `out` (k, f)."""
+        with worker_threads(out.numel() * _VALUE_WORK):
+            _decode(coded.numpy(), self.bits == 4, out.numpy())
+
+
+CODECS = {codec.name: codec for codec in (Codec("int8", 8), Codec("int4", 4))}
+AS_THEY_ARE, HALVED = "float32", "bfloat16"
+MESSAGES = (AS_THEY_ARE, HALVED, *CODECS)
+
+
+def count_row_bytes(messages: str, width: int, item_bytes: int = 4) -> int:
+    """Bytes that a row of `width` values of `item_bytes` takes on its way."""
+    if messages in CODECS:
+        return CODECS[messages].row_bytes(width)
+    return width * (2 if messages == HALVED else item_bytes)
+
+
+def make_stream(seed: int, *numbers: int) -> int:
+    """The stream that the roundings of one exchange are drawn from, given by what tells it from others."""
+    stream = key(seed, _PURPOSE)
+    for number in numbers:
+        stream = key(np.uint64(stream), number)
+    return int(stream)
+
+
+@parallel_kernel
+def _encode(values, patterns, ids, stream, limit, halved, out):
+    for chunk in prange((len(values) + _CHUNK - 1) // _CHUNK):
+        rows = slice(chunk * _CHUNK, (chunk + 1) * _CHUNK)
+        _encode_rows(values[rows], patterns[rows], ids[rows], stream, limit, halved, out[rows])
+
+
+@kernel
+def _encode_rows(values, patterns, ids, stream, limit, halved, out):
+    """q = ⌊x / scale + u⌋, u uniform in 16 bits: by whole numbers, so that rounding floats does not enter."""
+    width = values.shape[1]
+    draws = np.empty((width + _PER_DRAW - 1) // _PER_DRAW, np.uint64)
+    noise = draws.view(np.uint16)
+    found = np.empty(1, patterns.dtype)
+    largest = found.view(values.dtype)
+    scale = np.empty(1, np.float32)
+    scale_bytes = scale.view(np.uint8)
+    whole = np.zeros(width + 1, np.uint8)
+    for i in range(len(values)):
+        found[0] = _find_largest(patterns[i])
+        factor = _choose_scale(largest[0], limit, scale)
+        own = random_u64(stream, ids[i])
+        for k in range(len(draws)):
+            draws[k] = random_u64(own, k)
+        _round(values[i], factor, noise, whole)
+        for k in range(_SCALE_BYTES):
+            out[i, k] = scale_bytes[k]
+        if halved:
+            for k in range((width + 1) // 2):
+                out[i, _SCALE_BYTES + k] = (whole[2 * k] & 15) | (whole[2 * k + 1] << 4)
+        else:
+            for k in range(width):
+                out[i, _SCALE_BYTES + k] = whole[k]
+
+
+@kernel
+def _round(values, factor, noise, whole):
+    """Vectorises as all numbers are above 0 and have 32 bits at most: 2²⁴ is added, which 8 bits of the result lose."""
+    for k in range(len(values)):
+        steps = np.uint32(np.int32(values[k] * factor + _SHIFT))  # of 2⁻¹⁶, the nearest
+        whole[k] = np.uint8(np.uint32(steps + np.uint32(noise[k])) >> np.uint32(16))
+
+
+@kernel
+def _find_largest(patterns):
+    """The bit pattern of the largest magnitude. Magnitudes are ordered as their patterns are, ∞ and NaN above all."""
+    mask = np.iinfo(patterns.dtype).max
+    largest = patterns.dtype.type(0)
+    for k in range(len(patterns)):
+        largest = max(largest, patterns[k] & mask)
+    return largest
+
+
+@kernel
+def _choose_scale(largest, limit, scale):
+    """Put in the scale, rounded up so that no value exceeds the limit; the answer turns values into 2⁻¹⁶ of a step."""
+    size = np.float64(largest)
+    scale[0] = size / limit
+    if np.float64(scale[0]) * limit < size:
+        scale[0] = np.nextafter(scale[0], np.float32(np.inf))
+    if not np.isfinite(scale[0]):
+        scale[0] = np.nan
+    return 0.0 if size == 0 else 65536.0 / np.float64(scale[0])
+
+
+@parallel_kernel
+def _decode(coded, halved, out):
+    for chunk in prange((len(out) + _CHUNK - 1) // _CHUNK):
+        rows = slice(chunk * _CHUNK, (chunk + 1) * _CHUNK)
+        _decode_rows(coded[rows], halved, out[rows])
+
+
+@kernel
+def _decode_rows(coded, halved, out):
+    width = out.shape[1]
+    scale = np.empty(1, np.float32)
+    scale_bytes = scale.view(np.uint8)
+    for i in range(len(out)):
+        for k in range(_SCALE_BYTES):
+            scale_bytes[k] = coded[i, k]
+        step = scale[0]
+        if not halved:
+            for k in range(width):
+                out[i, k] = step * np.float32(np.int8(coded[i, _SCALE_BYTES + k]))
+            continue
+        for k in range(width):
+            pair = coded[i, _SCALE_BYTES + k // 2]
+            value = np.int8(pair if k % 2 else pair << 4) >> 4
+            out[i, k] = step * np.float32(value)
