@@ -91,8 +91,9 @@ def search_covers(
 
 def make_scratch(entries: Entries, num_parts: int) -> Scratch:
     """Work space for one partition's moves."""
-    zeros = [np.zeros(num_parts, np.int64) for _ in range(8)]
-    return Scratch(*zeros, np.empty(int(np.diff(entries.indptr).max(initial=0)), np.int64))
+    widest = int(np.diff(entries.indptr).max(initial=0))
+    sizes = dict.fromkeys(Scratch._fields, num_parts) | {"group": widest}
+    return Scratch(**{name: np.zeros(size, np.int64) for name, size in sizes.items()})
 
 
 @kernel

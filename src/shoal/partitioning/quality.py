@@ -97,7 +97,7 @@ def measure_quality(
         parts_per_host or 1,
         remote,
     )
-    covers: dict[str, int] = {}
+    covers: dict[str, Any] = {}
     if cover_threads is not None:
         items = count_covers(graph, assignment, num_parts, cover_threads)
         covers = {

@@ -114,6 +114,8 @@ def _search(work: Work, entries: Entries, start: np.ndarray, sweeps: int, number
     """The local search, hotter where nodes have many neighbours, cooler from time to time."""
     heat = min(1.0, 0.2 + work.graph.num_entries / work.graph.num_nodes / 20) / (1 + number)
     arguments = (entries, start, work.weights, work.num_parts, work.max_weight)
-    settings = {"sweeps": sweeps, "seed": work.seed + number, "heat": heat}
-    found: np.ndarray = work.time("local search", lambda: search_covers(*arguments, **settings))
+    seed = work.seed + number
+    found: np.ndarray = work.time(
+        "local search", lambda: search_covers(*arguments, sweeps=sweeps, seed=seed, heat=heat)
+    )
     return found
