@@ -31,9 +31,9 @@ def cover_halo(halo_indptr: np.ndarray, halo_indices: np.ndarray, halo_offsets: 
     num_halo = int(halo_offsets[-1])
     owner = np.repeat(np.arange(len(halo_offsets) - 1, dtype=np.int32), np.diff(halo_offsets))
     indptr = _split_by_owner(halo_indptr, halo_indices, owner)
-    match = _match(indptr, halo_indices, num_halo)
+    match = match_columns(indptr, halo_indices, num_halo)
     back_indptr, back_indices, _ = transpose_csr(indptr, halo_indices, num_halo)
-    return np.asarray(_keep_columns(indptr, halo_indices, back_indptr, back_indices, match))
+    return np.asarray(keep_columns(indptr, halo_indices, back_indptr, back_indices, match))
 
 
 class Cover(NamedTuple):
@@ -143,7 +143,7 @@ def _split_by_owner(indptr, indices, owner):
 
 
 @kernel
-def _match(indptr, columns, num_columns):
+def match_columns(indptr, columns, num_columns):
     """A maximum matching by Hopcroft and Karp: the row matched to every column, -1 for none."""
     num_rows = len(indptr) - 1
     of_row = np.full(num_rows, -1, np.int64)
@@ -212,7 +212,7 @@ def _match(indptr, columns, num_columns):
 
 
 @kernel
-def _keep_columns(indptr, columns, back_indptr, back_rows, match):
+def keep_columns(indptr, columns, back_indptr, back_rows, match):
     """König's cover: a column is in it unless an alternating path leads there from a column without a match."""
     keep = np.ones(len(match), np.bool_)
     of_row = np.full(len(indptr) - 1, -1, np.int64)

@@ -79,19 +79,7 @@ def count_pins(
     nets: Nets, assignment: np.ndarray, weights: np.ndarray, num_parts: int, with_messages: bool
 ) -> tuple[Counts, Loads]:
     """Counts and loads of a partition. With messages a table of parts × parts is kept too."""
-    pins = np.bincount(nets.nets, minlength=nets.num_nets)
-    is_table = pins * ROOM >= num_parts
-    room = np.where(is_table, num_parts, np.minimum(pins, num_parts) + 1)
-    start = np.zeros(nets.num_nets + 1, np.int64)
-    np.cumsum(room, out=start[1:])
-    counts = Counts(
-        start,
-        is_table,
-        np.zeros(nets.num_nets, np.int32),
-        np.zeros(start[-1], np.int32),
-        np.zeros(start[-1], np.int32),
-        np.zeros(nets.num_nets, np.int32),
-    )
+    counts = make_counts(np.bincount(nets.nets, minlength=nets.num_nets), num_parts)
     loads = Loads(
         np.zeros(num_parts, np.int64),
         np.zeros(num_parts, np.int64),
@@ -100,6 +88,21 @@ def count_pins(
     )
     _count_all(nets, assignment, num_parts, counts, loads)
     return counts, loads
+
+
+def make_counts(pins: np.ndarray, num_parts: int) -> Counts:
+    """Counts of nets with at most so many pins each, none of them counted yet."""
+    is_table = pins * ROOM >= num_parts
+    start = np.zeros(len(pins) + 1, np.int64)
+    np.cumsum(np.where(is_table, num_parts, np.minimum(pins, num_parts) + 1), out=start[1:])
+    return Counts(
+        start,
+        is_table,
+        np.zeros(len(pins), np.int32),
+        np.zeros(start[-1], np.int32),
+        np.zeros(start[-1], np.int32),
+        np.zeros(len(pins), np.int32),
+    )
 
 
 @kernel

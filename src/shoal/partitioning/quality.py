@@ -9,6 +9,7 @@ import numpy as np
 
 from shoal.graph import Graph
 from shoal.kernels.jit import kernel
+from shoal.partitioning.cover import count_covers
 from shoal.partitioning.cut import list_members
 
 
@@ -25,6 +26,8 @@ class Quality:
         mean_halo_ratio, max_halo_ratio: halo rows per local row (BNS calls it boundary-to-inner).
         mean_memory_rows, max_memory_rows: `3·n_local + n_halo`, BNS's memory of a SAGE layer in rows; times
             4 bytes and the width it is bytes.
+        cover_volume: rows and sums sent in one exchange by minimum covers; `max_cover_send` and `…_receive` of one part.
+            None where they were not counted.
         remote_volume, remote_messages: what crosses hosts, where parts are mapped to hosts; None otherwise.
         relative: figures as multiples of random partitioning's; None where random has 0.
         random: random partitioning's figures themselves.
@@ -50,6 +53,9 @@ class Quality:
     mean_memory_rows: float
     max_memory_rows: int
     empty_parts: int
+    cover_volume: int | None = None
+    max_cover_send: int | None = None
+    max_cover_receive: int | None = None
     remote_volume: int | None = None
     remote_messages: int | None = None
     relative: dict[str, float | None] | None = None
@@ -64,11 +70,16 @@ class Quality:
 
 
 def measure_quality(
-    graph: Graph, assignment: np.ndarray, num_parts: int, parts_per_host: int | None = None
+    graph: Graph,
+    assignment: np.ndarray,
+    num_parts: int,
+    parts_per_host: int | None = None,
+    cover_threads: int | None = None,
 ) -> Quality:
-    """Count everything in one pass over the rows, part by part.
+    """Count everything in one pass over the rows, part by part; covers only with a number of threads for them.
 
-    O(entries + nodes) time; two integers per node and per part, no table of parts × nodes or parts × parts.
+    O(entries + nodes) time; two integers per node and per part, no table of parts × nodes or parts × parts. Covers take
+    up to √nodes passes more, mostly a few, and a table of parts × parts.
     """
     nodes, offsets = list_members(assignment, num_parts)
     counted = {
@@ -86,6 +97,14 @@ def measure_quality(
         parts_per_host or 1,
         remote,
     )
+    covers: dict[str, Any] = {}
+    if cover_threads is not None:
+        items = count_covers(graph, assignment, num_parts, cover_threads)
+        covers = {
+            "cover_volume": int(items.sum()),
+            "max_cover_send": int(items.sum(1).max()),
+            "max_cover_receive": int(items.sum(0).max()),
+        }
     size = np.diff(offsets)
     halo_ratio = counted["received"] / np.maximum(size, 1)
     memory = 3 * size + counted["received"]
@@ -111,6 +130,7 @@ def measure_quality(
         mean_memory_rows=float(memory.mean()),
         max_memory_rows=int(memory.max()),
         empty_parts=int((size == 0).sum()),
+        **covers,
         remote_volume=int(remote[0]) if parts_per_host else None,
         remote_messages=int(remote[1]) if parts_per_host else None,
         parts={"nodes": size, **counted},
