@@ -17,6 +17,7 @@ from shoal.errors import ShoalError, explain_full_disk
 from shoal.files import flush
 from shoal.graph import MASKS, Graph
 from shoal.names import Names
+from shoal.workspace import find_workspace
 
 FORMAT = "shoal-graph"
 VERSION = 1
@@ -254,9 +255,15 @@ def _arrays(graph: Graph) -> dict[str, np.ndarray]:
 
 
 def write_array(folder: Path, name: str, array: np.ndarray, *, flushed: bool = True) -> dict[str, Any]:
-    """Write an array and describe it; not `flushed`, the caller sees to it that the disk holds the file."""
+    """Write an array and describe it; not `flushed`, the caller sees to it that the disk holds the file.
+
+    An array that was built in a file of the open workspace moves here.
+    """
     path = folder / f"{name}.npy"
-    np.save(path, array, allow_pickle=False)
+    place = find_workspace()
+    moved, digest = place.move_file(array, path) if place is not None else (False, None)
+    if not moved:
+        np.save(path, array, allow_pickle=False)
     if flushed:
         flush(path)
     return {
@@ -264,7 +271,7 @@ def write_array(folder: Path, name: str, array: np.ndarray, *, flushed: bool = T
         "dtype": str(array.dtype),
         "shape": list(array.shape),
         "bytes": path.stat().st_size,
-        "sha256": hash_file(path),
+        "sha256": digest or hash_file(path),
     }
 
 
