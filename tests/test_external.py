@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+
 import numpy as np
 import pytest
 
@@ -129,3 +131,53 @@ def test_rows_are_the_same_in_memory_and_on_disk(tmp_path, known, spare):
         n = len(x)
         save_graph(Graph.from_edge_chunks([], n, x=x), tmp_path / "g")
     assert verify_graph(tmp_path / "g") == []
+
+
+def write_sources(folder, n: int, edges: int) -> dict[str, tuple[object, dict]]:
+    """The same graph in several formats, with text and number ids, features and labels."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(7)
+    ends = rng.integers(0, n, (2, edges))
+    lines = "\n".join(f"{5 * s}\t{5 * t}" for s, t in ends.T)
+    (folder / "snap.txt").write_text(f"# Directed graph\n{lines}\n")
+    table = folder / "table"
+    table.mkdir()
+    (table / "edges.csv").write_text("source,target\n" + "\n".join(f"n{s},n{t}" for s, t in ends.T) + "\n")
+    x = rng.random((n, 6)).astype(np.float32)
+    ids = [f"n{i}" for i in range(n)]
+    label = pa.array(rng.integers(0, 3, n))
+    pq.write_table(pa.table({"id": ids, "label": label, "f": list(x)}), table / "nodes.parquet")
+    pq.write_table(pa.table({"src": ends[0], "dst": ends[1]}), folder / "plain.parquet")
+    graph = Graph.from_edge_index(ends, n)
+    np.savez_compressed(
+        folder / "packed.npz", indptr=graph.indptr, indices=graph.indices, x=x.astype(np.float64)
+    )
+    ogb = folder / "ogb" / "raw"
+    ogb.mkdir(parents=True)
+    np.savez(ogb / "data.npz", edge_index=ends, node_feat=x.astype(np.float16), num_nodes_list=np.array([n]))
+    text = folder / "ogb-text" / "raw"
+    text.mkdir(parents=True)
+    for name, rows in {"edge": ends.T, "node-feat": x, "num-node-list": [[n]]}.items():
+        with gzip.open(text / f"{name}.csv.gz", "wt") as file:
+            file.writelines(",".join(map(str, row)) + "\n" for row in rows)
+    named = ("snap.txt", "table", "plain.parquet", "packed.npz", "ogb", "ogb-text")
+    return {name: folder / name for name in named}
+
+
+def test_every_large_format_imports_on_disk_what_it_imports_in_memory(tmp_path):
+    from shoal.datasets.importers import import_graph
+
+    for name, source in write_sources(tmp_path, 3000, 9000).items():
+        for place, budget in (("memory", None), ("disk", 0)):
+            set_memory_budget(budget)
+            target = tmp_path / f"{name}-{place}"
+            with open_workspace(target) as workspace:
+                graph = import_graph(source, name="g")
+                assert isinstance(graph.indices, np.memmap) == (place == "disk")
+                built = [path.name for path in workspace.folder.glob("x*.npy")]
+                assert len(built) == (place == "disk" and graph.x is not None) or name == "packed.npz"
+                save_graph(graph, target)
+        assert read_folder(tmp_path / f"{name}-memory") == read_folder(tmp_path / f"{name}-disk"), name
+    assert [path.name for path in tmp_path.glob(".*")] == []

@@ -15,7 +15,9 @@ from shoal.kernels.build import build_csr
 from shoal.kernels.csr import index_dtype, is_symmetric
 from shoal.names import name_nodes
 from shoal.validation import MASKS
-from shoal.workspace import find_workspace, follow_work, room
+from shoal.workspace import Rows, find_workspace, follow_work, room
+
+_ROWS_AT_ONCE = 1 << 16
 
 
 def build_pattern(
@@ -213,7 +215,7 @@ def tidy_fields(fields: dict[str, Any]) -> dict[str, Any]:
             x = np.asarray(x)
         if x.dtype != np.float32 and x.dtype.kind in "fiub":
             with np.errstate(over="ignore"):  # validate() names the row that became infinite
-                x = x.astype(np.float32)
+                x = x.astype(np.float32) if sp.issparse(x) or x.ndim != 2 else _convert_rows(x)
         tidy["x"] = x
     if y is not None:
         y = np.asarray(y)
@@ -234,3 +236,11 @@ def tidy_fields(fields: dict[str, Any]) -> dict[str, Any]:
                 mask = mask.astype(np.bool_)
             tidy[name] = mask
     return tidy
+
+
+def _convert_rows(x: np.ndarray) -> np.ndarray:
+    """Features as float32, a block of rows at a time: they may be mapped, and go to a file."""
+    rows = Rows("x.converted", np.float32, x.shape[1:], len(x))
+    for start in range(0, len(x), _ROWS_AT_ONCE):
+        rows.append(x[start : start + _ROWS_AT_ONCE])
+    return rows.finish()
