@@ -30,6 +30,7 @@ from shoal.wording import format_bytes
 Follow: TypeAlias = Callable[[str, int, int], None]  # what is being done, how much of it, of how much
 
 _LARGE = 1 << 26  # bytes from which an array goes to a file at once, since it ends there anyway
+_BYTES_A_NODE = 24  # of memory while a graph is drawn: permutations of the nodes, masks
 _MARGIN = 1 << 26  # bytes of disk that are left to others
 _open: list[Workspace] = []
 
@@ -211,11 +212,19 @@ def follow_work(what: str, done: int, total: int) -> None:
         _open[-1].follow(what, done, total)
 
 
-def check_disk(num_nodes: int, num_entries: int, num_features: int) -> None:
-    """Refuse a graph of such sizes for which the open workspace's disk has no room, scratch files included."""
-    if _open:
-        size = num_nodes * (8 + 8 + 3 + 4 * num_features) + num_entries * (8 + 4)
-        _open[-1].require(size, f"a graph of {num_nodes:,} nodes and up to {num_entries:,} entries")
+def check_sizes(num_nodes: int, num_entries: int, num_features: int) -> None:
+    """Refuse a graph for which memory or the open workspace's disk has no room, scratch files included."""
+    if not _open:
+        return
+    size = num_nodes * (8 + 8 + 3 + 4 * num_features) + num_entries * (8 + 4)
+    what = f"a graph of {num_nodes:,} nodes and up to {num_entries:,} entries"
+    _open[-1].require(size, what)
+    held, budget = anonymous_memory() + _BYTES_A_NODE * num_nodes, memory_budget()
+    if held > budget:
+        raise ShoalError(
+            f"{what} takes {format_bytes(held)} of memory to draw, and the budget is {format_bytes(budget)}: "
+            "allow more with --memory, or draw fewer nodes"
+        )
 
 
 def room() -> int:

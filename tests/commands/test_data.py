@@ -37,7 +37,7 @@ def make_graph() -> Graph:
     )
 
 
-@pytest.mark.parametrize("command", ["list", "info", "import", "get", "verify"])
+@pytest.mark.parametrize("command", ["list", "info", "import", "generate", "get", "verify"])
 def test_every_command_explains_itself_with_an_example(command: str) -> None:
     from click.testing import CliRunner
 

@@ -9,10 +9,9 @@ import click
 
 
 def _set_budget(context: click.Context, parameter: click.Parameter, size: str | None) -> None:
-    if size is not None:
-        from shoal.memory import parse_bytes, set_memory_budget
+    from shoal.memory import parse_bytes, set_memory_budget
 
-        set_memory_budget(parse_bytes(size))
+    set_memory_budget(None if size is None else parse_bytes(size))
 
 
 def memory_option() -> Callable[[Any], Any]:

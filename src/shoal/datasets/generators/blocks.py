@@ -53,9 +53,9 @@ def blocks(
     from shoal.datasets.blocks import draw_edges, draw_features
     from shoal.graph import Graph
     from shoal.split import draw_split
-    from shoal.workspace import check_disk
+    from shoal.workspace import check_sizes
 
-    check_disk(num_nodes, 2 * num_edges, num_features)
+    check_sizes(num_nodes, 2 * num_edges, num_features)
     y = draw_classes(num_nodes, num_classes, seed)
     masks: dict[str, Any] = draw_split(np.arange(num_nodes), num_nodes, seed=seed)
     return Graph.from_edge_chunks(

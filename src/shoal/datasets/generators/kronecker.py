@@ -46,10 +46,10 @@ def kronecker(
     from shoal.datasets.kronecker import draw_numbered
     from shoal.graph import Graph
     from shoal.split import draw_split
-    from shoal.workspace import check_disk
+    from shoal.workspace import check_sizes
 
     num_edges = round(degree * num_nodes / (1 if directed else 2))
-    check_disk(num_nodes, num_edges * (1 if directed else 2), num_features)
+    check_sizes(num_nodes, num_edges * (1 if directed else 2), num_features)
     masks: dict[str, Any] = draw_split(np.arange(num_nodes), num_nodes, seed=seed)
     return Graph.from_edge_chunks(
         draw_numbered(num_edges, scale, seed),
