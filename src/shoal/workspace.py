@@ -47,13 +47,13 @@ class Workspace:
 
     def new_array(self, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """A mapped array of zeros to fill, in a file that takes no room until it is written to."""
-        path = self.folder / f"{name}.npy"
+        path = self._new_path(name)
         array: np.ndarray = np.lib.format.open_memmap(path, "w+", np.dtype(dtype), shape)
         return self._keep(array, path)
 
     def new_writer(self, name: str, dtype: Any, row: tuple[int, ...] = (), rows: int | None = None) -> Writer:
         """An array to append rows to; `rows` of them, if that is known."""
-        return Writer(self, self.folder / f"{name}.npy", np.dtype(dtype), row, rows)
+        return Writer(self, self._new_path(name), np.dtype(dtype), row, rows)
 
     def move_file(self, array: np.ndarray, path: Path) -> tuple[bool, str | None]:
         """Rename the file that holds exactly `array` to `path`; whether there was one, and its SHA-256 if known."""
@@ -77,6 +77,11 @@ class Workspace:
                 f"{what} takes {format_bytes(size)} beside {self.target}, where {format_bytes(max(free, 0))} are free: "
                 f"free {format_bytes(size - free)}, or choose another disk; nothing was left there"
             )
+
+    def _new_path(self, name: str) -> Path:
+        """A file for an array of that name; an earlier one of the same name may still be mapped."""
+        paths = (self.folder / f"{name}{number}.npy" for number in ("", *range(1, 100)))
+        return next(path for path in paths if not path.exists())
 
     def _keep(self, array: np.ndarray, path: Path, digest: str | None = None) -> np.ndarray:
         self._files[_address(array)] = (array, path, digest)

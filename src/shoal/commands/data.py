@@ -1,4 +1,4 @@
-"""`shoal data …`: list, describe, import, generate, fetch and verify graphs."""
+"""`shoal data …`: list, describe, import, generate, order, fetch and verify graphs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
-from shoal.commands.data_build import generate
+from shoal.commands.data_build import generate, order
 from shoal.commands.listing import ListingCommand, Rows, list_components, plugin_option
 from shoal.commands.memory import memory_option
 
 
 @click.group()
 def data() -> None:
-    """List, describe, import, generate, fetch and verify graphs.
+    """List, describe, import, generate, order, fetch and verify graphs.
 
     \b
     Example:
@@ -26,6 +26,7 @@ def data() -> None:
 
 
 data.add_command(generate)
+data.add_command(order)
 
 
 @data.command("list")
@@ -97,6 +98,9 @@ def _list_formats() -> list[tuple[str, Rows]]:
     default=None,
     help="Keep arcs as they are, or add every reverse  [default: what the format says; tables are directed]",
 )
+@click.option(
+    "--order", "by", default="none", show_default=True, help="Renumber the nodes (`shoal data order --help`)."
+)
 @click.option("--name", help="Name of the graph; by default that of the folder written.")
 @click.option("--overwrite", is_flag=True, help="Replace the stored graph in the folder, if there is one.")
 @click.option(
@@ -109,6 +113,7 @@ def import_(
     folder: Path,
     format_: str | None,
     directed: bool | None,
+    by: str,
     name: str | None,
     overwrite: bool,
     options: tuple[str, ...],
@@ -118,18 +123,22 @@ def import_(
     \b
     Example:
       shoal data import edges.csv -o my-graph
-      shoal data import web.mtx -o web --undirected --name web
+      shoal data import web.mtx -o web --undirected --name web --order rcm
       shoal data import links.csv -o links --option nodes=people.csv --option labels=team
     """
     from shoal.commands.screen import ScreenWatcher
     from shoal.commands.stored import check_target, report_stored
-    from shoal.errors import ShoalError, explain_full_disk
+    from shoal.datasets.orders import ORDERS
+    from shoal.errors import ShoalError, explain_full_disk, unknown_name
 
     settings = _parse_options(options)
+    if by != "none" and by not in ORDERS:
+        raise unknown_name("order", by, ("none", *ORDERS))
     if not source.exists():
         raise ShoalError(f"{source} does not exist: expected the file or folder to import")
     check_target(folder, overwrite)
     from shoal.datasets.importers import import_graph
+    from shoal.datasets.reorder import reorder_graph
     from shoal.store import save_graph
     from shoal.workspace import open_workspace
 
@@ -142,6 +151,8 @@ def import_(
             progress=watcher.on_step,
             **settings,
         )
+        if by != "none":
+            graph = reorder_graph(graph, by)
         save_graph(graph, folder, overwrite=overwrite)
     report_stored(folder, str(folder))
 

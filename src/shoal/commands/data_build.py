@@ -1,4 +1,4 @@
-"""`shoal data generate`: draws a graph straight into a folder."""
+"""`shoal data generate` draws a graph straight into a folder, `shoal data order` renumbers one."""
 
 from __future__ import annotations
 
@@ -53,4 +53,50 @@ def generate(generator: str, folder: Path, settings: tuple[str, ...], overwrite:
         graph = draw(**options)
         graph.name = folder.resolve().name
         save_graph(graph, folder, overwrite=overwrite)
+    report_stored(folder, str(folder))
+
+
+def _list_orders() -> list[tuple[str, Rows]]:
+    from shoal.datasets.orders import ORDERS
+
+    return [("Orders, and settings for --set", list_components(ORDERS))]
+
+
+@click.command("order", cls=ListingCommand, listing=_list_orders)
+@click.argument("data")
+@click.option("--by", required=True, help="The order, see below.")
+@click.option(
+    "-o", "--out", "folder", required=True, type=click.Path(path_type=Path), help="Folder to write."
+)
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the order.")
+@click.option("--overwrite", is_flag=True, help="Replace the stored graph in the folder, if there is one.")
+@memory_option()
+@plugin_option()
+def order(data: str, by: str, folder: Path, settings: tuple[str, ...], overwrite: bool) -> None:
+    """Store DATA with its nodes renumbered so that neighbours lie together; ids stay with their nodes.
+
+    \b
+    Example:
+      shoal data order my-graph --by rcm -o my-graph-rcm
+      shoal data order my-graph --by communities --set most=1000 -o ordered
+    """
+    from shoal.commands.sample import parse_options
+    from shoal.commands.screen import ScreenWatcher
+    from shoal.commands.stored import check_target, report_stored
+    from shoal.datasets import check_known, load
+    from shoal.datasets.orders import ORDERS
+    from shoal.errors import explain_full_disk, unknown_name
+    from shoal.settings import check_options, list_settings
+
+    if by not in ORDERS:
+        raise unknown_name("order", by, ORDERS)
+    options = check_options(list_settings(ORDERS[by]), parse_options(settings), what=by)
+    check_known(data)
+    check_target(folder, overwrite)
+    from shoal.datasets.reorder import reorder_graph
+    from shoal.store import save_graph
+    from shoal.workspace import open_workspace
+
+    with ScreenWatcher() as watcher, explain_full_disk(folder), open_workspace(folder, watcher.on_count):
+        save_graph(reorder_graph(load(data), by, **options), folder, overwrite=overwrite)
     report_stored(folder, str(folder))
