@@ -14,8 +14,9 @@ from shoal.external import RunSorter
 from shoal.kernels.build import build_csr
 from shoal.kernels.csr import index_dtype, is_symmetric
 from shoal.names import name_nodes
+from shoal.progress import follow_work
 from shoal.validation import MASKS
-from shoal.workspace import Rows, find_workspace, follow_work, room
+from shoal.workspace import Rows, find_workspace, room
 
 _ROWS_AT_ONCE = 1 << 16
 

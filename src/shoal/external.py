@@ -9,6 +9,7 @@ import numpy as np
 from shoal.errors import ShoalError
 from shoal.kernels.csr import index_dtype
 from shoal.kernels.merge import MAX_NUMBERS, drop_repeats, make_heap, merge_runs, pack_entries
+from shoal.progress import follow_work
 from shoal.threads import available_cores
 from shoal.workspace import Workspace, Writer, room
 
@@ -119,5 +120,5 @@ class RunSorter:
             if run >= 0:
                 read_on(run)
             done = int(places.sum() - np.array(self.ends[:-1]).sum() - (filled - at).sum())
-            self.place.follow("merging edges", done, self.ends[-1])
+            follow_work("merging edges", done, self.ends[-1])
         return int(loops)

@@ -15,19 +15,18 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any, TypeAlias
+from typing import IO, Any
 
 import numpy as np
 
 from shoal.errors import ShoalError, explain_full_disk
 from shoal.memory import anonymous_memory, memory_budget
+from shoal.progress import Follow, watching
 from shoal.wording import format_bytes
-
-Follow: TypeAlias = Callable[[str, int, int], None]  # what is being done, how much of it, of how much
 
 _LARGE = 1 << 26  # bytes from which an array goes to a file at once, since it ends there anyway
 _BYTES_A_NODE = 24  # of memory while a graph is drawn: permutations of the nodes, masks
@@ -38,10 +37,9 @@ _open: list[Workspace] = []
 class Workspace:
     """A hidden folder beside `target`, gone when the block that opened it ends."""
 
-    def __init__(self, target: Path, folder: Path, follow: Follow | None = None) -> None:
+    def __init__(self, target: Path, folder: Path) -> None:
         self.target = target
         self.folder = folder
-        self.follow = follow or (lambda what, done, total: None)
         self.opened = ExitStack()  # files that are closed with the workspace, if not before
         self._files: dict[int, tuple[np.ndarray, Path, str | None]] = {}  # by the address of the mapped data
 
@@ -195,10 +193,10 @@ def open_workspace(target: Path, follow: Follow | None = None) -> Iterator[Works
     with explain_full_disk(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
-    place = Workspace(target, folder, follow)
+    place = Workspace(target, folder)
     _open.append(place)
     try:
-        with _end_on_sigterm():
+        with _end_on_sigterm(), watching(follow):
             yield place
     finally:
         _open.remove(place)
@@ -209,12 +207,6 @@ def open_workspace(target: Path, follow: Follow | None = None) -> Iterator[Works
 def find_workspace() -> Workspace | None:
     """The workspace that was opened last, if one is open."""
     return _open[-1] if _open else None
-
-
-def follow_work(what: str, done: int, total: int) -> None:
-    """Tell whoever watches the open workspace how far `what` is."""
-    if _open:
-        _open[-1].follow(what, done, total)
 
 
 def check_sizes(num_nodes: int, num_entries: int, num_features: int) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from shoal.commands.data_build import generate, order
-from shoal.commands.listing import ListingCommand, Rows, list_components, plugin_option
-from shoal.commands.memory import memory_option
+from shoal.commands.listing import ListingCommand, Rows, list_components, memory_option, plugin_option
 
 
 @click.group()

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from shoal.commands.listing import ListingCommand, Rows, list_components, plugin_option
-from shoal.commands.memory import memory_option
+from shoal.commands.listing import ListingCommand, Rows, list_components, memory_option, plugin_option
 
 
 def _list_generators() -> list[tuple[str, Rows]]:

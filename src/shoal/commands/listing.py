@@ -1,4 +1,4 @@
-"""Help that ends with registered components and their settings, loaded only when it is shown; the option for plug-ins."""
+"""Help that ends with registered components and their settings, loaded only when it is shown; options of several commands."""
 
 from __future__ import annotations
 
@@ -75,4 +75,22 @@ def plugin_option(*, expose: bool = False) -> Callable[[Any], Any]:
         expose_value=expose,
         is_eager=True,
         help="Python module or file that registers components of your own (docs/extending.md); may be repeated.",
+    )
+
+
+def _set_budget(context: click.Context, parameter: click.Parameter, size: str | None) -> None:
+    from shoal.memory import parse_bytes, set_memory_budget
+
+    set_memory_budget(None if size is None else parse_bytes(size))
+
+
+def memory_option() -> Callable[[Any], Any]:
+    """The option that sets the process's memory budget (`shoal.memory`) before the command works; it passes nothing."""
+    return click.option(
+        "--memory",
+        metavar="SIZE",
+        callback=_set_budget,
+        expose_value=False,
+        is_eager=True,
+        help="Most memory to hold on this machine, such as 4GB, all ranks together; what does not fit is kept in files  [default: what is free]",
     )

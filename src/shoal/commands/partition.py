@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.commands.listing import ListingCommand, Rows, list_components, plugin_option
+from shoal.commands.listing import ListingCommand, Rows, list_components, memory_option, plugin_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,6 +58,7 @@ def _list_methods() -> list[tuple[str, Rows]]:
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides the partition.")
 @click.option("--overwrite", is_flag=True, help="Replace parts that are in the folder.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the method.")
+@memory_option()
 @plugin_option()
 def partition(
     data: str,
@@ -83,12 +84,13 @@ def partition(
       shoal partition my-graph/ --parts 8 --method stochastic --set sampler=random-walk --set roots=1000
     """
     from shoal.commands.sample import parse_options
-    from shoal.commands.screen import follow_steps, open_console
+    from shoal.commands.screen import ScreenWatcher, follow_steps, open_console
     from shoal.datasets import load
     from shoal.errors import ShoalError, unknown_name
     from shoal.partitioning.partition import AUTO, BALANCES, partition_graph
     from shoal.partitioning.stored import check_target, store_parts
     from shoal.partitioning.work import PARTITION_METHODS
+    from shoal.progress import watching
 
     if method not in (AUTO, *PARTITION_METHODS):
         raise unknown_name("method", method, (AUTO, *PARTITION_METHODS))
@@ -98,7 +100,6 @@ def partition(
         check_target(out, overwrite)
     options = parse_options(settings) | ({} if effort is None else {"effort": effort})
     screen = open_console(stderr=True)
-    say = lambda step: screen.print(f"{step} …", style="dim", markup=False)  # noqa: E731
     graph = load(data)
     if num_parts > graph.num_nodes:
         raise ShoalError(
@@ -106,18 +107,19 @@ def partition(
         )
     if graph.num_classes and not graph.has_split:
         graph = graph.with_split(seed=0)  # what training on the graph itself would draw
-    found = partition_graph(
-        graph,
-        num_parts,
-        method,
-        imbalance=imbalance,
-        seed=seed,
-        balance=balance,
-        refine=refine,
-        parts_per_host=parts_per_host,
-        progress=say,
-        **options,
-    )
+    with ScreenWatcher() as watcher, watching(watcher.on_count):
+        found = partition_graph(
+            graph,
+            num_parts,
+            method,
+            imbalance=imbalance,
+            seed=seed,
+            balance=balance,
+            refine=refine,
+            parts_per_host=parts_per_host,
+            progress=lambda step: watcher.on_step(f"{step} …"),
+            **options,
+        )
     console = open_console()
     for notice in found.notices:
         console.print(f"notice: {notice}", markup=False)

@@ -6,8 +6,9 @@ import numpy as np
 from numba import prange
 
 from shoal.kernels.jit import parallel_kernel
+from shoal.progress import follow_work
 from shoal.rng import key, normal_pair, permute, random_u64
-from shoal.workspace import Rows, follow_work
+from shoal.workspace import Rows
 
 # One stream of the counter-based generator for each purpose.
 LABELS, FEATURES, MEANS, EDGES, NUMBERING = range(5)

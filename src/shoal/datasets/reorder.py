@@ -12,8 +12,9 @@ from shoal.graph import MASKS, Graph
 from shoal.kernels.csr import index_dtype
 from shoal.kernels.order import renumber_rows, sum_gaps
 from shoal.names import Names
+from shoal.progress import follow_work
 from shoal.settings import check_options, list_settings
-from shoal.workspace import Rows, follow_work
+from shoal.workspace import Rows
 
 _ROWS_AT_ONCE = 1 << 16
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from shoal.errors import ShoalError
 from shoal.graph import Graph
-from shoal.memory import available_memory
+from shoal.memory import anonymous_memory, available_memory, memory_budget
 from shoal.partitioning.work import PARTITION_METHODS, traits_of
 
 _GIB = 2**30
@@ -34,6 +34,7 @@ def check_method(graph: Graph, num_parts: int, method: str) -> None:
 def find_obstacle(graph: Graph, num_parts: int, method: str) -> str | None:
     """Why a method cannot run here; None if it can."""
     needed, free = estimate_memory(graph, num_parts, method), available_memory()
+    free = max(min(free, memory_budget() - anonymous_memory()), 0)
     if needed > free:
         return f"would take about {needed / _GIB:.1f} GiB and {free / _GIB:.1f} GiB are free: use method 'streaming', which holds one number per node, or a machine with more memory"
     for module, package in traits_of(PARTITION_METHODS[method]).needs.items():

@@ -13,7 +13,8 @@ from shoal.datasets.importers.node_ids import NodeIds
 from shoal.datasets.importers.table_labels import check_labelled, read_labels, read_split
 from shoal.datasets.importers.tabular import TableFile, first_null, is_number, is_text, plain, to_integers
 from shoal.errors import ShoalError
-from shoal.workspace import Rows, follow_work
+from shoal.progress import follow_work
+from shoal.workspace import Rows
 
 LABEL_NAMES = ("label", "y")
 

@@ -14,8 +14,9 @@ from shoal.datasets.importers.node_lists import masks_from_lists
 from shoal.datasets.importers.number_csv import read_numbers, stream_numbers
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
+from shoal.progress import follow_work
 from shoal.settings import Null
-from shoal.workspace import Rows, follow_work
+from shoal.workspace import Rows
 
 SPLIT_FILES = {"train_mask": "train.csv.gz", "val_mask": "valid.csv.gz", "test_mask": "test.csv.gz"}
 Chunks: TypeAlias = Iterator[tuple[np.ndarray, np.ndarray]]

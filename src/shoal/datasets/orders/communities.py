@@ -10,8 +10,8 @@ from shoal.datasets.orders import ORDERS
 from shoal.datasets.orders.rcm import both_ways, order_by_rcm
 from shoal.graph import Graph
 from shoal.kernels.order import propagate_labels
+from shoal.progress import follow_work
 from shoal.settings import AtLeast, check_settings
-from shoal.workspace import follow_work
 
 _NODES_AT_ONCE = 1 << 16
 

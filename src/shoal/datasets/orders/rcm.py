@@ -10,7 +10,7 @@ from shoal.conversion import build_pattern
 from shoal.datasets.orders import ORDERS
 from shoal.graph import Graph
 from shoal.kernels.order import visit_breadth_first
-from shoal.workspace import follow_work
+from shoal.progress import follow_work
 
 _NODES_AT_ONCE = 1 << 16
 
