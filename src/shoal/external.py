@@ -60,9 +60,7 @@ class RunSorter:
         loops = self._merge_into(indptr, indices)
         self._file.close()
         self.path.unlink()
-        for start in range(0, self.num_rows, _COLUMNS_AT_ONCE):  # counts to places, without a copy
-            part = indptr[start : start + _COLUMNS_AT_ONCE + 1]
-            np.cumsum(part, out=part)
+        sum_counts(indptr)
         kept = indices.written
         distinct = (kept - loops) // 2 + loops if self.symmetrize else kept
         return indptr, indices.finish(), self.given - distinct
@@ -122,3 +120,10 @@ class RunSorter:
             done = int(places.sum() - np.array(self.ends[:-1]).sum() - (filled - at).sum())
             follow_work("merging edges", done, self.ends[-1])
         return int(loops)
+
+
+def sum_counts(indptr: np.ndarray, at_once: int = _COLUMNS_AT_ONCE) -> None:
+    """Turn `[0, entries of row 0, entries of row 1, …]` into the places where rows begin, without a copy."""
+    for start in range(0, len(indptr) - 1, at_once):
+        part = indptr[start : start + at_once + 1]
+        np.cumsum(part, out=part)
