@@ -162,7 +162,8 @@ def write_sources(folder, n: int, edges: int) -> dict[str, tuple[object, dict]]:
     for name, rows in {"edge": ends.T, "node-feat": x, "num-node-list": [[n]]}.items():
         with gzip.open(text / f"{name}.csv.gz", "wt") as file:
             file.writelines(",".join(map(str, row)) + "\n" for row in rows)
-    named = ("snap.txt", "table", "plain.parquet", "packed.npz", "ogb", "ogb-text")
+    np.save(folder / "ends.npy", ends.T)
+    named = ("ends.npy", "snap.txt", "table", "plain.parquet", "packed.npz", "ogb", "ogb-text")
     return {name: folder / name for name in named}
 
 
