@@ -1,6 +1,6 @@
 """What an order of the nodes is worth: products, extraction, pages of features that batches touch.
 
-    SHOAL_DATA=… python benchmarks/bench_order.py --graphs acl-anthology wordnet30 amazon-computers kronecker
+    SHOAL_DATA=… python benchmarks/bench_order.py --graphs amazon-computers wordnet30 kronecker acl-anthology
 
 Every graph as it is, numbered at random and in every order of `shoal data order`. The product is A·H with 128 columns,
 one thread. Batches are drawn once from the graph as it is and renumbered, so that every order has the same ones. Pages are
@@ -31,7 +31,7 @@ BATCHES = 5
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    default = ["acl-anthology", "wordnet30", "amazon-computers", "kronecker"]
+    default = ["amazon-computers", "wordnet30", "kronecker", "acl-anthology"]
     parser.add_argument("--graphs", nargs="*", default=default)
     parser.add_argument("--scale", type=int, default=18, help="of the Kronecker graph")
     parser.add_argument("--seconds", type=float, default=3, help="for each comparison")
@@ -106,7 +106,7 @@ def draw_batches(graph: shoal.Graph) -> dict[str, list[np.ndarray]]:
         "frontier": shoal.FrontierSampler(graph, 4000, 500),
         "random walk": shoal.RandomWalkSampler(graph, roots=1500, depth=2),
         "cluster": shoal.ClusterSampler(
-            graph, num_parts=max(graph.num_nodes // 500, 8), clusters_per_batch=8
+            graph, num_parts=max(graph.num_nodes // 2000, 8), clusters_per_batch=8
         ),
     }
     return {name: [one.draw_nodes(k) for k in range(BATCHES)] for name, one in samplers.items()}

@@ -1,5 +1,6 @@
 """Stored graphs: what is written is what is read, all or nothing, and damage is found."""
 
+import hashlib
 import json
 import os
 import stat
@@ -12,7 +13,8 @@ import scipy.sparse as sp
 from shoal.errors import ShoalError
 from shoal.graph import MASKS, Graph
 from shoal.names import Names
-from shoal.store import META, open_graph, save_graph, verify_graph
+from shoal.progress import watching
+from shoal.store import META, hash_file, open_graph, save_graph, verify_graph
 
 
 def make_graph(*, sparse=False, multi_label=False, directed=False, name="small"):
@@ -299,3 +301,15 @@ def test_stored_folder_has_the_permissions_of_any_new_folder(stored):
     plain = stored.parent / "plain"
     plain.mkdir()
     assert stat.S_IMODE(stored.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+
+
+def test_checksum_of_a_large_file_is_watched(tmp_path):
+    path = tmp_path / "x.npy"
+    path.write_bytes(b"shoal")
+    os.truncate(path, (1 << 28) + 5)  # a hole
+    seen = []
+    with watching(lambda *said: seen.append(said)):
+        found = hash_file(path)
+    assert found == hashlib.sha256(b"shoal" + bytes(1 << 28)).hexdigest()
+    assert seen[-1] == ("checksum of x.npy", (1 << 28) + 5, (1 << 28) + 5)
+    assert len(seen) == 65

@@ -17,10 +17,13 @@ from shoal.errors import ShoalError, explain_full_disk
 from shoal.files import flush
 from shoal.graph import MASKS, Graph
 from shoal.names import Names
+from shoal.progress import follow_work
 from shoal.workspace import find_workspace
 
 FORMAT = "shoal-graph"
 VERSION = 1
+_HASHED_AT_ONCE = 1 << 22
+_LONG_TO_HASH = 1 << 28
 META = "meta.json"
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "name": str,
@@ -300,5 +303,12 @@ def map_array(folder: Path, name: str, entry: dict[str, Any]) -> np.ndarray:
 
 
 def hash_file(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """The SHA-256 of a file; who watches is told how far that of a large one is."""
+    size, done, digest = path.stat().st_size, 0, hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        while block := file.read(_HASHED_AT_ONCE):
+            digest.update(block)
+            done += len(block)
+            if size >= _LONG_TO_HASH:
+                follow_work(f"checksum of {path.name}", done, size)
+    return digest.hexdigest()

@@ -160,6 +160,26 @@ def test_import_onto_a_full_disk_leaves_nothing(environment: dict[str, str], tmp
     assert [path.name for path in tmp_path.iterdir() if path.name not in ("home", "a.mtx.gz")] == []
 
 
+@pytest.mark.parametrize("compressed", [False, True])
+def test_disk_that_fills_up_while_an_archive_is_unpacked_is_not_blamed_on_the_archive(
+    environment: dict[str, str], tmp_path: Path, compressed: bool
+) -> None:
+    save = np.savez_compressed if compressed else np.savez
+    x = np.zeros((60_000, 50), np.float32)
+    save(tmp_path / "a.npz", indptr=np.zeros(60_001, np.int64), indices=np.empty(0, np.int32), x=x)
+    run = subprocess.run(
+        [sys.executable, "-m", "shoal", "data", "import", "a.npz", "-o", "out", "--memory", "1MB"],
+        cwd=tmp_path,
+        env=environment,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000)),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "no space left while writing out" in Run(run.returncode, run.stdout, run.stderr).refusal()
+    assert [path.name for path in tmp_path.iterdir() if path.name not in ("home", "a.npz")] == []
+
+
 def test_import_and_order_renumber_nodes_and_keep_what_users_call_them(
     shoal: Callable[..., Run], tmp_path: Path
 ) -> None:

@@ -212,10 +212,13 @@ def verify(folder: Path) -> None:
     Example:
       shoal data verify my-graph
     """
+    from shoal.commands.screen import ScreenWatcher
     from shoal.errors import ShoalError
+    from shoal.progress import watching
     from shoal.store import verify_graph
 
-    problems = verify_graph(folder)
+    with ScreenWatcher() as watcher, watching(watcher.on_count):
+        problems = verify_graph(folder)
     for problem in problems[1:]:
         click.echo(f"shoal: {problem}", err=True)
     if problems:

@@ -14,7 +14,7 @@ from typing import IO, Any
 import numpy as np
 
 from shoal.datasets.formats import Progress as Progress
-from shoal.errors import ShoalError
+from shoal.errors import ShoalError, is_full_disk
 from shoal.workspace import Rows
 
 _BYTES_AT_ONCE = 1 << 24
@@ -39,6 +39,8 @@ def reading(path: Path, expected: str) -> Iterator[None]:
     except PermissionError:
         raise ShoalError(f"{path} may not be read: check its permissions") from None
     except (EOFError, zlib.error, zipfile.BadZipFile, OSError) as error:
+        if isinstance(error, OSError) and is_full_disk(error):  # what is unpacked is written elsewhere
+            raise
         raise ShoalError(
             f"{path} is truncated or damaged ({_first_line(error)}): expected {expected}"
         ) from None
