@@ -44,7 +44,7 @@ def take_order(graph: Graph, order: np.ndarray) -> Graph:
     np.cumsum(graph.degree[order], out=indptr[1:])
     indices = Rows("indices", graph.indices.dtype, (), graph.num_entries)
     x: Any = graph.x
-    rows = Rows("x", x.dtype, x.shape[1:], n) if isinstance(x, np.ndarray) else None
+    rows = None if x is None or sp.issparse(x) else Rows("x", x.dtype, x.shape[1:], n)
     for start in range(0, n, _ROWS_AT_ONCE):
         nodes = order[start : start + _ROWS_AT_ONCE]
         columns = np.empty(indptr[start + len(nodes)] - indptr[start], graph.indices.dtype)
@@ -58,7 +58,7 @@ def take_order(graph: Graph, order: np.ndarray) -> Graph:
     }
     if rows is not None:
         fields["x"] = rows.finish()
-    elif sp.issparse(x):
+    elif x is not None:
         fields["x"] = x[order]
     ids = graph.node_ids
     if ids is None:
