@@ -1,5 +1,6 @@
 """Stored graphs: what is written is what is read, all or nothing, and damage is found."""
 
+import hashlib
 import json
 import os
 import stat
@@ -13,8 +14,9 @@ from shoal.errors import ShoalError
 from shoal.graph import MASKS, Graph
 from shoal.memory import set_memory_budget
 from shoal.names import Names
+from shoal.progress import watching
 from shoal.sampling.full import FullSampler
-from shoal.store import META, open_graph, save_graph, verify_graph
+from shoal.store import META, hash_file, open_graph, save_graph, verify_graph
 
 
 def make_graph(*, sparse=False, multi_label=False, directed=False, name="small"):
@@ -363,3 +365,15 @@ def test_a_stored_graph_with_a_drawn_split_is_identified_without_reading_it(tmp_
     (stored / "indices.npy").write_bytes(content[:-4] + bytes(4))
     assert open_graph(stored).with_split(seed=1).checksum == first.checksum
     assert verify_graph(stored)  # reads every byte
+
+
+def test_checksum_of_a_large_file_is_watched(tmp_path):
+    path = tmp_path / "x.npy"
+    path.write_bytes(b"shoal")
+    os.truncate(path, (1 << 28) + 5)  # a hole
+    seen = []
+    with watching(lambda *said: seen.append(said)):
+        found = hash_file(path)
+    assert found == hashlib.sha256(b"shoal" + bytes(1 << 28)).hexdigest()
+    assert seen[-1] == ("checksum of x.npy", (1 << 28) + 5, (1 << 28) + 5)
+    assert len(seen) == 65

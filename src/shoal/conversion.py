@@ -2,53 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from shoal.errors import ShoalError
+from shoal.external import RunSorter
 from shoal.kernels.build import build_csr
-from shoal.kernels.csr import is_symmetric
+from shoal.kernels.csr import index_dtype, is_symmetric
 from shoal.names import name_nodes
+from shoal.progress import follow_work
 from shoal.validation import MASKS
+from shoal.workspace import Rows, find_workspace, room
+
+_ROWS_AT_ONCE = 1 << 16
 
 
 def build_pattern(
-    chunks: Sequence[tuple[np.ndarray, np.ndarray]], num_nodes: int, directed: bool | None
+    chunks: Iterable[tuple[np.ndarray, np.ndarray]],
+    num_nodes: int,
+    directed: bool | None,
+    expected: int = 0,
 ) -> tuple[np.ndarray, np.ndarray, bool, list[str]]:
     """(indptr, indices, directed, notices) of the edges in many (sources, targets) arrays.
 
     `directed=False` adds every reverse; `None` finds out. A list is emptied on the way: each chunk is freed once its
-    edges are in place.
+    edges are in place. Where a workspace is open and the edges would not fit the memory budget, they are sorted and
+    merged in its files; `expected` is how many there will be, where that is known.
     """
     if num_nodes < 1:
         raise ShoalError(f"the graph has {num_nodes} nodes: expected at least one")
-    tidy = [(tidy_ends(sources, num_nodes), tidy_ends(targets, num_nodes)) for sources, targets in chunks]
-    for sources, targets in tidy:
-        if len(sources) != len(targets):
-            raise ShoalError(
-                f"{len(sources):,} sources were given for {len(targets):,} targets: expected as many"
-            )
-        del sources, targets
-    if isinstance(chunks, list):
-        chunks.clear()
-    indptr, indices, merged = build_csr(_hand_over(tidy), num_nodes, num_nodes, symmetrize=directed is False)
+    symmetrize = directed is False
+    indptr, indices, merged = _build(_tidy_chunks(chunks, num_nodes), num_nodes, symmetrize, expected)
     notices = []
     if merged:
-        both = " (an edge and its reverse are one)" if directed is False else ""
+        both = " (an edge and its reverse are one)" if symmetrize else ""
         notices.append(f"merged {merged:,} duplicate edges{both}")
     if directed is None:
         directed = not is_symmetric(indptr, indices)
     return indptr, indices, directed, notices
 
 
+def _build(
+    chunks: Iterator[tuple[np.ndarray, np.ndarray]], num_nodes: int, symmetrize: bool, expected: int
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """`build_csr` of all chunks, in memory or, where that would not fit and a workspace is open, on disk."""
+    place, free = find_workspace(), room()
+    column = np.dtype(index_dtype(num_nodes)).itemsize * (2 if symmetrize else 1)
+
+    def fits(edges: int, size: int) -> bool:
+        """Whether `edges` edges in chunks of `size` bytes can be built in memory: columns, indptr, counts, cursors."""
+        return place is None or size + column * edges + 24 * num_nodes <= free
+
+    held: list[tuple[np.ndarray, np.ndarray]] = []
+    edges = size = 0
+    if fits(expected, 8 * expected):
+        for rows, columns in chunks:
+            held.append((rows, columns))
+            edges, size = edges + len(rows), size + rows.nbytes + columns.nbytes
+            follow_work("edges", edges, max(edges, expected))
+            if not fits(edges, size):
+                break
+        else:
+            return build_csr(_hand_over(held), num_nodes, num_nodes, symmetrize=symmetrize)
+    assert place is not None
+    sorter = RunSorter(place, num_nodes, symmetrize=symmetrize, expected=expected)
+    for rows, columns in chain(_hand_over(held), chunks):
+        sorter.add(rows, columns)
+        follow_work("edges", sorter.given, max(sorter.given, expected))
+    return sorter.merge()
+
+
+def _tidy_chunks(
+    chunks: Iterable[tuple[np.ndarray, np.ndarray]], num_nodes: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The (rows, columns) of edge chunks, checked."""
+    for sources, targets in _hand_over(chunks) if isinstance(chunks, list) else chunks:
+        if len(sources) != len(targets):
+            raise ShoalError(
+                f"{len(sources):,} sources were given for {len(targets):,} targets: expected as many"
+            )
+        yield tidy_ends(targets, num_nodes), tidy_ends(sources, num_nodes)
+
+
 def _hand_over(chunks: list[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The (rows, columns) of edge chunks; the list keeps no reference to what was taken from it."""
+    """The chunks of a list, which keeps no reference to what was taken from it."""
     while chunks:
-        sources, targets = chunks.pop()
-        yield targets, sources
+        yield chunks.pop()
 
 
 def read_pyg(data: Any, fields: dict[str, Any]) -> tuple[np.ndarray, int, dict[str, Any]]:
@@ -173,7 +216,7 @@ def tidy_fields(fields: dict[str, Any]) -> dict[str, Any]:
             x = np.asarray(x)
         if x.dtype != np.float32 and x.dtype.kind in "fiub":
             with np.errstate(over="ignore"):  # validate() names the row that became infinite
-                x = x.astype(np.float32)
+                x = x.astype(np.float32) if sp.issparse(x) or x.ndim != 2 else _convert_rows(x)
         tidy["x"] = x
     if y is not None:
         y = np.asarray(y)
@@ -194,3 +237,11 @@ def tidy_fields(fields: dict[str, Any]) -> dict[str, Any]:
                 mask = mask.astype(np.bool_)
             tidy[name] = mask
     return tidy
+
+
+def _convert_rows(x: np.ndarray) -> np.ndarray:
+    """Features as float32, a block of rows at a time: they may be mapped, and go to a file."""
+    rows = Rows("x.converted", np.float32, x.shape[1:], len(x))
+    for start in range(0, len(x), _ROWS_AT_ONCE):
+        rows.append(x[start : start + _ROWS_AT_ONCE])
+    return rows.finish()

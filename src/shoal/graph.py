@@ -24,7 +24,7 @@ from shoal.kernels.encoding import EncodedRows
 from shoal.names import Names, take_ids
 from shoal.split import draw_split
 from shoal.validation import MASKS as MASKS
-from shoal.validation import validate_graph, validate_split
+from shoal.validation import validate_attributes, validate_graph, validate_split
 
 Features: TypeAlias = np.ndarray | EncodedRows | sp.csr_array
 DREW_SPLIT, REPLACED_SPLIT = "no split given: ", "replaced the split: "
@@ -191,20 +191,23 @@ class Graph:
     @classmethod
     def from_edge_chunks(
         cls,
-        chunks: Sequence[tuple[np.ndarray, np.ndarray]],
+        chunks: Iterable[tuple[np.ndarray, np.ndarray]],
         num_nodes: int,
         *,
         directed: bool | None = None,
         notices: Iterable[str] = (),
+        expected: int = 0,
         **fields: Any,
     ) -> Graph:
         """Like `from_edge_index`, from many (sources, targets) arrays, so that no joined copy is needed.
 
-        A list is emptied on the way: each chunk is freed once its edges are in place.
+        A list is emptied on the way: each chunk is freed once its edges are in place. Where a workspace is open, edges
+        that exceed the memory budget are built on disk; `expected` is how many will come, if known.
         """
-        indptr, indices, directed, said = build_pattern(chunks, num_nodes, directed)
-        said = [*notices, *said]
-        return cls(indptr, indices, directed=directed, notices=said, **tidy_fields(fields)).validate()
+        indptr, indices, directed, said = build_pattern(chunks, num_nodes, directed, expected)
+        graph = cls(indptr, indices, directed=directed, notices=[*notices, *said], **tidy_fields(fields))
+        validate_attributes(graph)  # the pattern is right by the way it was built
+        return graph
 
     @classmethod
     def from_scipy(cls, matrix: Any, *, directed: bool | None = None, **fields: Any) -> Graph:

@@ -18,9 +18,13 @@ from shoal.files import flush
 from shoal.graph import MASKS, Features, Graph
 from shoal.kernels.encoding import FEATURE_TYPES, EncodedRows, describe_type, encode_matrix
 from shoal.names import Names
+from shoal.progress import follow_work
+from shoal.workspace import find_workspace
 
 FORMAT = "shoal-graph"
 VERSIONS = (1, 2)  # 2 where features are encoded, which readers of 1 would take for numbers
+_HASHED_AT_ONCE = 1 << 22
+_LONG_TO_HASH = 1 << 28
 META = "meta.json"
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "name": str,
@@ -295,9 +299,13 @@ def _arrays(graph: Graph) -> dict[str, np.ndarray]:
 
 def write_array(folder: Path, name: str, array: np.ndarray, *, flushed: bool = True) -> dict[str, Any]:
     """Write an array, unless it lies there already, and describe it; not `flushed`, the caller sees to it that the disk
-    holds the file."""
+    holds the file. One that was built in a file of the open workspace moves here.
+    """
     path = folder / f"{name}.npy"
-    if Path(str(getattr(array, "filename", None))) != path.resolve():
+    place = find_workspace()
+    there = Path(str(getattr(array, "filename", None))) == path.resolve()
+    moved, digest = place.move_file(array, path) if place is not None and not there else (False, None)
+    if not (there or moved):
         np.save(path, array, allow_pickle=False)
     if flushed:
         flush(path)
@@ -306,7 +314,7 @@ def write_array(folder: Path, name: str, array: np.ndarray, *, flushed: bool = T
         "dtype": str(array.dtype),
         "shape": list(array.shape),
         "bytes": path.stat().st_size,
-        "sha256": hash_file(path),
+        "sha256": digest or hash_file(path),
     }
 
 
@@ -335,5 +343,12 @@ def map_array(folder: Path, name: str, entry: dict[str, Any]) -> np.ndarray:
 
 
 def hash_file(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """The SHA-256 of a file; who watches is told how far that of a large one is."""
+    size, done, digest = path.stat().st_size, 0, hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        while block := file.read(_HASHED_AT_ONCE):
+            digest.update(block)
+            done += len(block)
+            if size >= _LONG_TO_HASH:
+                follow_work(f"checksum of {path.name}", done, size)
+    return digest.hexdigest()

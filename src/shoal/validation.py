@@ -21,6 +21,11 @@ _CONVERT = "; the Graph.from_* constructors, such as Graph.from_edge_index, conv
 def validate_graph(graph: Graph) -> None:
     """Check topology, features, labels and split; raises ShoalError at the first thing wrong."""
     validate_topology(graph)
+    validate_attributes(graph)
+
+
+def validate_attributes(graph: Graph) -> None:
+    """Check all but the topology."""
     if graph.x is not None:
         validate_features(graph, graph.x)
     if graph.y is not None:

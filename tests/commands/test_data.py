@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,7 @@ def make_graph() -> Graph:
     )
 
 
-@pytest.mark.parametrize("command", ["list", "info", "import", "get", "verify"])
+@pytest.mark.parametrize("command", ["list", "info", "import", "generate", "order", "get", "verify"])
 def test_every_command_explains_itself_with_an_example(command: str) -> None:
     from click.testing import CliRunner
 
@@ -157,3 +158,48 @@ def test_import_onto_a_full_disk_leaves_nothing(environment: dict[str, str], tmp
     )
     assert "no space left while writing out" in Run(run.returncode, run.stdout, run.stderr).refusal()
     assert [path.name for path in tmp_path.iterdir() if path.name not in ("home", "a.mtx.gz")] == []
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_disk_that_fills_up_while_an_archive_is_unpacked_is_not_blamed_on_the_archive(
+    environment: dict[str, str], tmp_path: Path, compressed: bool
+) -> None:
+    save = np.savez_compressed if compressed else np.savez
+    x = np.zeros((60_000, 50), np.float32)
+    save(tmp_path / "a.npz", indptr=np.zeros(60_001, np.int64), indices=np.empty(0, np.int32), x=x)
+    run = subprocess.run(
+        [sys.executable, "-m", "shoal", "data", "import", "a.npz", "-o", "out", "--memory", "1MB"],
+        cwd=tmp_path,
+        env=environment,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000)),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "no space left while writing out" in Run(run.returncode, run.stdout, run.stderr).refusal()
+    assert [path.name for path in tmp_path.iterdir() if path.name not in ("home", "a.npz")] == []
+
+
+def test_import_and_order_renumber_nodes_and_keep_what_users_call_them(
+    shoal: Callable[..., Run], tmp_path: Path
+) -> None:
+    numbers = np.random.default_rng(0).permutation(200)
+    lines = [f"n{a},n{b}" for a, b in pairwise(numbers)]  # a path
+    (tmp_path / "edges.csv").write_text("source,target\n" + "\n".join(lines) + "\n")
+    said = shoal("data", "import", "edges.csv", "-o", "g", "--undirected", "--order", "rcm")
+    assert "ordered the nodes by rcm: neighbours are 1 numbers apart on average" in said.stdout
+    assert shoal("data", "import", "edges.csv", "-o", "plain", "--undirected").code == 0
+    assert shoal("data", "order", "plain", "--by", "rcm", "-o", "later").code == 0
+    from shoal.store import open_graph
+
+    graphs = [open_graph(tmp_path / name) for name in ("g", "later", "plain")]
+    for graph in graphs[:2]:
+        ids = [graph.node_ids[i] for i in range(200)]
+        path = [f"n{i}" for i in numbers]
+        assert ids in (path, path[::-1])
+        np.testing.assert_array_equal(graph.indices, graphs[0].indices)
+    assert [graphs[2].node_ids[i] for i in range(200)] == sorted(f"n{i}" for i in range(200))
+    refused = shoal("data", "import", "edges.csv", "-o", "h", "--order", "rmc").refusal()
+    assert "unknown order 'rmc': did you mean 'rcm'?" in refused
+    refused = shoal("data", "order", "plain", "--by", "parts", "--set", "part=3", "-o", "h").refusal()
+    assert "unknown setting of parts 'part': did you mean 'parts'?" in refused

@@ -103,3 +103,28 @@ def test_features_are_standardised_by_the_training_rows_where_asked(tmp_path):
     np.savez(tmp_path / "n.npz", **PATH, **parts)
     with pytest.raises(ShoalError, match="standardize needs x and train_mask"):
         import_graph(tmp_path / "n.npz", standardize=True)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_edge_array_is_read_either_way_round(tmp_path, turned):
+    ends = np.array([[0, 1, 4], [1, 2, 0]], np.uint32)
+    np.save(tmp_path / "ends.npy", ends.T if turned else ends)
+    graph = import_graph(tmp_path / "ends.npy")
+    assert (graph.num_nodes, graph.directed, graph.name) == (5, True, "ends")
+    assert graph.indptr.tolist() == [0, 1, 2, 3, 3, 3]
+    assert graph.indices.tolist() == [4, 0, 1]
+    assert import_graph(tmp_path / "ends.npy", directed=False, num_nodes=9).num_nodes == 9
+
+
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        (np.zeros((2, 3)), "holds float64 of shape"),
+        (np.zeros((4, 3), np.int64), r"\(4, 3\): expected integers of shape \(2, edges\) or \(edges, 2\)"),
+        (np.array([[0, -1], [1, 2]]), "edge end -1 is out of range"),
+    ],
+)
+def test_array_that_is_no_edge_list_is_refused(tmp_path, array, said):
+    np.save(tmp_path / "ends.npy", array)
+    with pytest.raises(ShoalError, match=said):
+        import_graph(tmp_path / "ends.npy")

@@ -119,6 +119,9 @@ def test_symmetry_is_found_exactly_when_the_matrix_equals_its_transpose(graph):
     dense = as_matrix(indptr, indices, np.ones(len(indices)), n).toarray()
     symmetric = np.array_equal(dense, dense.T)
     assert is_symmetric(indptr, indices) == symmetric
+    with pytest.MonkeyPatch.context() as patch:  # as patterns that lie on disk are read
+        patch.setattr("shoal.kernels.csr._MAX_MATCHED", -1)
+        assert is_symmetric(indptr, indices) == symmetric
     assert (mirror_permutation(indptr, indices) is not None) == symmetric
 
 

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.memory import available_memory, set_memory_budget
+from shoal.memory import anonymous_memory, available_memory, set_memory_budget
 from shoal.partitioning import costs, estimate
 from shoal.partitioning.batch_nets import count_nets, mean_batch_volume, sample_nets
 from shoal.partitioning.nets import count_rows
 from shoal.partitioning.partition import AUTO
 from shoal.partitioning.work import PARTITION_METHODS, traits
+from shoal.progress import watching
 from shoal.settings import AtLeast
 from small_graphs import make_graph, make_labelled
 
@@ -224,3 +225,28 @@ def test_a_budget_decides_what_fits():
     finally:
         set_memory_budget(None)
     assert shoal.partition_graph(graph, 2, "metis").num_parts == 2
+
+
+def test_streaming_refines_pass_by_pass_and_stops_when_hardly_a_row_moves():
+    graph = shoal.load("blocks", num_nodes=3000, num_classes=6, homophily=0.9, num_features=1, seed=3)
+    seen = []
+    with watching(lambda what, done, total: seen.append((what, done, total))):
+        long = shoal.partition_graph(graph, 6, "streaming", passes=50)
+    once, ten = (shoal.partition_graph(graph, 6, "streaming", passes=k) for k in (1, 10))
+    volume = {p: found.quality(relative=False).total_volume for p, found in ((1, once), (10, ten))}
+    assert volume[10] < 0.8 * volume[1]
+    assert ten.quality(relative=False).weight_balance <= 1.011
+    assert (seen[0], seen[-1]) == (("streaming", 3000, 150_000), ("streaming", 150_000, 150_000))
+    assert len(seen) < 50  # it stopped before
+    assert long.assignment.shape == (3000,)
+    with pytest.raises(shoal.ShoalError, match="passes is 0: expected at least 1"):
+        shoal.partition_graph(graph, 6, "streaming", passes=0)
+
+
+def test_budget_decides_what_fits(graph):
+    set_memory_budget(anonymous_memory() + 100)
+    try:
+        with pytest.raises(shoal.ShoalError, match="use method 'streaming'"):
+            shoal.partition_graph(graph, 2, "metis")
+    finally:
+        set_memory_budget(None)

@@ -108,7 +108,16 @@ def test_mistakes_are_refused_before_work_starts(shoal, tmp_path):
         ("partition", "digits", "--parts", 0): "num_parts is 0",
         ("partition", "nowhere", "--parts", 2, "--method", "mettis"): "did you mean 'metis'",
         ("partition", "nowhere", "--parts", 2, "-o", "other", "--overwrite"): "refusing to overwrite",
-        ("partition", "digits", "--parts", 2, "--method", "metis", "--set", "theta=1"): "takes no settings: 'theta'",
+        (
+            "partition",
+            "digits",
+            "--parts",
+            2,
+            "--method",
+            "metis",
+            "--set",
+            "theta=1",
+        ): "takes no settings: 'theta'",
         ("partition", "digits"): "--parts",
     }.items():
         assert message in shoal(*args).refusal()

@@ -20,6 +20,7 @@ def list_kinds() -> dict[str, Callable[[], dict[str, tuple[str, Mapping[str, Set
     """What each kind of component has: (summary, settings) by name; sections that have no names are called ''."""
     from shoal.datasets.generators import GENERATORS
     from shoal.datasets.importers import FORMATS
+    from shoal.datasets.orders import ORDERS
     from shoal.distributed.exchange import EXCHANGES
     from shoal.distributed.transport import TRANSPORTS
     from shoal.models.conv import CONVS
@@ -59,6 +60,7 @@ def list_kinds() -> dict[str, Callable[[], dict[str, tuple[str, Mapping[str, Set
         "transport": lambda: declared(TRANSPORTS),
         "importer": lambda: declared(FORMATS),
         "generator": lambda: declared(GENERATORS),
+        "order": lambda: declared(ORDERS),
         "loss": lambda: named(LOSSES),
         "metric": lambda: named(METRICS),
         "callback": lambda: named(CALLBACKS),

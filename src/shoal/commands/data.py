@@ -1,4 +1,4 @@
-"""`shoal data …`: list, describe, import, fetch and verify graphs."""
+"""`shoal data …`: list, describe, import, generate, order, fetch and verify graphs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
+from shoal.commands.data_build import generate, order
 from shoal.commands.listing import ListingCommand, Rows, list_components, memory_option, plugin_option
 
 
 @click.group()
 def data() -> None:
-    """List, describe, import, fetch and verify graphs.
+    """List, describe, import, generate, order, fetch and verify graphs.
 
     \b
     Example:
@@ -21,6 +22,10 @@ def data() -> None:
       shoal data get cora
       shoal data info cora
     """
+
+
+data.add_command(generate)
+data.add_command(order)
 
 
 @data.command("list")
@@ -92,6 +97,9 @@ def _list_formats() -> list[tuple[str, Rows]]:
     default=None,
     help="Keep arcs as they are, or add every reverse  [default: what the format says; tables are directed]",
 )
+@click.option(
+    "--order", "by", default="none", show_default=True, help="Renumber the nodes (`shoal data order --help`)."
+)
 @click.option("--name", help="Name of the graph; by default that of the folder written.")
 @click.option("--overwrite", is_flag=True, help="Replace the stored graph in the folder, if there is one.")
 @click.option(
@@ -104,6 +112,7 @@ def import_(
     folder: Path,
     format_: str | None,
     directed: bool | None,
+    by: str,
     name: str | None,
     overwrite: bool,
     options: tuple[str, ...],
@@ -113,20 +122,26 @@ def import_(
     \b
     Example:
       shoal data import edges.csv -o my-graph
-      shoal data import web.mtx -o web --undirected --name web
+      shoal data import web.mtx -o web --undirected --name web --order rcm
       shoal data import links.csv -o links --option nodes=people.csv --option labels=team
     """
     from shoal.commands.screen import ScreenWatcher
-    from shoal.errors import ShoalError, explain_full_disk
+    from shoal.commands.stored import check_target, report_stored
+    from shoal.datasets.orders import ORDERS
+    from shoal.errors import ShoalError, explain_full_disk, unknown_name
 
     settings = _parse_options(options)
+    if by != "none" and by not in ORDERS:
+        raise unknown_name("order", by, ("none", *ORDERS))
     if not source.exists():
         raise ShoalError(f"{source} does not exist: expected the file or folder to import")
-    _check_target(folder, overwrite)
+    check_target(folder, overwrite)
     from shoal.datasets.importers import import_graph
+    from shoal.datasets.reorder import reorder_graph
     from shoal.store import save_graph
+    from shoal.workspace import open_workspace
 
-    with ScreenWatcher() as watcher:
+    with ScreenWatcher() as watcher, explain_full_disk(folder), open_workspace(folder, watcher.on_count):
         graph = import_graph(
             source,
             format=format_,
@@ -135,9 +150,10 @@ def import_(
             progress=watcher.on_step,
             **settings,
         )
-        with explain_full_disk(folder):
-            save_graph(graph, folder, overwrite=overwrite)
-    _report_stored(folder, str(folder))
+        if by != "none":
+            graph = reorder_graph(graph, by)
+        save_graph(graph, folder, overwrite=overwrite)
+    report_stored(folder, str(folder))
 
 
 @data.command("get")
@@ -165,6 +181,7 @@ def get(name: str, folder: Path | None, overwrite: bool, keep: bool, retries: in
       shoal data get ogbn-arxiv
     """
     from shoal.commands.screen import ScreenWatcher
+    from shoal.commands.stored import check_target, report_stored
     from shoal.datasets.fetch import fetch_dataset
     from shoal.datasets.generators import GENERATORS
     from shoal.datasets.places import graph_folder, is_stored
@@ -178,12 +195,12 @@ def get(name: str, folder: Path | None, overwrite: bool, keep: bool, retries: in
     if folder is None and is_stored(home) and not overwrite:
         click.echo(f"{name} is here already, in {home}; next: shoal train {name}")
         return
-    _check_target(folder or home, overwrite)
+    check_target(folder or home, overwrite)
     with ScreenWatcher() as watcher:
         stored = fetch_dataset(
             dataset, folder, overwrite=overwrite, keep=keep, watcher=watcher, retries=retries
         )
-    _report_stored(stored, name if folder is None else str(folder))
+    report_stored(stored, name if folder is None else str(folder))
 
 
 @data.command("verify")
@@ -195,28 +212,18 @@ def verify(folder: Path) -> None:
     Example:
       shoal data verify my-graph
     """
+    from shoal.commands.screen import ScreenWatcher
     from shoal.errors import ShoalError
+    from shoal.progress import watching
     from shoal.store import verify_graph
 
-    problems = verify_graph(folder)
+    with ScreenWatcher() as watcher, watching(watcher.on_count):
+        problems = verify_graph(folder)
     for problem in problems[1:]:
         click.echo(f"shoal: {problem}", err=True)
     if problems:
         raise ShoalError(problems[0])
     click.echo(f"{folder} is sound")
-
-
-def _check_target(folder: Path, overwrite: bool) -> None:
-    """Refuse a bad place to write before any work is done for it."""
-    from shoal.datasets.places import is_stored
-    from shoal.errors import ShoalError
-    from shoal.files import check_place
-
-    if folder.exists() and not overwrite:
-        raise ShoalError(f"{folder} exists already: choose another name, or add --overwrite")
-    check_place(folder)
-    if folder.exists() and not is_stored(folder):
-        raise ShoalError(f"{folder} is not a stored graph: refusing to overwrite it")
 
 
 def _parse_options(options: tuple[str, ...]) -> dict[str, Any]:
@@ -235,24 +242,3 @@ def _parse_options(options: tuple[str, ...]) -> dict[str, Any]:
         except ValueError:
             settings[key] = value
     return settings
-
-
-def _report_stored(folder: Path, argument: str) -> None:
-    """What was stored, what was mended on the way, and what to type next."""
-    from shoal.store import read_meta
-
-    meta = read_meta(folder)
-    for notice in meta["notices"]:
-        click.echo(f"notice: {notice}")
-    if meta["num_classes"] and "train_mask" not in meta["arrays"]:
-        click.echo("notice: no split given: 60 / 20 / 20 percent are drawn with seed 0 when training starts")
-    click.echo(
-        f"stored {meta['name']} in {folder}: {meta['num_nodes']:,} nodes, {meta['num_edges']:,} edges, "
-        f"{meta['num_features']:,} features, {meta['num_classes']:,} classes"
-    )
-    lacks = [what for what in ("features", "classes") if not meta[f"num_{what}"]]
-    if lacks:
-        said = " and ".join(lacks).replace("classes", "labels")
-        click.echo(f"next: shoal data info {argument} (training needs {said}, which this graph lacks)")
-    else:
-        click.echo(f"next: shoal train {argument}")

@@ -87,12 +87,13 @@ def partition(
       shoal partition my-graph/ --parts 8 --method stochastic --set sampler=random-walk --set roots=1000
     """
     from shoal.commands.sample import parse_options
-    from shoal.commands.screen import follow_steps, open_console
+    from shoal.commands.screen import ScreenWatcher, follow_steps, open_console
     from shoal.datasets import load
     from shoal.errors import ShoalError, unknown_name
     from shoal.partitioning.partition import AUTO, BALANCES, partition_graph
     from shoal.partitioning.stored import check_target, store_parts
     from shoal.partitioning.work import PARTITION_METHODS
+    from shoal.progress import watching
 
     if method not in (AUTO, *PARTITION_METHODS):
         raise unknown_name("method", method, (AUTO, *PARTITION_METHODS))
@@ -102,7 +103,6 @@ def partition(
         check_target(out, overwrite)
     options = parse_options(settings) | ({} if effort is None else {"effort": effort})
     screen = open_console(stderr=True)
-    say = lambda step: screen.print(f"{step} …", style="dim", markup=False)  # noqa: E731
     graph = load(data)
     if num_parts > graph.num_nodes:
         raise ShoalError(
@@ -110,18 +110,19 @@ def partition(
         )
     if graph.num_classes and not graph.has_split:
         graph = graph.with_split(seed=0)  # what training on the graph itself would draw
-    found = partition_graph(
-        graph,
-        num_parts,
-        method,
-        imbalance=imbalance,
-        seed=seed,
-        balance=balance,
-        refine=refine,
-        parts_per_host=parts_per_host,
-        progress=say,
-        **options,
-    )
+    with ScreenWatcher() as watcher, watching(watcher.on_count):
+        found = partition_graph(
+            graph,
+            num_parts,
+            method,
+            imbalance=imbalance,
+            seed=seed,
+            balance=balance,
+            refine=refine,
+            parts_per_host=parts_per_host,
+            progress=lambda step: watcher.on_step(f"{step} …"),
+            **options,
+        )
     console = open_console()
     for notice in found.notices:
         console.print(f"notice: {notice}", markup=False)

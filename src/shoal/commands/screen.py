@@ -11,13 +11,19 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
+    MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
 from rich.table import Table
+from rich.text import Text
+
+from shoal.wording import format_bytes as format_bytes
 
 _SECONDS_BETWEEN_LINES = 10.0  # of progress in a pipe
 WIDTH_IN_A_PIPE = 200  # a file or another program gets whole lines, whatever the terminal's width
@@ -39,14 +45,6 @@ def plain_table(*columns: str, right: tuple[str, ...] = ()) -> Table:
     return table
 
 
-def format_bytes(size: float) -> str:
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
-
-
 @contextmanager
 def follow_steps(console: Console, what: str) -> Iterator[Callable[[int, int], None]]:
     """Yields `follow(done, total)`: a bar on a terminal, and in a pipe a line every ten seconds."""
@@ -66,21 +64,35 @@ def follow_steps(console: Console, what: str) -> Iterator[Callable[[int, int], N
         yield follow
 
 
+class _Figures(ProgressColumn):
+    """How much is done: bytes with their speed, or a count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes, self.speed, self.count = DownloadColumn(), TransferSpeedColumn(), MofNCompleteColumn()
+
+    def render(self, task: Task) -> Text:
+        if task.fields["counted"]:
+            return self.count.render(task)
+        return Text.assemble(self.bytes.render(task), " ", self.speed.render(task))
+
+
 class ScreenWatcher:
-    """Shows a fetch or an import on stderr: a bar with bytes, speed and time left, and a line for every step."""
+    """Shows a fetch or an import on stderr: a bar with what is done and the time left, and a line for every step."""
 
     def __init__(self) -> None:
         self.console = open_console(stderr=True)
         self.progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
+            _Figures(),
             TimeRemainingColumn(),
             console=self.console,
             disable=not self.console.is_terminal,
         )
         self.tasks: dict[str, TaskID] = {}
+        self._began: dict[str, float] = {}
+        self._said = time.monotonic()
 
     def __enter__(self) -> ScreenWatcher:
         self.progress.start()
@@ -93,12 +105,24 @@ class ScreenWatcher:
 
     def on_bytes(self, file: str, done: int, total: int | None) -> None:
         if file not in self.tasks:
-            self.tasks[file] = self.progress.add_task(file, total=total)
+            self.tasks[file] = self.progress.add_task(file, total=total, counted=False)
             if not self.console.is_terminal:
                 size = format_bytes(total) if total is not None else "size unknown"
                 resumed = f", {format_bytes(done)} of it here already" if done else ""
                 self.on_step(f"fetching {file} ({size}{resumed})")
         self.progress.update(self.tasks[file], completed=done, total=total)
+
+    def on_count(self, what: str, done: int, total: int) -> None:
+        """`done` of `total`: a bar on a terminal, and in a pipe a line every ten seconds."""
+        now = time.monotonic()
+        if what not in self.tasks:
+            self.tasks[what] = self.progress.add_task(what, total=total, counted=True)
+            self._began[what] = now
+        self.progress.update(self.tasks[what], completed=done, total=total)
+        if not self.console.is_terminal and now - self._said >= _SECONDS_BETWEEN_LINES:
+            self._said = now
+            left = (now - self._began[what]) * (total - done) / max(done, 1)
+            self.on_step(f"{what}: {done:,} of {total:,}, {left:.0f} s left")
 
     def on_step(self, sentence: str) -> None:
         self.console.print(sentence, style="dim", markup=False)

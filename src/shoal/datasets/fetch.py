@@ -29,6 +29,9 @@ class Watcher(Protocol):
     def on_step(self, sentence: str) -> None:
         """Something other than a download begins."""
 
+    def on_count(self, what: str, done: int, total: int) -> None:
+        """`done` of `total` nodes or edges are converted."""
+
 
 class Silence:
     """A Watcher that says nothing."""
@@ -37,6 +40,9 @@ class Silence:
         pass
 
     def on_step(self, sentence: str) -> None:
+        pass
+
+    def on_count(self, what: str, done: int, total: int) -> None:
         pass
 
 
@@ -67,12 +73,15 @@ def fetch_dataset(
         paths = [_download(file, downloads, watcher, download_settings) for file in dataset.files]
         unpacked = downloads / "unpacked"
         shutil.rmtree(unpacked, ignore_errors=True)  # of a call that was killed
+        from shoal.workspace import open_workspace
+
         try:
             source = _choose_source(_unpack(paths, unpacked, watcher), dataset.folder)
-            graph = _import(dataset, source, watcher)
-            _check_sizes(dataset, graph)
-            watcher.on_step(f"storing {target}")
-            _store(graph, target, overwrite)
+            with open_workspace(target, watcher.on_count):
+                graph = _import(dataset, source, watcher)
+                _check_sizes(dataset, graph)
+                watcher.on_step(f"storing {target}")
+                _store(graph, target, overwrite)
         finally:
             shutil.rmtree(unpacked, ignore_errors=True)
         if not keep:

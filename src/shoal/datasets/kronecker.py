@@ -1,5 +1,7 @@
 """Edges of a stochastic Kronecker (R-MAT) graph, from a counter-based generator."""
 
+from collections.abc import Iterator
+
 import numpy as np
 from numba import prange
 
@@ -13,15 +15,13 @@ _BOUNDS = np.round(np.cumsum(INITIATOR)[:3] * 2**32).astype(np.uint64)
 _EDGES_AT_ONCE = 1 << 22
 
 
-def draw_numbered(num_edges: int, scale: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def draw_numbered(num_edges: int, scale: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The edges in chunks of int32 (sources, targets), renumbered, self loops left out."""
     number = permute(1 << scale, seed, NUMBERING)
-    chunks = []
     for start in range(0, num_edges, _EDGES_AT_ONCE):
         sources, targets = draw_edges(start, min(_EDGES_AT_ONCE, num_edges - start), scale, seed)
         proper = sources != targets
-        chunks.append((number[sources[proper]], number[targets[proper]]))
-    return chunks
+        yield number[sources[proper]], number[targets[proper]]
 
 
 def draw_edges(start: int, count: int, scale: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -13,6 +13,8 @@ from numba import prange
 from shoal.kernels.jit import kernel, parallel_kernel
 
 _MIN_PARALLEL_ENTRIES = 200_000
+_MAX_MATCHED = 1 << 28  # entries up to which mirror images are looked up, here and there in memory
+_ROWS_AT_ONCE = 1 << 20
 
 
 def index_dtype(num_columns: int) -> type[np.signedinteger]:
@@ -79,8 +81,17 @@ def _split_rows(indptr: np.ndarray, parts: int) -> np.ndarray:
 
 
 def is_symmetric(indptr: np.ndarray, indices: np.ndarray) -> bool:
-    """Whether every entry (i, j) has its mirror image (j, i). Needs sorted rows."""
-    return bool(_match_mirrors(indptr, indices, indptr[:-1].copy(), np.empty(0, np.int32)))
+    """Whether every entry (i, j) has its mirror image (j, i). Needs sorted rows.
+
+    Patterns that may lie on disk are read once in order: two 64-bit sums of a hash over all entries are compared with
+    those over their mirror images. Equal sums of different sets have a chance of 2⁻¹²⁸.
+    """
+    if len(indices) <= _MAX_MATCHED:
+        return bool(_match_mirrors(indptr, indices, indptr[:-1].copy(), np.empty(0, np.int32)))
+    sums = np.zeros(4, np.uint64)
+    for start in range(0, len(indptr) - 1, _ROWS_AT_ONCE):
+        sum_entries(indptr, indices, start, min(start + _ROWS_AT_ONCE, len(indptr) - 1), sums)
+    return bool((sums[:2] == sums[2:]).all())
 
 
 def count_diagonal(indptr: np.ndarray, indices: np.ndarray) -> int:
@@ -224,6 +235,32 @@ def _match_parallel(indptr, indices, bounds, cursors, permutation):
                     wrong += 1
         failed += wrong
     return failed == 0
+
+
+@kernel
+def sum_entries(indptr, indices, first, last, sums):
+    """Add two hashes of every entry of some rows to `sums[:2]`, and of its mirror image to `sums[2:]`, modulo 2⁶⁴."""
+    for r in range(first, last):
+        for k in range(indptr[r], indptr[r + 1]):
+            row, column = np.uint64(r), np.uint64(indices[k])
+            entry, mirror = _hash_pair(row, column), _hash_pair(column, row)
+            sums[0] += entry
+            sums[1] += _scramble(entry)
+            sums[2] += mirror
+            sums[3] += _scramble(mirror)
+
+
+@kernel
+def _hash_pair(row, column):
+    return _scramble((row << np.uint64(32)) ^ column ^ np.uint64(0x9E3779B97F4A7C15))
+
+
+@kernel
+def _scramble(z):
+    """A bijection of 64 bits in which every input bit reaches every output bit."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
 
 
 @kernel

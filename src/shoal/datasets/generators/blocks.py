@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from shoal.checks import MAX_EDGES, MAX_NODES, check_number, check_whole
 from shoal.datasets.generators import GENERATORS
@@ -39,7 +39,8 @@ def blocks(
     `degree * num_nodes / 2` edges are drawn. Self loops are dropped and repeated edges merged, so the average degree
     ends a little below. A homophily of 1 / num_classes makes edges uninformative, a signal of 0 features.
 
-    Cost: linear in nodes and edges, in parallel; memory 16 bytes an edge at the peak, besides the features.
+    Cost: linear in nodes and edges, in parallel; memory 16 bytes an edge at the peak, besides the features. `shoal data
+    generate` keeps to its memory budget instead.
     """  # fmt: skip
     check_whole("num_classes", num_classes, 1, num_nodes)
     check_number("degree", degree, 0, num_nodes)
@@ -52,15 +53,19 @@ def blocks(
     from shoal.datasets.blocks import draw_edges, draw_features
     from shoal.graph import Graph
     from shoal.split import draw_split
+    from shoal.workspace import check_sizes
 
+    check_sizes(num_nodes, 2 * num_edges, num_features)
     y = draw_classes(num_nodes, num_classes, seed)
+    masks: dict[str, Any] = draw_split(np.arange(num_nodes), num_nodes, seed=seed)
     return Graph.from_edge_chunks(
-        list(draw_edges(y, num_classes, num_edges, homophily, skew, seed)),
+        draw_edges(y, num_classes, num_edges, homophily, skew, seed),
         num_nodes,
         directed=False,
         x=draw_features(y, num_classes, num_features, signal, seed),
         y=y,
         num_classes=num_classes,
         name="blocks",
-        **draw_split(np.arange(num_nodes), num_nodes, seed=seed),
+        expected=num_edges,
+        **masks,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from shoal.checks import check_number, check_whole
 from shoal.datasets.generators import GENERATORS
@@ -34,7 +34,8 @@ def kronecker(
     loops are dropped and repeated edges merged, so that the average degree ends below `degree`, the more so the
     smaller the graph.
 
-    Cost: linear in edges × scale, in parallel; memory 16 bytes an edge at the peak, besides the features.
+    Cost: linear in edges × scale, in parallel; memory 16 bytes an edge at the peak, besides the features. `shoal data
+    generate` keeps to its memory budget instead.
     """  # fmt: skip
     num_nodes = 1 << scale
     check_number("degree", degree, 0, num_nodes)
@@ -45,8 +46,11 @@ def kronecker(
     from shoal.datasets.kronecker import draw_numbered
     from shoal.graph import Graph
     from shoal.split import draw_split
+    from shoal.workspace import check_sizes
 
     num_edges = round(degree * num_nodes / (1 if directed else 2))
+    check_sizes(num_nodes, num_edges * (1 if directed else 2), num_features)
+    masks: dict[str, Any] = draw_split(np.arange(num_nodes), num_nodes, seed=seed)
     return Graph.from_edge_chunks(
         draw_numbered(num_edges, scale, seed),
         num_nodes,
@@ -55,5 +59,6 @@ def kronecker(
         y=draw_classes(num_nodes, num_classes, seed),
         num_classes=num_classes,
         name="kronecker",
-        **draw_split(np.arange(num_nodes), num_nodes, seed=seed),
+        expected=num_edges,
+        **masks,
     )

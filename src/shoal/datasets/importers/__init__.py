@@ -9,7 +9,7 @@ from shoal.datasets.formats import FORMATS as FORMATS
 from shoal.datasets.formats import Progress, recognise
 from shoal.datasets.importers.files import silent
 from shoal.datasets.places import is_stored
-from shoal.errors import ShoalError, unknown_name
+from shoal.errors import ShoalError, is_full_disk, unknown_name
 from shoal.graph import Graph
 from shoal.settings import Setting, list_settings
 
@@ -54,6 +54,8 @@ def import_graph(
             raise
         raise ShoalError(f"{error} (read from {path})") from None
     except OSError as error:
+        if is_full_disk(error):  # of the workspace, not of the source
+            raise
         raise ShoalError(f"{error.filename or path} cannot be read: {error.strerror or error}") from None
 
 

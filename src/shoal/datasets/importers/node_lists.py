@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import ShoalError
+from shoal.workspace import Rows
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -60,7 +61,7 @@ def standardize_features(x: np.ndarray, train_mask: np.ndarray, path: Path) -> n
         variance += ((np.asarray(x[block], np.float64)[train_mask[block]] - mean) ** 2).sum(axis=0)
     scale = np.sqrt(variance / rows)
     scale[scale <= 10 * np.finfo(np.float64).eps * np.maximum(np.abs(mean), 1e-300)] = 1.0
-    result = np.empty(x.shape, np.float32)
+    result = Rows("x", np.float32, x.shape[1:], len(x))
     for block in blocks:
-        result[block] = (np.asarray(x[block], np.float64) - mean) / scale
-    return result
+        result.append((np.asarray(x[block], np.float64) - mean) / scale)
+    return result.finish()

@@ -13,6 +13,8 @@ from shoal.datasets.importers.node_ids import NodeIds
 from shoal.datasets.importers.table_labels import check_labelled, read_labels, read_split
 from shoal.datasets.importers.tabular import TableFile, first_null, is_number, is_text, plain, to_integers
 from shoal.errors import ShoalError
+from shoal.progress import follow_work
+from shoal.workspace import Rows
 
 LABEL_NAMES = ("label", "y")
 
@@ -38,31 +40,29 @@ def read_nodes(
     else:
         chosen = _choose_features(table, [name for name in table.names if name not in taken], notices)
     kept: dict[str, list[pa.Array]] = {name: [] for name in taken if name is not None}
-    blocks: list[np.ndarray] = []
-    x: np.ndarray | None = None
+    x: Rows | None = None
     done = 0
     for batch in table.batches([*kept, *(name for name in chosen if name not in kept)], 1 << 16):
         for name, parts in kept.items():
             parts.append(plain(batch.column(name)))
         if chosen:
             block = _read_block(table, batch, chosen, done)
-            if table.num_rows is None:
-                blocks.append(block)
-            else:
-                if x is None:
-                    x = np.empty((table.num_rows, block.shape[1]), np.float32)
-                if block.shape[1] != x.shape[1]:
-                    raise ShoalError(
-                        f"{path}: the lists from row {done + 1} on give {block.shape[1]} features: expected {x.shape[1]} as before"
-                    )
-                x[done : done + len(block)] = block
+            if x is None:
+                x = Rows("x", np.float32, block.shape[1:], table.num_rows)
+            if block.shape[1:] != x.row:
+                raise ShoalError(
+                    f"{path}: the lists from row {done + 1} on give {block.shape[1]} features: expected {x.row[0]} as before"
+                )
+            x.append(block)
+            if table.num_rows is not None:
+                follow_work("nodes", done + len(block), table.num_rows)
         done += len(batch)
     if not done:
         raise ShoalError(f"{path} has no rows: expected one per node")
     columns = {name: pa.chunked_array(parts).combine_chunks() for name, parts in kept.items()}
     fields: dict[str, Any] = {}
-    if chosen:
-        fields["x"] = x if x is not None else _stack(blocks)
+    if x is not None:
+        fields["x"] = x.finish()
     if label_columns:
         chosen_labels = {name: columns[name] for name in label_columns}
         fields["y"], fields["class_names"] = read_labels(path, chosen_labels, notices)
@@ -187,14 +187,3 @@ def _refuse_infinite(path: Path, name: str, column: pa.Array, values: np.ndarray
             f"{path}: column {name!r} holds {found} in row {done + row + 1}: expected a finite number"
         )
     return values
-
-
-def _stack(blocks: list[np.ndarray]) -> np.ndarray:
-    """All blocks below each other; each is freed once it is copied."""
-    x = np.empty((sum(len(block) for block in blocks), blocks[0].shape[1]), np.float32)
-    end = len(x)
-    while blocks:
-        block = blocks.pop()
-        x[end - len(block) : end] = block
-        end -= len(block)
-    return x

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from shoal.settings import AtLeast
 
 SPARSE = ("x_data", "x_indices", "x_indptr", "x_shape")
 KNOWN = {"indptr", "indices", "num_nodes", "directed", "x", *SPARSE, "y", "num_classes", *MASKS}
+ENTRIES_AT_ONCE = 1 << 22
 EXPECTED = "a CSR pattern in indptr and indices"
 
 
@@ -72,17 +74,33 @@ def read_npz_graph(
     if ignored:
         notices.append(f"ignored the arrays {', '.join(ignored)} of {path.name}")
     said_directed = bool(arrays["directed"]) if "directed" in arrays else None
-    rows = np.repeat(np.arange(n, dtype=np.int32), np.diff(indptr))
     if directed is None and said_directed:
         directed = True
     graph = Graph.from_edge_chunks(
-        [(rows, indices)], n, directed=directed, name=name or path.stem, notices=notices, **fields
+        _list_entries(indptr, indices),
+        n,
+        directed=directed,
+        name=name or path.stem,
+        notices=notices,
+        expected=len(indices),
+        **fields,
     )
     if directed is None and said_directed is False and graph.directed:
         raise ShoalError(
             f"{path} says directed = False but some edges lack their reverse: store both directions, or add them with --undirected (directed=False in Python)"
         )
     return graph
+
+
+def _list_entries(indptr: np.ndarray, indices: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(rows, columns) of the entries, a run of rows at a time."""
+    start, n = 0, len(indptr) - 1
+    while start < n:
+        stop = int(np.searchsorted(indptr, indptr[start] + ENTRIES_AT_ONCE, "right")) - 1
+        stop = min(max(stop, start + 1), n)
+        rows = np.repeat(np.arange(start, stop, dtype=np.int32), np.diff(indptr[start : stop + 1]))
+        yield rows, indices[indptr[start] : indptr[stop]]
+        start = stop
 
 
 def _check_pattern(path: Path, arrays: dict[str, np.ndarray]) -> None:

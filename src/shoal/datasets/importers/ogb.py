@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
 from shoal.datasets.formats import FORMATS, recognised
-from shoal.datasets.importers.files import Progress, read_npz, silent
+from shoal.datasets.importers.files import Progress, cut_edges, read_npz, silent
 from shoal.datasets.importers.node_lists import masks_from_lists
 from shoal.datasets.importers.number_csv import read_numbers, stream_numbers
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
+from shoal.progress import follow_work
 from shoal.settings import Null
+from shoal.workspace import Rows
 
 SPLIT_FILES = {"train_mask": "train.csv.gz", "val_mask": "valid.csv.gz", "test_mask": "test.csv.gz"}
+Chunks: TypeAlias = Iterator[tuple[np.ndarray, np.ndarray]]
 # OGB's own loader adds the reverse of every edge to these.
 INVERSE_EDGES = ("ogbn_products", "ogbn_proteins")
 
@@ -58,20 +62,20 @@ def read_ogb(
     )
 
 
-def _read_text(
-    raw: Path, progress: Progress
-) -> tuple[list[tuple[np.ndarray, np.ndarray]], int, dict[str, Any]]:
+def _read_text(raw: Path, progress: Progress) -> tuple[Chunks, int, dict[str, Any]]:
     counts = read_numbers(raw / "num-node-list.csv.gz", np.int64, "the number of nodes", num_columns=1)
     if len(counts) != 1:
         raise ShoalError(
             f"{raw / 'num-node-list.csv.gz'} counts {len(counts):,} graphs: expected one, Shoal reads node-property datasets"
         )
     n = int(counts[0, 0])
-    progress("reading raw/edge.csv.gz")
-    chunks = [
-        _check_range(raw / "edge.csv.gz", block, n)
-        for block in stream_numbers(raw / "edge.csv.gz", np.int64, "two node numbers a line", num_columns=2)
-    ]
+
+    def read_edges() -> Chunks:
+        progress("reading raw/edge.csv.gz")
+        path = raw / "edge.csv.gz"
+        for block in stream_numbers(path, np.int64, "two node numbers a line", num_columns=2):
+            yield _check_range(path, block, n)
+
     fields: dict[str, Any] = {}
     path = raw / "node-feat.csv.gz"
     if path.is_file():
@@ -83,7 +87,7 @@ def _read_text(
         fields["y"] = _read_labels(
             path, read_numbers(path, np.float64, "a label number a line", skip_empty=False)
         )
-    return chunks, n, fields
+    return read_edges(), n, fields
 
 
 def _check_range(path: Path, block: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -97,19 +101,20 @@ def _check_range(path: Path, block: np.ndarray, num_nodes: int) -> tuple[np.ndar
 
 
 def _fill_features(path: Path, num_nodes: int) -> np.ndarray:
-    x: np.ndarray | None = None
+    x: Rows | None = None
     filled = 0
     for block in stream_numbers(path, np.float32, "one row of features per node"):
         if x is None:
-            x = np.empty((num_nodes, block.shape[1]), np.float32)
+            x = Rows("x", np.float32, block.shape[1:], num_nodes)
         if filled + len(block) <= num_nodes:
-            x[filled : filled + len(block)] = block
+            x.append(block)
+            follow_work("nodes", filled + len(block), num_nodes)
         filled += len(block)
     if x is None or filled != num_nodes:
         raise ShoalError(
             f"{path} has {filled:,} rows but the graph has {num_nodes:,} nodes: give one feature row per node"
         )
-    return x
+    return x.finish()
 
 
 def _read_labels(path: Path, labels: np.ndarray) -> np.ndarray:
@@ -131,9 +136,7 @@ def _read_labels(path: Path, labels: np.ndarray) -> np.ndarray:
     return y.astype(np.int64)
 
 
-def _read_binary(
-    raw: Path, notices: list[str]
-) -> tuple[list[tuple[np.ndarray, np.ndarray]], int, dict[str, Any]]:
+def _read_binary(raw: Path, notices: list[str]) -> tuple[Chunks, int, dict[str, Any]]:
     path = raw / "data.npz"
     arrays = read_npz(path, "OGB's edge_index and node_feat", required=("edge_index",))
     edge_index = arrays["edge_index"]
@@ -157,7 +160,7 @@ def _read_binary(
     ignored = sorted(set(arrays) - {"edge_index", "node_feat", "num_nodes_list", "num_edges_list"})
     if ignored:
         notices.append(f"ignored the arrays {', '.join(ignored)} of {path.name}")
-    return [(edge_index[0], edge_index[1])], n, fields
+    return cut_edges(edge_index[0], edge_index[1]), n, fields
 
 
 def _read_split(path: Path, scheme: str | None, num_nodes: int) -> dict[str, np.ndarray]:

@@ -45,16 +45,18 @@ def read_snap(
         regular = "\t" if first.count("\t") == width - 1 else " "
         progress(f"reading the node ids of {path.name}")
         try:
-            ids, read = _collect(_stream_fast(path, regular, len(comments))), True
+            (ids, expected), read = _collect(_stream_fast(path, regular, len(comments))), True
         except pa.ArrowInvalid:  # comments between the edges, uneven spacing, or an error to name
-            ids, read = _collect(_stream_lines(path)), False
-        progress(f"reading the edges of {path.name}")
-        edges = _stream_fast(path, regular, len(comments)) if read else _stream_lines(path)
-        chunks = []
-        for pair in edges:
-            sources, targets = ids.number([pa.array(end) for end in pair])
-            chunks.append((sources, targets))
+            (ids, expected), read = _collect(_stream_lines(path)), False
     pa.default_memory_pool().release_unused()
+
+    def number_edges() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        progress(f"reading the edges of {path.name}")
+        with reading(path, EXPECTED):
+            for pair in _stream_fast(path, regular, len(comments)) if read else _stream_lines(path):
+                sources, targets = ids.number([pa.array(end) for end in pair])
+                yield sources, targets
+
     values = ids.values.to_numpy()
     if int(values[-1]) - int(values[0]) + 1 != len(ids):
         notices.append(
@@ -67,9 +69,10 @@ def read_snap(
     if directed is None and said is not None:
         directed = said.group(1) is None
     graph = Graph.from_edge_chunks(
-        chunks,
+        number_edges(),
         len(ids),
         directed=directed,
+        expected=expected,
         name=name or path.name.removesuffix(".gz").removesuffix(".txt"),
         node_ids=ids.as_names(),
         notices=notices,
@@ -93,9 +96,17 @@ def _read_header(path: Path) -> tuple[list[str], str]:
     raise ShoalError(f"{path} holds no edge: expected {EXPECTED}")
 
 
-def _collect(edges: Iterator[tuple[np.ndarray, np.ndarray]]) -> NodeIds:
-    pairs = (pa.chunked_array([pa.array(end) for end in pair]) for pair in edges)
-    return NodeIds(collect_ids(pairs, pa.int64()))
+def _collect(edges: Iterator[tuple[np.ndarray, np.ndarray]]) -> tuple[NodeIds, int]:
+    """The ids of all edges, and how many edges there are."""
+    count = 0
+
+    def columns() -> Iterator[pa.ChunkedArray]:
+        nonlocal count
+        for pair in edges:
+            count += len(pair[0])
+            yield pa.chunked_array([pa.array(end) for end in pair])
+
+    return NodeIds(collect_ids(columns(), pa.int64())), count
 
 
 def _stream_fast(path: Path, delimiter: str, skip_lines: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -81,6 +81,7 @@ def read_table(
         notices.append(f"{edge_path.name} has no line of column names: read its first line as an edge")
     ends = _choose_ends(edges, source, target)
     fields: dict[str, Any] = {}
+    expected = edges.num_rows or 0
     if node_path is not None:
         progress(f"reading {node_path.name}")
         ids, fields = read_nodes(node_path, features, labels, notices)
@@ -90,21 +91,24 @@ def read_table(
                 f"features and labels name columns of a node table, and {path} has none: name one with --option nodes=FILE (nodes= in Python)"
             )
         progress(f"reading the node ids of {edge_path.name}")
-        ids = _collect_ids(edges, ends)
-    chunks = []
-    done = 0
-    for batch in _gather(edges.batches(ends), ids.batch_rows):
-        sources, targets = _number(edges, ends, batch, ids, done, node_path)
-        chunks.append((sources, targets))
-        done += len(batch)
-        progress(f"read {done:,} edges")
-        del batch
-    pa.default_memory_pool().release_unused()
+        ids, expected = _collect_ids(edges, ends)
+
+    def number_edges() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        done = 0
+        for batch in _gather(edges.batches(ends), ids.batch_rows):
+            sources, targets = _number(edges, ends, batch, ids, done, node_path)
+            done += len(batch)
+            progress(f"read {done:,} edges")
+            del batch
+            yield sources, targets
+        pa.default_memory_pool().release_unused()
+
     default = path.resolve().name if path.is_dir() else path.name.split(".")[0]
     return Graph.from_edge_chunks(
-        chunks,
+        number_edges(),
         len(ids),
         directed=directed,
+        expected=expected,
         name=name or default,
         node_ids=ids.as_names(),
         notices=notices,
@@ -137,13 +141,15 @@ def _choose_ends(edges: TableFile, source: str | None, target: str | None) -> li
     return ends
 
 
-def _collect_ids(edges: TableFile, ends: list[str]) -> NodeIds:
+def _collect_ids(edges: TableFile, ends: list[str]) -> tuple[NodeIds, int]:
+    """The ids of all edges, and how many edges there are."""
+    done = 0
     kinds = [plain(pa.array([], edges.types[end])).type for end in ends]
     as_text = any(not pa.types.is_integer(kind) for kind in kinds)
     kind = pa.large_string() if as_text else pa.int64()
 
     def columns() -> Iterator[pa.ChunkedArray]:
-        done = 0
+        nonlocal done
         for batch in edges.batches(ends):
             yield pa.chunked_array([_id_column(edges, end, batch, done, kind) for end in ends])
             done += len(batch)
@@ -154,7 +160,7 @@ def _collect_ids(edges: TableFile, ends: list[str]) -> NodeIds:
         numbers = to_integers(values)
         if numbers is not None:
             values = pa.array(np.sort(numbers.to_numpy()))
-    return NodeIds(values)
+    return NodeIds(values), done
 
 
 def _id_column(edges: TableFile, name: str, batch: pa.RecordBatch, done: int, kind: pa.DataType) -> pa.Array:

@@ -2,37 +2,57 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from shoal.kernels.jit import kernel
 from shoal.partitioning.work import PARTITION_METHODS, Work, traits
+from shoal.progress import follow_work
+from shoal.settings import AtLeast, check_settings
 
-_PASSES = 3
+_NODES_AT_ONCE = 1 << 16
+_STILL = 0.005  # share of nodes that move in a pass after which no other follows
 
 
 @PARTITION_METHODS.named("streaming")
 @traits(preference=3)
-def assign_by_streaming(work: Work) -> np.ndarray:
-    """Linear deterministic greedy, streamed three times; holds one number per node, for graphs that nothing else can hold.
+@check_settings
+def assign_by_streaming(
+    work: Work,
+    *,
+    passes: Annotated[int, AtLeast(1), "times that the rows are read, fewer once hardly any moves"] = 10,
+) -> np.ndarray:
+    """Linear deterministic greedy, restreamed; holds one number per node, for graphs that nothing else can hold.
 
     Row v goes to the part p with the largest `neighbours of v in p · (1 − weight(p) / max_weight)` that has room, the
-    lightest one if v has no neighbours placed yet. Later passes see every neighbour's place. Each pass reads
-    the rows once in their order, as a memory-mapped graph wants it.
+    lightest one if v has no neighbours placed yet. Later passes see every neighbour's place and refine the first. Each
+    pass reads the rows once in their order, as a memory-mapped graph wants it.
     """
-    graph = work.graph
-    assignment = np.full(graph.num_nodes, -1, np.int32)
+    graph, n = work.graph, work.graph.num_nodes
+    assignment = np.full(n, -1, np.int32)
     loads = np.zeros(work.num_parts, np.int64)
-    for _ in range(_PASSES):
-        _stream(graph.indptr, graph.indices, work.weights, float(work.max_weight), assignment, loads)
+    near, max_weight = np.zeros(work.num_parts, np.int64), float(work.max_weight)
+    for number in range(passes):
+        moved = 0
+        for start in range(0, n, _NODES_AT_ONCE):
+            stop = min(start + _NODES_AT_ONCE, n)
+            moved += _stream(
+                graph.indptr, graph.indices, start, stop, work.weights, max_weight, assignment, loads, near
+            )
+            follow_work("streaming", number * n + stop, passes * n)
+        if moved <= _STILL * n:
+            break
+    follow_work("streaming", passes * n, passes * n)
     return assignment
 
 
 @kernel
-def _stream(indptr, indices, weights, max_weight, assignment, loads):
-    num_parts = len(loads)
-    near = np.zeros(num_parts, np.int64)
-    found = np.empty(num_parts, np.int64)
-    for v in range(len(assignment)):
+def _stream(indptr, indices, first, last, weights, max_weight, assignment, loads, near):
+    """Place some rows; returns how many changed their part. `near` is zeros, one for every part, and is left so."""
+    found = np.empty(len(loads), np.int64)
+    moved = 0
+    for v in range(first, last):
         old = assignment[v]
         if old >= 0:
             loads[old] -= weights[v]
@@ -55,5 +75,7 @@ def _stream(indptr, indices, weights, max_weight, assignment, loads):
             near[p] = 0
         if chosen < 0:
             chosen = old if old >= 0 and loads[old] + weights[v] <= max_weight else int(np.argmin(loads))
+        moved += chosen != old
         assignment[v] = chosen
         loads[chosen] += weights[v]
+    return moved

@@ -1,0 +1,41 @@
+"""What commands that store a graph have in common: a checked place to write, and what they say at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+def check_target(folder: Path, overwrite: bool) -> None:
+    """Refuse a bad place to write before any work is done for it."""
+    from shoal.datasets.places import is_stored
+    from shoal.errors import ShoalError
+    from shoal.files import check_place
+
+    if folder.exists() and not overwrite:
+        raise ShoalError(f"{folder} exists already: choose another name, or add --overwrite")
+    check_place(folder)
+    if folder.exists() and not is_stored(folder):
+        raise ShoalError(f"{folder} is not a stored graph: refusing to overwrite it")
+
+
+def report_stored(folder: Path, argument: str) -> None:
+    """What was stored, what was mended on the way, and what to type next."""
+    from shoal.store import read_meta
+
+    meta = read_meta(folder)
+    for notice in meta["notices"]:
+        click.echo(f"notice: {notice}")
+    if meta["num_classes"] and "train_mask" not in meta["arrays"]:
+        click.echo("notice: no split given: 60 / 20 / 20 percent are drawn with seed 0 when training starts")
+    click.echo(
+        f"stored {meta['name']} in {folder}: {meta['num_nodes']:,} nodes, {meta['num_edges']:,} edges, "
+        f"{meta['num_features']:,} features, {meta['num_classes']:,} classes"
+    )
+    lacks = [what for what in ("features", "classes") if not meta[f"num_{what}"]]
+    if lacks:
+        said = " and ".join(lacks).replace("classes", "labels")
+        click.echo(f"next: shoal data info {argument} (training needs {said}, which this graph lacks)")
+    else:
+        click.echo(f"next: shoal train {argument}")

@@ -1,0 +1,34 @@
+"""How far long work is: whoever does it tells, whoever watches shows it.
+
+with watching(show):  # show(what, done, total)
+    ...               # follow_work("edges", 1_000_000, 5_000_000) somewhere below
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
+
+Follow: TypeAlias = Callable[[str, int, int], None]  # what is done, how much of it, of how much
+
+_watchers: list[Follow] = []
+
+
+@contextmanager
+def watching(follow: Follow | None) -> Iterator[None]:
+    """Have `follow` called for all work that the block does; None for nobody."""
+    if follow is None:
+        yield
+        return
+    _watchers.append(follow)
+    try:
+        yield
+    finally:
+        _watchers.remove(follow)
+
+
+def follow_work(what: str, done: int, total: int) -> None:
+    """Tell who watches, if somebody does, how far `what` is."""
+    if _watchers:
+        _watchers[-1](what, done, total)

@@ -1,0 +1,251 @@
+"""Arrays that are built on disk: a hidden folder beside a target, files that grow row by row, room on the disk.
+
+    with open_workspace(Path("my-graph"), follow=show) as place:
+        graph = read(...)              # what would not fit the memory budget is built in files of `place`
+        save_graph(graph, "my-graph")  # which takes the files as they are
+
+Whoever builds an array asks `find_workspace`: a reader of files need not be told where its arrays go.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+import numpy as np
+
+from shoal.errors import ShoalError, explain_full_disk
+from shoal.memory import anonymous_memory, memory_budget
+from shoal.progress import Follow, watching
+from shoal.wording import format_bytes
+
+_LARGE = 1 << 26  # bytes from which an array goes to a file at once, since it ends there anyway
+_BYTES_A_NODE = 24  # of memory while a graph is drawn: permutations of the nodes, masks
+_MARGIN = 1 << 26  # bytes of disk that are left to others
+_open: list[Workspace] = []
+
+
+class Workspace:
+    """A hidden folder beside `target`, gone when the block that opened it ends."""
+
+    def __init__(self, target: Path, folder: Path) -> None:
+        self.target = target
+        self.folder = folder
+        self.opened = ExitStack()  # files that are closed with the workspace, if not before
+        self._files: dict[int, tuple[np.ndarray, Path, str | None]] = {}  # by the address of the mapped data
+
+    def new_array(self, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """A mapped array of zeros to fill, in a file that takes no room until it is written to."""
+        path = self._new_path(name)
+        array: np.ndarray = np.lib.format.open_memmap(path, "w+", np.dtype(dtype), shape)
+        return self._keep(array, path)
+
+    def new_writer(self, name: str, dtype: Any, row: tuple[int, ...] = (), rows: int | None = None) -> Writer:
+        """An array to append rows to; `rows` of them, if that is known."""
+        return Writer(self, self._new_path(name), np.dtype(dtype), row, rows)
+
+    def move_file(self, array: np.ndarray, path: Path) -> tuple[bool, str | None]:
+        """Rename the file that holds exactly `array` to `path`; whether there was one, and its SHA-256 if known."""
+        kept, built, digest = self._files.get(_address(array), (None, Path(), None))
+        if (
+            kept is None
+            or kept.dtype != array.dtype
+            or kept.shape != array.shape
+            or not array.flags.c_contiguous
+        ):
+            return False, None
+        os.rename(built, path)
+        del self._files[_address(array)]
+        return True, digest
+
+    def require(self, size: int, what: str) -> None:
+        """Refuse to start `what` where the disk has less than `size` bytes for it."""
+        free = shutil.disk_usage(self.folder).free - _MARGIN
+        if size > free:
+            raise ShoalError(
+                f"{what} takes {format_bytes(size)} beside {self.target}, where {format_bytes(max(free, 0))} are free: "
+                f"free {format_bytes(size - free)}, or choose another disk; nothing was left there"
+            )
+
+    def _new_path(self, name: str) -> Path:
+        """A file for an array of that name; an earlier one of the same name may still be mapped."""
+        paths = (self.folder / f"{name}{number}.npy" for number in ("", *range(1, 100)))
+        return next(path for path in paths if not path.exists())
+
+    def _keep(self, array: np.ndarray, path: Path, digest: str | None = None) -> np.ndarray:
+        self._files[_address(array)] = (array, path, digest)
+        return array
+
+
+class Writer:
+    """A .npy file that grows by blocks of rows; `finish` maps it. Hashed on the way where its length is known."""
+
+    def __init__(
+        self, place: Workspace, path: Path, dtype: np.dtype, row: tuple[int, ...], rows: int | None
+    ) -> None:
+        self.place, self.path, self.dtype, self.row, self.rows = place, path, dtype, row, rows
+        self.written = 0
+        self._file: IO[bytes] = place.opened.enter_context(open(path, "w+b"))  # noqa: SIM115
+        self._write_header(rows or 0)
+        self._digest = None
+        if rows is not None:
+            self._file.seek(0)
+            self._digest = hashlib.sha256(self._file.read())
+
+    def append(self, block: np.ndarray) -> None:
+        block = np.ascontiguousarray(block, self.dtype)
+        if block.size:
+            content = block.reshape(-1).view(np.uint8).data
+            self._file.write(content)
+            if self._digest is not None:
+                self._digest.update(content)
+        self.written += len(block)
+
+    def finish(self) -> np.ndarray:
+        """What was appended, mapped."""
+        assert self.rows in (None, self.written)
+        if self.rows is None:  # NumPy leaves room in a header for a longer first dimension
+            self._file.seek(0)
+            self._write_header(self.written)
+        self._file.close()
+        if not self.written or 0 in self.row:
+            return np.empty((self.written, *self.row), self.dtype)
+        array: np.ndarray = np.lib.format.open_memmap(self.path, "r")
+        digest = None if self._digest is None else self._digest.hexdigest()
+        return self.place._keep(array, self.path, digest)
+
+    def _write_header(self, rows: int) -> None:
+        shape = (rows, *self.row)
+        described = {
+            "descr": np.lib.format.dtype_to_descr(self.dtype),
+            "fortran_order": False,
+            "shape": shape,
+        }
+        np.lib.format.write_array_header_1_0(self._file, described)
+
+
+class Rows:
+    """Blocks of rows below each other: in memory, or in a file of the workspace once they are large.
+
+    `rows` is how many there will be, where that is known: then nothing is copied twice.
+    """
+
+    def __init__(self, name: str, dtype: Any, row: tuple[int, ...], rows: int | None = None) -> None:
+        self.name, self.dtype, self.row, self.rows = name, np.dtype(dtype), row, rows
+        self.place = find_workspace()
+        self.row_bytes = self.dtype.itemsize * int(np.prod(row, dtype=np.int64))
+        self.limit = min(_LARGE, room() // 8)
+        self._blocks: list[np.ndarray] = []
+        self._filled = 0
+        self._whole: np.ndarray | None = None
+        self._writer: Writer | None = None
+        if rows is not None and not self._spill(rows):
+            self._whole = np.empty((rows, *row), self.dtype)
+
+    def append(self, block: np.ndarray) -> None:
+        if self._writer is None and self.rows is None:
+            self._spill(self._filled + len(block))
+        if self._writer is not None:
+            self._writer.append(block)
+        elif self._whole is not None:
+            self._whole[self._filled : self._filled + len(block)] = block
+        else:
+            self._blocks.append(block)
+        self._filled += len(block)
+
+    def finish(self) -> np.ndarray:
+        if self._writer is not None:
+            return self._writer.finish()
+        if self._whole is None:
+            self._whole = np.empty((self._filled, *self.row), self.dtype)
+            end = self._filled
+            while self._blocks:  # each is freed once it is copied
+                block = self._blocks.pop()
+                self._whole[end - len(block) : end] = block
+                end -= len(block)
+        return self._whole
+
+    def _spill(self, rows: int) -> bool:
+        """Go on in a file if `rows` rows are too large for memory."""
+        if self.place is None or rows * self.row_bytes <= self.limit:
+            return False
+        if self.rows is not None:
+            self.place.require(self.rows * self.row_bytes, f"storing {self.name}")
+        self._writer = self.place.new_writer(self.name, self.dtype, self.row, self.rows)
+        for block in self._blocks:
+            self._writer.append(block)
+        self._blocks.clear()
+        return True
+
+
+@contextmanager
+def open_workspace(target: Path, follow: Follow | None = None) -> Iterator[Workspace]:
+    """A workspace beside `target` while the block runs. However it ends, SIGTERM included, its files are gone then."""
+    with explain_full_disk(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+    place = Workspace(target, folder)
+    _open.append(place)
+    try:
+        with _end_on_sigterm(), watching(follow):
+            yield place
+    finally:
+        _open.remove(place)
+        place.opened.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def find_workspace() -> Workspace | None:
+    """The workspace that was opened last, if one is open."""
+    return _open[-1] if _open else None
+
+
+def check_sizes(num_nodes: int, num_entries: int, num_features: int) -> None:
+    """Refuse a graph for which memory or the open workspace's disk has no room, scratch files included."""
+    if not _open:
+        return
+    size = num_nodes * (8 + 8 + 3 + 4 * num_features) + num_entries * (8 + 4)
+    what = f"a graph of {num_nodes:,} nodes and up to {num_entries:,} entries"
+    _open[-1].require(size, what)
+    held, budget = anonymous_memory() + _BYTES_A_NODE * num_nodes, memory_budget()
+    if held > budget:
+        raise ShoalError(
+            f"{what} takes {format_bytes(held)} of memory to draw, and the budget is {format_bytes(budget)}: "
+            "allow more with --memory, or draw fewer nodes"
+        )
+
+
+def room() -> int:
+    """Bytes of anonymous memory that may still be taken."""
+    return max(memory_budget() - anonymous_memory(), 0)
+
+
+@contextmanager
+def _end_on_sigterm() -> Iterator[None]:
+    """SIGTERM ends the process like `sys.exit` does, so that what was begun is removed."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _address(array: np.ndarray) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
