@@ -84,8 +84,6 @@ class Graph:
         self._checksum: str | None = None
         self._digests: dict[str, tuple[np.ndarray, str]] = {}  # of arrays whose digest is known already
 
-    # -- sizes ---------------------------------------------------------------------------------------------
-
     @property
     def num_nodes(self) -> int:
         return len(self.indptr) - 1
@@ -132,8 +130,6 @@ class Graph:
     def has_split(self) -> bool:
         return self.train_mask is not None
 
-    # -- features ------------------------------------------------------------------------------------------
-
     @property
     def x(self) -> Features | None:
         """All features. A subgraph gathers its rows from its parent on first use."""
@@ -164,8 +160,6 @@ class Graph:
         if self.parent is None or self.n_id is None:
             return nodes
         return self.parent.global_ids(self.n_id[nodes])
-
-    # -- constructors --------------------------------------------------------------------------------------
 
     @classmethod
     def from_edge_index(
@@ -231,8 +225,6 @@ class Graph:
         """
         edge_index, num_nodes, fields = read_networkx(graph, fields)
         return cls.from_edge_index(edge_index, num_nodes, **fields)
-
-    # -- derived graphs ------------------------------------------------------------------------------------
 
     def validate(self) -> Graph:
         """Refuse a graph that cannot be trained on, naming the first thing wrong. Returns the graph."""
@@ -311,8 +303,6 @@ class Graph:
         graph._digests = self._digests
         return graph
 
-    # -- identity ------------------------------------------------------------------------------------------
-
     @property
     def checksum(self) -> str:
         """Identifies topology and split: what a sampler's output depends on. Caches are keyed by it.
@@ -329,9 +319,8 @@ class Graph:
 
     def has_checksum(self, checksum: str) -> bool:
         """Whether `checksum`, maybe one from before digests were combined, is this graph's."""
-        if checksum == self.checksum:
-            return True
-        return checksum == digest_arrays(self.indptr, self.indices, self.train_mask)
+        pattern = self.indptr, self.indices
+        return checksum == self.checksum or checksum == digest_arrays(*pattern, self.train_mask)
 
     @property
     def content_checksum(self) -> str:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from shoal.array_files import hash_file, map_array, write_array
 from shoal.checks import check_whole
 from shoal.errors import ShoalError, explain_full_disk
 from shoal.files import flush_tree
@@ -21,7 +22,7 @@ from shoal.partitioning.cut import find_halo, list_members
 from shoal.partitioning.part import Part, cut_part
 from shoal.partitioning.partition import Partition
 from shoal.partitioning.quality import Quality
-from shoal.store import hash_file, map_array, put_in_place, write_array
+from shoal.store import put_in_place
 
 FORMAT = "shoal-parts"
 VERSION = 1
