@@ -176,6 +176,8 @@ def train_all(transport: Transport) -> dict[str, dict[str, Any]]:
         "sparse": train(transport, Job("gcn", sparse=True, input_dropout=0.2), boundary_rate=0.3),
         "empty": train(transport, Job("gat", sparse=True, partition="empty"), boundary_rate=0.3),
         "again": train(transport, "gcn", boundary_rate=0.3, seed=9),
+        "cover": train(transport, Job("gcn", cover=True), boundary_rate=0.3, seed=9),
+        "cover again": train(transport, Job("gcn", cover=True), boundary_rate=0.3, seed=9),
         **{m: train(transport, m, boundary_rate=0.3, seed=9) for m in ("sage", "gcn", "mixhop", "gat")},
     }
 

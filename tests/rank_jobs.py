@@ -19,6 +19,7 @@ from shoal.distributed.operator import PartAdjacency
 from shoal.distributed.runtime import share_cores
 from shoal.distributed.transport import Transport
 from shoal.partitioning.part import Part, make_part, split_graph
+from shoal.partitioning.stored import open_part
 
 NUM_NODES, NUM_CLASSES = 160, 3
 
@@ -177,3 +178,10 @@ def run_rank(trouble: str, rank: int) -> None:
 
 if __name__ == "__main__":
     run_rank(sys.argv[1], int(sys.argv[2]))
+
+
+def train_stored_part(transport: Transport, folder: str) -> list[float]:
+    """Losses of a few epochs on a stored part, by covers."""
+    trainer = make_trainer(Job("gcn"), open_part(folder, transport.rank), transport)
+    assert trainer.share.plan.items is not None
+    return [record["loss"] for record in trainer.fit(2)]

@@ -107,6 +107,12 @@ def test_rate_one_is_the_unsampled_run_and_rate_zero_sends_nothing(transport, an
     assert trained["none"]["losses"] != trained["whole"]["losses"]
 
 
+def test_rows_are_sampled_unless_covers_are_asked_for(answer):
+    trained = answer("gloo")["trained"]
+    assert sum(trained["cover"]["bytes"]) < 0.95 * sum(trained["gcn"]["bytes"])
+    assert trained["cover"]["losses"] == trained["cover again"]["losses"]
+
+
 @TRANSPORTS
 def test_same_seed_gives_the_same_run(transport, answer):
     trained = answer(transport)["trained"]

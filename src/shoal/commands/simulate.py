@@ -143,8 +143,7 @@ def _open_or_cut(
 
     from shoal.graph import Graph
     from shoal.partitioning.part import split_graph
-    from shoal.partitioning.partition import partition_graph
-    from shoal.runs.data import load_graph
+    from shoal.runs.data import load_graph, partition_for_run
 
     graph, _ = load_graph(config)
     pattern = Graph(
@@ -152,7 +151,7 @@ def _open_or_cut(
     )  # rows stay where they are
     sparse = sp.issparse(graph.x)
     for count in counts:
-        found = partition_graph(graph, count, config.partition.method, seed=config.training.seed)
+        found = partition_for_run(config, graph, count)
         yield split_graph(pattern, found.assignment, count), graph.num_features, graph.num_classes, sparse
 
 

@@ -8,6 +8,7 @@ import torch
 from shoal.batch import as_tensor
 from shoal.distributed.cover import Items, identify_items
 from shoal.graph import Graph
+from shoal.kernels.csr import transpose_csr
 from shoal.kernels.jit import kernel
 from shoal.kernels.patterns import count_up
 from shoal.partitioning.cover import Cover, cover_halo, list_cover
@@ -35,6 +36,8 @@ def cover_batch(
         place: int32 scratch with -1 for every node of the graph, as it is left too.
         edge_norm: a factor for each entry of the graph, and `halo_norm` those of the share's halo entries.
     """
+    if not graph.directed and edge_norm is None:
+        return _cover_mirrored(share)
     own = np.flatnonzero(owners == share.rank)
     foreign = np.argsort(owners, kind="stable")
     foreign = foreign[owners[foreign] != share.rank]
@@ -50,9 +53,32 @@ def cover_batch(
     )  # fmt: skip
     place[nodes[own]] = -1
     indices, values = indices[: indptr[-1]], values[: indptr[-1]]
-    received = _cover(share.halo_indptr, share.halo_indices, share.halo_offsets)
-    sent = _cover(indptr, indices, send_offsets)
     ids = np.ascontiguousarray(graph.global_ids(nodes), np.int64)
+    return _list_items(share, indptr, indices, ids[foreign], halo_norm, values)
+
+
+def _cover_mirrored(share: Part) -> Items:
+    """Of an undirected graph a rank's halo is who reads it: what it reads, transposed, is what others read."""
+    indptr, local, _ = transpose_csr(share.halo_indptr, share.halo_indices, share.num_halo)
+    owner = np.repeat(np.arange(share.num_parts), np.diff(share.halo_offsets))
+    indices = _number_sent(
+        indptr, local, owner, np.asarray(share.send_rows), share.send_offsets, share.num_local
+    )
+    return _list_items(share, indptr, indices, share.halo_id)
+
+
+def _list_items(
+    share: Part,
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    readers: np.ndarray,
+    halo_norm: np.ndarray | None = None,
+    values: np.ndarray | None = None,
+) -> Items:
+    """Items from what this rank reads and from the pattern (readers × rows sent) of what others read of it."""
+    send_rows = np.asarray(share.send_rows)
+    received = _cover(share.halo_indptr, share.halo_indices, share.halo_offsets)
+    sent = _cover(indptr, indices, share.send_offsets)
     lengths = np.ones(len(sent.source), np.int64)
     lengths[~sent.is_row] = np.diff(sent.sum_indptr)
     send_indptr = count_up(as_tensor(lengths))
@@ -60,7 +86,7 @@ def cover_batch(
     send_indices[~is_summed] = send_rows[sent.source[sent.is_row]]
     send_indices[is_summed] = send_rows[indices[sent.sum_entries]]
     weights = send_weights = None
-    if halo_norm is not None:
+    if halo_norm is not None and values is not None:
         weights = np.where(received.entries >= 0, halo_norm[received.entries], np.float32(1))
         send_weights = np.ones(len(send_indices), np.float32)
         send_weights[is_summed] = values[sent.sum_entries]
@@ -69,7 +95,7 @@ def cover_batch(
         received.offsets,
         as_tensor(received.indptr),
         as_tensor(received.indices),
-        identify_items(sent, share.n_id[send_rows], ids[foreign]),
+        identify_items(sent, share.n_id[send_rows], readers, owner=share.rank),
         sent.offsets,
         send_indptr,
         torch.from_numpy(send_indices),
@@ -107,3 +133,19 @@ def _read_rows(
                 count += 1
         indptr[i + 1] = count
 # fmt: on
+
+
+@kernel
+def _number_sent(indptr, local, owner, send_rows, send_offsets, num_local):
+    """Local rows as numbers in the list of rows sent to the owner of each reading row, which stand by owner."""
+    number = np.empty(num_local, np.int32)
+    indices = np.empty(len(local), np.int32)
+    last = -1
+    for r in range(len(indptr) - 1):
+        if owner[r] != last:
+            last = owner[r]
+            for s in range(send_offsets[last], send_offsets[last + 1]):
+                number[send_rows[s]] = s
+        for k in range(indptr[r], indptr[r + 1]):
+            indices[k] = number[local[k]]
+    return indices

@@ -111,13 +111,17 @@ def exchange_items(part: Part, transport: Transport, ledger: Ledger) -> Items:
     )
 
 
-def identify_items(cover: Cover, columns: np.ndarray, readers: np.ndarray) -> np.ndarray:
-    """The ids of a cover's items, from the nodes of its columns and of its reading rows."""
+def identify_items(
+    cover: Cover, columns: np.ndarray, readers: np.ndarray, *, owner: int | None = None
+) -> np.ndarray:
+    """The ids of a cover's items, from the nodes of its columns and of its reading rows; one owner's, or each peer's."""
     num_parts = len(cover.offsets) - 1
     ids = np.empty(len(cover.source), np.int64)
     ids[cover.is_row] = columns[cover.source[cover.is_row]]
-    peer = np.repeat(np.arange(num_parts), np.diff(cover.offsets))[~cover.is_row]
-    ids[~cover.is_row] = -1 - (readers[cover.source[~cover.is_row]] * num_parts + peer)
+    peers = np.repeat(np.arange(num_parts), np.diff(cover.offsets))[~cover.is_row]
+    ids[~cover.is_row] = -1 - (
+        readers[cover.source[~cover.is_row]] * num_parts + (peers if owner is None else owner)
+    )
     return ids
 
 

@@ -61,6 +61,10 @@ class ExchangeMethod(ABC):
         `linear` for an aggregation of which the owners of rows may compute partial sums; attention is none.
         """
 
+    def covers(self, kinds: Iterable[str]) -> bool:
+        """Whether sums may travel in place of rows for some of a model's kinds of aggregation."""
+        return False
+
     def make_sampler(self, batch: Batch, plan: HaloPlan) -> BoundarySampler:
         """What gives an epoch's batch: all rows of the part, with the halo that the epoch keeps."""
         return BoundarySampler(batch, plan)

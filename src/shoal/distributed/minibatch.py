@@ -84,7 +84,7 @@ class RestrictedSampler(RankSampler):
                 self._place,
                 edge_norm=None if norms is None else norms.edge_norm,
                 has_loop=self.source._has_loop,
-                halo_degrees=self.scales_columns and norms is None,
+                halo_degrees=self.scales_columns and norms is None and self.plan.items is None,
             )
             items = None
             if self.plan.items is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,9 @@ def has_mt_kahypar(work: Work) -> bool:
     try:
         import mtkahypar  # noqa: F401
     except ImportError:
-        work.notices.append(
-            "no hypergraph partitioner is installed, only METIS and the local search were used: pip install 'shoal[partition]' brings Mt-KaHyPar"
-        )
+        notice = "no hypergraph partitioner is installed, only METIS and the local search were used: pip install 'shoal[partition]' brings Mt-KaHyPar"
+        if notice not in work.notices:
+            work.notices.append(notice)
         return False
     return True
 
@@ -52,10 +53,13 @@ class MtKaHyPar:
 
     def __init__(self, work: Work, nets: Nets) -> None:
         self.work, self.nets = work, nets
-        indptr, pins, _ = transpose_csr(nets.indptr, nets.nets, nets.num_nets)
+
+    @cached_property
+    def _pins(self) -> tuple[list[list[int]], list[int]]:
+        """The pins and the weight of every net that counts, as lists: made when a step needs them."""
+        indptr, pins, _ = transpose_csr(self.nets.indptr, self.nets.nets, self.nets.num_nets)
         wanted = np.flatnonzero(np.diff(indptr) > 1)
-        self._lists = [pins[indptr[j] : indptr[j + 1]].tolist() for j in wanted]
-        self._costs = nets.weight[wanted].tolist()
+        return [pins[indptr[j] : indptr[j + 1]].tolist() for j in wanted], self.nets.weight[wanted].tolist()
 
     def partition(self, preset: str = "DETERMINISTIC", seed: int = 0) -> np.ndarray:
         """A partition from nothing."""
@@ -92,5 +96,5 @@ class MtKaHyPar:
         )
         context.logging = False
         weights = work.weights.tolist()
-        sizes = (len(weights), len(self._lists))
-        return _started[0].create_hypergraph(context, *sizes, self._lists, weights, self._costs), context
+        sizes = (len(weights), len(self._pins[0]))
+        return _started[0].create_hypergraph(context, *sizes, self._pins[0], weights, self._pins[1]), context

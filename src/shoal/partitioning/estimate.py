@@ -8,9 +8,11 @@ from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.memory import memory_left
 from shoal.partitioning.work import PARTITION_METHODS, traits_of
+from shoal.threads import available_cores
 
 _GIB = 2**30
 _MAX_PAIRS = 4096**2
+_COVER_BYTES = 24  # of an entry or a node, patterns and their transposes while a part's cover is found
 
 
 def estimate_memory(graph: Graph, num_parts: int, method: str) -> int:
@@ -42,9 +44,13 @@ def find_obstacle(graph: Graph, num_parts: int, method: str) -> str | None:
     return None
 
 
-def choose_method(graph: Graph, num_parts: int) -> tuple[str, str]:
-    """The method that `auto` stands for, and why: the most preferred one that can run here, else the least."""
-    preferences = {name: traits_of(method).preference for name, method in PARTITION_METHODS.items()}
+def choose_method(graph: Graph, num_parts: int, *, covers: bool = True) -> tuple[str, str]:
+    """The method that `auto` stands for, and why: the most preferred one that can run here, else the least.
+
+    Without `covers`, which attention cannot use, methods that cut for them are left out.
+    """
+    methods = {name: traits_of(method) for name, method in PARTITION_METHODS.items()}
+    preferences = {name: one.preference for name, one in methods.items() if covers or not one.for_covers}
     ranked = sorted((rank, name) for name, rank in preferences.items() if rank is not None)
     why = "it is the most preferred one, and fits in memory"
     for _, name in ranked:
@@ -53,3 +59,10 @@ def choose_method(graph: Graph, num_parts: int) -> tuple[str, str]:
             return name, why
         why = f"{name!r} {obstacle.partition(': use')[0]}"
     return ranked[-1][1], "nothing fits in memory"
+
+
+def count_cover_threads(graph: Graph, num_parts: int) -> int | None:
+    """Threads that may count covers, each on one part at a time; None where no part fits or parts are too many."""
+    each = _COVER_BYTES * (graph.num_entries // num_parts + graph.num_nodes)
+    fitting = memory_left() // 2 // max(each, 1)
+    return None if fitting < 1 or num_parts**2 > _MAX_PAIRS else int(min(fitting, available_cores()))

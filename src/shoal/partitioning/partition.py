@@ -13,7 +13,7 @@ import numpy as np
 from shoal.checks import check_whole
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
-from shoal.partitioning.estimate import check_method, choose_method
+from shoal.partitioning.estimate import check_method, choose_method, count_cover_threads
 from shoal.partitioning.hosts import group_parts
 from shoal.partitioning.methods.block import partition_in_blocks
 from shoal.partitioning.methods.random import partition_at_random
@@ -53,9 +53,11 @@ class Partition:
     def quality(self, *, relative: bool = True, covers: bool = True) -> Quality:
         """Everything counted; with `relative`, as multiples of random partitioning with the same seed too.
 
-        `covers=False` leaves out what is sent by minimum covers, which takes longest to count.
+        `covers=False` leaves out what is sent by minimum covers, which takes longest to count; they are left out too
+        where there is no memory for them.
         """
-        settings = (self.num_parts, self.parts_per_host, available_cores() if covers else None)
+        threads = count_cover_threads(self.graph, self.num_parts) if covers else None
+        settings = (self.num_parts, self.parts_per_host, threads)
         found = measure_quality(self.graph, self.assignment, *settings)
         if not relative:
             return found

@@ -90,6 +90,7 @@ class Traits:
         preference: `auto` takes the method with the lowest one that is installed and fits in memory; None for never.
         refines: it searches locally itself unless refine=False; the others' results are searched with refine=True.
         balances: it keeps parts within the imbalance.
+        for_covers: it lowers rows and sums sent by covers, not rows.
     """
 
     entry_bytes: int = 0
@@ -99,6 +100,7 @@ class Traits:
     preference: int | None = None
     refines: bool = False
     balances: bool = True
+    for_covers: bool = False
 
 
 def traits(**told: Any) -> Callable[[F], F]:

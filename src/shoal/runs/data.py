@@ -9,17 +9,21 @@ from typing import Any
 import numpy as np
 import torch
 
+from shoal.aggregation import AGGREGATIONS
 from shoal.datasets import load
 from shoal.datasets.places import absolute_data, is_data_stored
 from shoal.distributed.runtime import agree
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError
 from shoal.graph import Graph
+from shoal.models.conv import CONVS
+from shoal.partitioning.estimate import choose_method
 from shoal.partitioning.part import Part, make_part
-from shoal.partitioning.partition import partition_graph
+from shoal.partitioning.partition import AUTO, Partition, partition_graph
 from shoal.partitioning.stored import open_part, read_manifest
 from shoal.partitioning.work import PARTITION_METHODS
 from shoal.runs.config import RunConfig
+from shoal.settings import list_settings
 from shoal.training.share import check_trainable
 
 ASSIGNMENT = "assignment.npy"
@@ -106,11 +110,12 @@ def _cut_part(config: RunConfig, folder: Path, transport: Transport) -> RunData:
 
     Rank 0 decides which node goes where; the run's folder keeps that, so that a resumed run has the same parts.
     """
-    graph, notices = load_graph(config)
+    graph, loaded = load_graph(config)
+    notices = list(loaded)
     assignment = torch.zeros(graph.num_nodes, dtype=torch.int32)
     if transport.rank == 0:
-        assignment.copy_(torch.from_numpy(_assign(config, graph, folder, transport.size)))
-    transport.phase = "the partitioning of the graph by rank 0"
+        assignment.copy_(torch.from_numpy(_assign(config, graph, folder, transport.size, notices)))
+    transport.phase = "the partitioning of the graph by rank 0 (`shoal partition DATA --parts P -o DIR` does it beforehand, for --parts DIR)"
     transport.broadcast(assignment, 0)
     part = make_part(graph, assignment.numpy(), transport.size, transport.rank)
     content = graph.content_checksum if transport.rank == 0 else ""
@@ -118,12 +123,12 @@ def _cut_part(config: RunConfig, folder: Path, transport: Transport) -> RunData:
         part,
         _identify_part(part, content, transport),
         graph if config.draws else None,
-        notices,
+        tuple(notices),
         assignment.numpy(),
     )
 
 
-def _assign(config: RunConfig, graph: Graph, folder: Path, num_parts: int) -> np.ndarray:
+def _assign(config: RunConfig, graph: Graph, folder: Path, num_parts: int, notices: list[str]) -> np.ndarray:
     kept = folder / ASSIGNMENT
     if kept.is_file():
         assignment = np.load(kept, allow_pickle=False)
@@ -134,9 +139,27 @@ def _assign(config: RunConfig, graph: Graph, folder: Path, num_parts: int) -> np
         return np.asarray(assignment)
     if num_parts == 1:
         return np.zeros(graph.num_nodes, np.int32)
-    method, own = config.partition.method, PARTITION_METHODS
-    settings = config.partition.select(own[method]) if method in own else {}
-    return partition_graph(graph, num_parts, method, seed=config.training.seed, **settings).assignment
+    found = partition_for_run(config, graph, num_parts)
+    notices += found.notices
+    return found.assignment
+
+
+def partition_for_run(config: RunConfig, graph: Graph, num_parts: int) -> Partition:
+    """The parts that a run cuts when it starts, while other ranks wait: `auto` takes little effort.
+
+    `auto` cuts for covers only where the exchange and the model's aggregations can use them.
+    """
+    method = config.partition.method
+    settings: dict[str, Any] = {}
+    if method == AUTO:
+        conv = CONVS.get(config.model.name)
+        kinds = AGGREGATIONS if conv is None else [kind for kind in [conv.kind] if kind is not None]
+        method, _ = choose_method(graph, num_parts, covers=config.make_exchange().covers(kinds or ["sum"]))
+        if "effort" in list_settings(PARTITION_METHODS[method]):
+            settings["effort"] = "fast"
+    else:
+        settings = config.partition.select(PARTITION_METHODS[method])
+    return partition_graph(graph, num_parts, method, seed=config.training.seed, **settings)
 
 
 def _identify_part(part: Part, content: str, transport: Transport) -> dict[str, Any]:

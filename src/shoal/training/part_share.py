@@ -97,8 +97,14 @@ class PartShare(Share):
         self.input_costs = self.ledger.take()
         self._start_memory = read_memory()[0]
 
-    def begin(self, epochs: int) -> None:
+    def begin(self, epochs: int, *, saves: bool = False) -> None:
         self.boundary.epochs = epochs
+        if self.plan.wire.stale is not None:
+            self.transport.phase = "the folders of checkpoints"
+            if len(set(self.transport.gather(np.array([saves], np.int64))[:, 0].tolist())) > 1:
+                raise ShoalError(
+                    "every rank writes its stale halos: give checkpoints on all ranks, or on none"
+                )
 
     def end(self) -> None:
         self.boundary.settle()

@@ -59,7 +59,7 @@ class Share(ABC):
     def prepare(self, model: nn.Module) -> None:  # noqa: B027 (most have nothing to do)
         """Do what is done once, before the first step, when all ranks have the same weights."""
 
-    def begin(self, epochs: int) -> None:  # noqa: B027
+    def begin(self, epochs: int, *, saves: bool = False) -> None:  # noqa: B027
         """Training is about to go on to epoch `epochs`."""
 
     def end(self) -> None:  # noqa: B027

@@ -159,7 +159,7 @@ class Trainer:
             raise ShoalError(f"epochs is {epochs}: expected at least 1")
         keep_freed_memory()
         self._take_last_weights()
-        self.share.begin(epochs)
+        self.share.begin(epochs, saves=self.checkpoints is not None)
         self._stopped = False
         for callback in self.callbacks:
             callback.on_start(self)

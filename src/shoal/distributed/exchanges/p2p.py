@@ -30,7 +30,7 @@ _WORTH = (
 
 def pays(items: int, rows: int) -> bool:
     """Whether covers send enough fewer rows."""
-    return items <= _WORTH * rows
+    return items < rows and items <= _WORTH * rows
 
 
 @EXCHANGES.register
@@ -50,7 +50,7 @@ class PointToPoint(ExchangeMethod):
         ] = "float32",
         cover: Annotated[
             bool | None,
-            Null("where that sends fewer rows"),
+            Null("where that sends fewer rows and all of them are sent"),
             "send partial sums in place of rows where one sum serves for several",
         ] = None,
         boundary_rate: Annotated[
@@ -103,7 +103,7 @@ class PointToPoint(ExchangeMethod):
         self, part: Part, transport: Transport, ledger: Ledger, kinds: Iterable[str] = AGGREGATIONS
     ) -> HaloPlan:
         items, total = None, 0
-        if self._can_cover(kinds):
+        if self.covers(kinds):
             transport.phase = "the choice between rows and sums"
             counts = np.array([count_received(part).sum(), part.num_halo])
             total, rows = transport.gather(counts).sum(0).tolist()
@@ -115,19 +115,24 @@ class PointToPoint(ExchangeMethod):
         plan.total_items = total if items is not None else None
         return plan
 
-    def _can_cover(self, kinds: Iterable[str]) -> bool:
-        """Whether any aggregation may use covers; a model of which some may not is sampled by rows throughout."""
+    def covers(self, kinds: Iterable[str]) -> bool:
+        """Whether any aggregation may use covers.
+
+        A boundary rate samples rows unless cover=true asks for rows and sums, whose variance is larger: a sum that is left
+        out takes all its rows with it.
+        """
         linear = [AGGREGATIONS[kind].weighted for kind in kinds]
-        sampled_rows = self.thins and (self.boundary_sampling != "nodes" or not all(linear))
-        if self.cover and sampled_rows:
+        if self.cover and not any(linear):
+            raise ShoalError("cover=true and the model's attention needs whole rows: leave out cover")
+        if self.cover and self.thins and (self.boundary_sampling != "nodes" or not all(linear)):
             raise ShoalError(
                 "cover=true samples rows and sums: expected boundary_sampling=nodes and a model without attention; or leave out cover"
             )
-        return self.cover is not False and any(linear) and not sampled_rows
+        return any(linear) and (not self.thins if self.cover is None else self.cover)
 
     def count_rows(self, parts: Sequence[Part], *, linear: bool = True) -> np.ndarray:
         rows = np.stack([np.diff(part.halo_offsets) for part in parts], axis=1)
-        if not (linear and self._can_cover(["sum"])):
+        if not (linear and self.covers(["sum"])):
             return rows
         items = np.stack([count_received(part) for part in parts], axis=1)
         return items if self.cover or pays(items.sum(), rows.sum()) else rows

@@ -10,7 +10,7 @@ from shoal.partitioning import costs
 from shoal.partitioning.cover_items import Entries, list_entries, make_items, mix_nets
 from shoal.partitioning.cover_search import search_covers
 from shoal.partitioning.cycle import cycle
-from shoal.partitioning.methods.hypergraph import assign_by_hypergraph
+from shoal.partitioning.methods.hypergraph import assign_by_hypergraph, note_heaviest
 from shoal.partitioning.methods.metis import run_metis
 from shoal.partitioning.nets import make_nets
 from shoal.partitioning.work import EFFORTS, PARTITION_METHODS, Work, traits
@@ -52,6 +52,7 @@ _EFFORTS = {
     needs={"pymetis": "shoal[partition]"},
     preference=0,
     refines=True,
+    for_covers=True,
 )
 def assign_by_cover(
     work: Work,
@@ -80,6 +81,7 @@ def assign_by_cover(
         best, least = min((found, _count(work, entries, found)), (best, least), key=lambda one: one[1])
         if least >= before:
             break
+    note_heaviest(work, best)
     return best
 
 

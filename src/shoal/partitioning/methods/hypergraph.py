@@ -182,12 +182,17 @@ def _choose(work: Work, nets: Nets, found: list[np.ndarray], limit: int) -> np.n
         return excess, max(0, _find_peak(work, nets, one) - peak), price
 
     chosen = min((one for one in found if count_rows(nets, one, work.num_parts) <= limit), key=judge)
-    heaviest = np.bincount(chosen, work.weights).max()
+    note_heaviest(work, chosen)
+    return chosen
+
+
+def note_heaviest(work: Work, assignment: np.ndarray) -> None:
+    """Say so where a part is heavier than allowed."""
+    heaviest = np.bincount(assignment, work.weights).max()
     if heaviest > max(work.max_weight, work.weights.max()):
         work.notices.append(
             f"a part weighs {heaviest:,.0f} where {work.max_weight:,.0f} are allowed: METIS left it so, and mending it would send more rows"
         )
-    return chosen
 
 
 def _lower_peak(work: Work, nets: Nets, chosen: np.ndarray, max_rows: int, sweeps: int) -> np.ndarray:
