@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.errors import ShoalError, explain_full_disk
+from shoal.errors import FORBIDDEN, ShoalError, explain_full_disk
 from shoal.files import flush, replace_file
 
 STAMP = "activations.json"
@@ -84,10 +84,16 @@ class FileMatrix(Matrix):
             else:
                 handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
             self._handle = handle
-            if os.fstat(handle).st_size != self.size:
-                os.ftruncate(handle, self.size)
-                if hasattr(os, "posix_fallocate"):  # a full disk says so now, not when a page is touched
-                    os.posix_fallocate(handle, 0, self.size)
+            try:
+                if os.fstat(handle).st_size != self.size:
+                    os.ftruncate(handle, self.size)
+                    if hasattr(os, "posix_fallocate"):  # a full disk says so now, not when a page is touched
+                        os.posix_fallocate(handle, 0, self.size)
+            except OSError:
+                os.close(handle)
+                if self.path is not None:
+                    self.path.unlink(missing_ok=True)
+                raise
         self.scratch.filed += self.size
         with open(os.dup(handle), "r+b") as file:
             array = np.memmap(file, np.uint8, "r+", shape=(self.size,))
@@ -98,7 +104,7 @@ class FileMatrix(Matrix):
             self.tensor[rows] = values
             return
         self.settle()
-        start = rows.start * self.shape[1] * values.element_size()
+        start = rows.start * self.shape[1] * self.tensor.element_size()
         content = values.contiguous().to(self.tensor.dtype)
         self._pending = self.scratch.writer.submit(_write, self._handle, content, start)
 
@@ -205,41 +211,65 @@ class KeptScratch(Scratch):
     """Scratch whose finished matrices a killed process leaves to the next one that does the same work.
 
     Args:
+        folder: for the files, made with the first of them and removed when all is done.
         stamp: what decides the matrices' content (weights, graph). Files with another stamp are removed.
 
-    Where another process works in the folder, files have no name and nothing is kept.
+    Where another process works in the folder, or it cannot be written, nothing is kept: files have no name and go beside
+    the folder, or to the system's folder for temporary files.
     """
 
     def __init__(
         self, limit: int | None, folder: Path, stamp: dict[str, Any], *, near: int | None = None
     ) -> None:
-        with explain_full_disk(folder):
-            folder.mkdir(parents=True, exist_ok=True)
         super().__init__(limit, folder, near=near)
-        self._lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-        self._is_mine = True
+        self._stamp = stamp
+        self._lock: int | None = None  # held while the folder is this process's
+        self._is_claimed = folder.is_dir()  # or was tried to
+        if self._is_claimed:
+            self._claim()
+
+    def _claim(self) -> None:
+        """Make the folder this process's own, unless another one has it or it cannot be written."""
+        folder = self.folder
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._is_mine = False
-            return
+            self._lock = _lock_folder(folder)
+            if self._lock is not None:
+                self._begin()
+        except OSError as error:
+            self._release()
+            if error.errno not in FORBIDDEN:
+                with explain_full_disk(folder):
+                    raise
+        if self._lock is None:
+            near = folder.parent
+            self.folder = near if os.access(near, os.W_OK) else Path(tempfile.gettempdir())
+
+    def _begin(self) -> None:
         try:
-            same = json.loads((folder / STAMP).read_text()) == stamp
+            same = json.loads((self.folder / STAMP).read_text()) == self._stamp
         except (OSError, ValueError):
             same = False
         if not same:
             self._clear()
-            with explain_full_disk(folder), replace_file(folder / STAMP) as file:
-                file.write_text(json.dumps(stamp, indent=1) + "\n")
+            with replace_file(self.folder / STAMP) as file:
+                file.write_text(json.dumps(self._stamp, indent=1) + "\n")
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _make_file(self, num_rows: int, width: int, dtype: torch.dtype, name: str | None) -> FileMatrix:
-        path = None if name is None or not self._is_mine else self.folder / f"{name}{_ENDINGS[0]}"
+        if not self._is_claimed:
+            self._is_claimed = True
+            self._claim()
+        path = None if name is None or self._lock is None else self.folder / f"{name}{_ENDINGS[0]}"
         return FileMatrix(self, num_rows, width, dtype, path)
 
     def find(self, num_rows: int, width: int, dtype: torch.dtype, name: str) -> Matrix | None:
         path = self.folder / f"{name}{_ENDINGS[0]}"
         size = num_rows * width * dtype.itemsize
-        if not self._is_mine or not path.with_suffix(_ENDINGS[1]).is_file():
+        if self._lock is None or not path.with_suffix(_ENDINGS[1]).is_file():
             return None
         if not path.is_file() or path.stat().st_size != size:
             return None
@@ -264,14 +294,33 @@ class KeptScratch(Scratch):
                     done = matrix.path.with_suffix(_ENDINGS[1]).is_file()
                     matrix.path = None if done else matrix.path
         super().__exit__(kind, error, trace)
-        os.close(self._lock)
-        if error is None and self._is_mine:
+        if error is None and self._lock is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
+        self._release()  # last: who gets the lock finds all or nothing
 
     def _clear(self) -> None:
         for path in self.folder.iterdir():
             if path.suffix in _ENDINGS or path.suffix == ".partial":
                 path.unlink(missing_ok=True)
+
+
+def _lock_folder(folder: Path) -> int | None:
+    """The handle of a folder's lock, the folder made if need be; None where another process holds it."""
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:  # its last owner has just removed it
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return None
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), os.stat(folder / _LOCK)):
+                return handle
+        os.close(handle)
 
 
 def split_columns(width: int, most: int) -> Iterable[tuple[int, int]]:

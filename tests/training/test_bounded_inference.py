@@ -1,5 +1,6 @@
 """Inference with its matrices in files, in slices of columns, and for some rows only, beside a plain forward pass."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -200,7 +201,37 @@ def test_two_processes_do_not_share_kept_files(tmp_path):
         assert mine.path is not None
         assert other.path is None
         assert second.find(10, 3, torch.float32, "layer-1") is None
+        assert second.folder == tmp_path  # the first one's folder may go before the second has ended
     assert not folder.exists()
+    with KeptScratch(0, folder, stamp(2)) as second:
+        with KeptScratch(0, folder, stamp(1)) as first:
+            first.make(10, 3)
+        assert second.make(10, 3, name="layer-1").path.parent.is_dir()  # it was not there, and is made again
+    assert not folder.exists()
+
+
+def test_a_folder_is_made_only_for_files_and_needs_not_be_writable(graph, tmp_path, monkeypatch):
+    with KeptScratch(None, tmp_path / "scratch", stamp(1)) as scratch:
+        scratch.make(10, 3, name="layer-1")
+        assert list(tmp_path.iterdir()) == []
+
+    def refuse(*args, **settings):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with KeptScratch(0, tmp_path / "scratch", stamp(1)) as scratch:
+        assert scratch.make(10, 3, name="layer-1").path is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_of_another_type_are_written_where_they_belong(tmp_path):
+    with Scratch(0, tmp_path) as scratch:
+        made = scratch.make(10, 3)
+        made.write(slice(4, 6), torch.full((2, 3), 7.0, dtype=torch.float64))
+        made.settle()
+        assert made.tensor[4:6].eq(7).all()
+        assert made.tensor.sum() == 6 * 7
 
 
 def test_a_full_disk_is_said_in_a_sentence(tmp_path, monkeypatch):
@@ -211,3 +242,10 @@ def test_a_full_disk_is_said_in_a_sentence(tmp_path, monkeypatch):
     with Scratch(0, tmp_path) as scratch, pytest.raises(shoal.ShoalError, match="no space left"):
         scratch.make(10, 3)
     assert list(tmp_path.iterdir()) == []
+    handles = len(os.listdir("/proc/self/fd"))
+    with KeptScratch(0, tmp_path / "kept", stamp(1)) as scratch:
+        for _ in range(2):
+            with pytest.raises(shoal.ShoalError, match="no space left"):
+                scratch.make(10, 3, name="layer-1")
+        assert not list((tmp_path / "kept").glob("*.rows"))
+    assert len(os.listdir("/proc/self/fd")) == handles
