@@ -71,6 +71,23 @@ def test_evaluated_epochs_are_the_same_in_a_resumed_run(monkeypatch, tmp_path):
         assert torch.equal(value, resumed.model.state_dict()[name])
 
 
+def test_the_epoch_that_a_callback_stops_at_is_evaluated(monkeypatch):
+    monkeypatch.setattr(evaluation, "LARGE_EVALUATION", 1)
+
+    class Stop(shoal.Callback):
+        def on_epoch(self, trainer, record):
+            if record["epoch"] == trainer.eval_interval + 1:
+                trainer.stop()
+
+    trainer = make_trainer(eval_share=0.05, callbacks=[Stop()])
+    interval = trainer.eval_interval
+    assert interval > 1
+    shown = []
+    assert list_evaluated(trainer.fit(10 * interval, shown.append)) == [interval, interval + 1]
+    assert list_evaluated(shown) == [interval, interval + 1]
+    assert list_evaluated(make_trainer(eval_every=2, callbacks=[Stop()]).fit(9)) == [2]
+
+
 def test_patience_counts_evaluations(monkeypatch):
     monkeypatch.setattr(evaluation, "LARGE_EVALUATION", 1)
     trainer = make_trainer(eval_share=0.05, patience=2, lr=1e-9)

@@ -151,9 +151,8 @@ class Trainer:
     def fit(self, epochs: int, on_epoch: Callable[[Record], None] | None = None) -> list[Record]:
         """Train until epoch `epochs` (a resumed trainer goes on from where it was) or until patience ends.
 
-        `on_epoch` receives every epoch's record: epoch, loss, seconds, nodes_per_second and, where the epoch
-        was evaluated, val_<metric>. At the end the weights of the best evaluation are put in; another call
-        goes on from the last ones.
+        `on_epoch` receives every epoch's record: epoch, loss, seconds, nodes_per_second and, where it was evaluated,
+        val_<metric>. At the end the weights of the best evaluation are put in; another call goes on from the last ones.
         """
         if epochs < 1:
             raise ShoalError(f"epochs is {epochs}: expected at least 1")
@@ -173,18 +172,19 @@ class Trainer:
         return records
 
     def _fit(self, epochs: int, on_epoch: Callable[[Record], None] | None) -> list[Record]:
-        records = []
-        has_val = self.has_nodes("val")
+        records, has_val = list[Record](), self.has_nodes("val")
+        ends = has_val and self.eval_every is None  # the last epoch is evaluated, wherever it lies
         while self.epoch < epochs and not self.is_out_of_patience() and not self._stopped:
             record = self.train_epoch(scale_learning_rate(self.schedule, self.epoch, epochs, self.warmup))
-            is_last = self.eval_every is None and self.epoch == epochs
-            if has_val and (is_last or self.epoch % self.eval_interval == 0):
+            if (ends and self.epoch == epochs) or (has_val and self.epoch % self.eval_interval == 0):
                 self._evaluate_epoch(record)
             records.append(record)
             for callback in self.callbacks:
                 callback.on_epoch(self, record)
             if self.callbacks and self.transport.size > 1:  # one rank is enough to stop all
                 self._stopped = bool(self.transport.sum(torch.tensor([int(self._stopped)])))
+            if ends and self._stopped and "eval_seconds" not in record:
+                self._evaluate_epoch(record)
             if on_epoch is not None:  # a record past the checkpoint is dropped, a missing one is lost
                 on_epoch(record)
             self.share.align_buffers(self.model)
