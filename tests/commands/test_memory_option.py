@@ -13,6 +13,7 @@ import shoal as package
 from command_line import run_shoal
 from shoal.memory import given_budget, memory_budget, parse_bytes, set_memory_budget, show_bytes
 from shoal.runs.run import Run
+from shoal.training import inference
 from shoal.training.inference import free_for_matrices
 
 
@@ -101,6 +102,25 @@ def test_in_memory_and_in_files_are_the_same_bytes(trained, tmp_path):
     assert free_for_matrices() == 0
     assert np.array_equal(np.load(tmp_path / "a.npy"), run.trainer.predict().numpy())
     run_shoal("predict", str(trained), "-o", str(tmp_path / "a.parquet"))
+
+
+def test_a_table_and_the_layers_share_one_limit(trained, tmp_path, monkeypatch):
+    run = Run.open(trained, to_train=False)
+    monkeypatch.setattr(inference, "free_for_matrices", lambda: 10**6)
+    with inference.open_scratch(trained) as room:
+        room.make(1000, 100)
+        scratch = run.open_kept_scratch(room.held)
+    assert (room.limit, scratch.limit) == (10**6, 600_000)
+    limits = []
+    real = inference.KeptScratch.__init__
+
+    def note(self, limit, *args, **settings):
+        limits.append(limit)
+        real(self, limit, *args, **settings)
+
+    monkeypatch.setattr(inference.KeptScratch, "__init__", note)
+    run_shoal("predict", str(trained), "-o", str(tmp_path / "a.parquet"))
+    assert limits == [10**6 - 40_000 * 8]
 
 
 def test_a_budget_that_is_too_small_is_refused_before_a_folder_is_made(shoal, tmp_path):

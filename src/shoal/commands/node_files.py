@@ -155,20 +155,19 @@ def _compute_rows(
         shape = (graph.num_nodes, graph.num_classes) if graph.multi_label else (graph.num_nodes,)
     else:
         kind, shape = np.float32, (graph.num_nodes, width)
-    scratch = run.open_kept_scratch()
     if column == "embedding" and not width:
         values = compute(show).numpy()
         write_nodes(out, column, values, graph)
         return values.shape
     if out.suffix == ".npy":
         with map_rows(out, shape, kind) as rows:
-            compute(show, out=torch.from_numpy(rows), scratch=scratch)
+            compute(show, out=torch.from_numpy(rows), scratch=run.open_kept_scratch())
     else:
         with open_scratch(run.folder) as room:
             table = room.make(
                 graph.num_nodes, shape[-1] if len(shape) > 1 else 1, torch.from_numpy(np.empty(0, kind)).dtype
             )
-            compute(show, out=table.tensor.view(shape), scratch=scratch)
+            compute(show, out=table.tensor.view(shape), scratch=run.open_kept_scratch(room.held))
             write_nodes(out, column, table.tensor.view(shape).numpy(), graph)
     return shape
 

@@ -130,15 +130,15 @@ class Run:
         """What the run will hold in memory and where the rest goes, in a line; refused if the budget is too small."""
         return estimate_need(self.trainer, self.folder, to_train=to_train).check()
 
-    def open_kept_scratch(self) -> Scratch | None:
+    def open_kept_scratch(self, promised: int = 0) -> Scratch | None:
         """Scratch in the run's folder whose finished layers a killed process leaves to the next one with the same weights
-        and graph; None for models that are not evaluated layer by layer."""
+        and graph; None for models that are not evaluated layer by layer. `promised` bytes of the budget are others'."""
         model = self.trainer.model
         if not has_embeddings(model):
             return None
         weights = {name: digest_array(value.numpy()) for name, value in model.state_dict().items()}
         stamp = {"weights": weights} | {name: self.data.identity[name] for name in ("checksum", "content")}
-        return open_scratch(self.folder / SCRATCH, stamp)
+        return open_scratch(self.folder / SCRATCH, stamp, promised=promised)
 
     def explain_interval(self) -> str | None:
         """How often the run evaluates, where that follows from `training.eval_share` and is not every epoch."""

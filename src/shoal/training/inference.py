@@ -48,12 +48,15 @@ def near_bytes() -> int:
     return max(int(_SHARE * available_memory()), 1 << 26)
 
 
-def open_scratch(folder: Path | None = None, stamp: dict[str, Any] | None = None) -> Scratch:
+def open_scratch(
+    folder: Path | None = None, stamp: dict[str, Any] | None = None, *, promised: int = 0
+) -> Scratch:
     """Scratch within the process's memory budget; beyond it in `folder`, or in the system's folder for temporary files.
 
-    With a `stamp`, files outlive a process that is killed (`KeptScratch`).
+    With a `stamp`, files outlive a process that is killed (`KeptScratch`). `promised` bytes, of matrices that were made
+    and not yet written, are left out of it.
     """
-    limit, near = free_for_matrices(), near_bytes()
+    limit, near = max(free_for_matrices() - promised, 0), near_bytes()
     if folder is not None and stamp is not None:
         return KeptScratch(limit, folder, stamp, near=near)
     return Scratch(limit, folder if folder is not None and folder.is_dir() else None, near=near)
