@@ -12,8 +12,10 @@ import yaml
 
 import shoal as package
 from command_line import Run as Answer
+from shoal.digest import digest_arrays
 from shoal.runs.build import make_batches
 from shoal.runs.config import make_config, read_config
+from shoal.runs.run import Run
 from shoal.sampling.base import SAMPLERS, make_sampler, sampler_settings
 from small_graphs import make_labelled
 
@@ -173,3 +175,36 @@ def test_the_stored_options_of_every_sampler_make_it_again(tmp_path: Path, name:
     graph = make_labelled()
     again, plain = make_batches(config, graph), make_sampler(name, graph)
     assert np.array_equal(again.sample(3).nodes, plain.sample(3).nodes)
+
+
+@pytest.mark.parametrize("method", ["partitioned", "full"])
+def test_a_run_whose_graph_was_known_by_its_arrays_is_resumed(tmp_path: Path, method: str) -> None:
+    graph = make_labelled(60)
+    stored = package.save_graph(
+        graph._copy(train_mask=None, val_mask=None, test_mask=None), tmp_path / "graph"
+    )
+    settings = {"data": str(stored), "method": method, "model": {"hidden": 8}, "training": {"epochs": 1}}
+    run = Run.create(tmp_path / "run", make_config(settings))
+    run.train()
+    assert run.data.source is None  # no rank keeps the whole graph
+    noted = json.loads((tmp_path / "run/graph.json").read_text())
+    known = package.open_graph(stored).with_split(seed=0)
+    noted["checksum"] = digest_arrays(known.indptr, known.indices, known.train_mask)
+    (tmp_path / "run/graph.json").write_text(json.dumps(noted))
+    assert Run.open(tmp_path / "run").trainer.epoch == 1
+    noted["checksum"] = digest_arrays(known.indptr, known.indices, known.val_mask)
+    (tmp_path / "run/graph.json").write_text(json.dumps(noted))
+    with pytest.raises(package.ShoalError, match="its edges or its split differ"):
+        Run.open(tmp_path / "run")
+
+
+def test_a_sampler_of_the_same_graph_in_memory_is_accepted(tmp_path: Path) -> None:
+    bare = make_labelled(60)._copy(train_mask=None, val_mask=None, test_mask=None)
+    stored = package.open_graph(package.save_graph(bare, tmp_path / "graph")).with_split(seed=0)
+    graph = bare.with_split(seed=0)
+    assert graph.checksum != stored.checksum
+    model = package.GNN("sage", 8, 8, 3)
+    package.Trainer(model, stored, package.NodeSampler(graph, budget=9))
+    package.Trainer(model, graph, package.NodeSampler(stored, budget=9))
+    with pytest.raises(package.ShoalError, match="made for another graph"):
+        package.Trainer(model, stored, package.NodeSampler(bare.with_split(seed=1), budget=9))

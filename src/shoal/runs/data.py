@@ -39,6 +39,7 @@ class RunData:
         identity: what tells the graph from another one.
         notices: what the run did to the graph; what its import said long ago is not repeated.
         assignment: the part of every node, where the run has cut the graph itself.
+        source: the graph that a part was cut from, until it is known to be the one the run began with.
     """
 
     graph: Graph | Part
@@ -46,6 +47,7 @@ class RunData:
     whole: Graph | None = None
     notices: tuple[str, ...] = ()
     assignment: np.ndarray | None = None
+    source: Graph | None = None
 
 
 def open_data(config: RunConfig, folder: Path, transport: Transport) -> RunData:
@@ -125,6 +127,7 @@ def _cut_part(config: RunConfig, folder: Path, transport: Transport) -> RunData:
         graph if config.draws else None,
         tuple(notices),
         assignment.numpy(),
+        graph,
     )
 
 

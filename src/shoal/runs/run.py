@@ -59,6 +59,7 @@ class Run:
         self.notices = self.data.notices
         if self.writes and (folder / GRAPH).is_file():
             self._check_graph()
+        self.data.source = None
         self.trainer = make_trainer(
             config, self.data.graph, folder / CHECKPOINTS, whole=self.data.whole, transport=self.transport
         )
@@ -277,7 +278,7 @@ class Run:
             "checksum": "its edges or its split differ",
             "content": "its features, its labels or its split differ",
         }
-        graph = self.data.graph
+        graph = self.data.graph if self.data.source is None else self.data.source
         if isinstance(graph, Graph) and graph.has_checksum(began["checksum"]):
             began["checksum"] = found["checksum"]
         for key in ("num_nodes", "num_features", "num_classes", *differ):
