@@ -21,7 +21,8 @@ def test_the_second_process_reads_what_the_first_has_made(stored, monkeypatch):
     graph = shoal.open_graph(stored)
     made = orient_graph(graph)
     assert len(made.indices) == graph.num_edges
-    assert sorted(path.name for path in find_folder(graph).iterdir()) == ["indices.npy", "indptr.npy"]
+    names = sorted(path.name for path in find_folder(graph).iterdir())
+    assert names == ["indices.npy", "indptr.npy", "sums.json"]
     first = shoal.NodeSampler(graph, budget=60).sample(3)
 
     def fail(*args):
@@ -56,6 +57,19 @@ def test_a_damaged_file_is_made_again(stored):
     path.write_bytes(path.read_bytes()[:-8])
     assert np.array_equal(orient_graph(graph).indices, made)
     assert len(np.load(path)) == len(made)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value"), [("indices", 700, 10**6), ("indptr", 500, 3), ("indptr", 0, 1)]
+)
+def test_wrong_numbers_in_a_file_are_made_again(stored, name, place, value):
+    graph = shoal.open_graph(stored)
+    right = getattr(orient_graph(graph), name).copy()
+    array = np.lib.format.open_memmap(find_folder(graph) / f"{name}.npy", mode="r+")
+    array[place] = value
+    array.flush()
+    assert np.array_equal(getattr(orient_graph(graph), name), right)
+    assert np.array_equal(np.load(find_folder(graph) / f"{name}.npy"), right)
 
 
 def test_graphs_that_are_small_or_not_stored_are_not_kept(stored, tmp_path):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import uuid
+import zlib
 from pathlib import Path
 
 import numpy as np
 
+from shoal.files import flush, flush_tree
 from shoal.graph import Graph
 from shoal.home import home_folder
 from shoal.kernels.orient import OrientedGraph
@@ -16,7 +19,8 @@ from shoal.memory import memory_left
 
 LEAST_KEPT = 1 << 24  # entries: a smaller graph is oriented faster than its file is found
 _SHARE = 0.25  # of the memory that is left
-_FORMAT = "shoal-oriented-1"
+_SUMS = "sums.json"  # of the bytes of both arrays
+_FORMAT = "shoal-oriented-2"
 
 
 def orient_graph(graph: Graph) -> OrientedGraph | None:
@@ -48,12 +52,22 @@ def find_folder(graph: Graph) -> Path | None:
 
 def _read(folder: Path, graph: Graph) -> OrientedGraph | None:
     try:
-        indptr, indices = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("indptr", "indices"))
+        sums = json.loads((folder / _SUMS).read_text())
+        indptr, indices = (
+            np.load(folder / f"{name}.npy", mmap_mode="r").view(np.ndarray) for name in ("indptr", "indices")
+        )
     except (OSError, ValueError):
         return None
-    if len(indptr) != len(graph.indptr) or indptr[-1] != len(indices) or indices.dtype != graph.indices.dtype:
+    fits = indptr.shape == graph.indptr.shape and indices.dtype == graph.indices.dtype and indices.ndim == 1
+    if not fits or indptr[0] != 0 or indptr[-1] != len(indices) or (indptr[1:] < indptr[:-1]).any():
         return None
-    return OrientedGraph(graph.indptr, graph.indices, (indptr.view(np.ndarray), indices.view(np.ndarray)))
+    if sums != _sum_bytes(indptr, indices):  # wrong numbers would be read beyond the arrays
+        return None
+    return OrientedGraph(graph.indptr, graph.indices, (indptr, indices))
+
+
+def _sum_bytes(*arrays: np.ndarray) -> list[int]:
+    return [zlib.crc32(array.data) for array in arrays]
 
 
 def _write(folder: Path, made: OrientedGraph) -> None:
@@ -63,7 +77,10 @@ def _write(folder: Path, made: OrientedGraph) -> None:
         beside.mkdir(parents=True)
         np.save(beside / "indptr.npy", made.indptr, allow_pickle=False)
         np.save(beside / "indices.npy", made.indices, allow_pickle=False)
+        (beside / _SUMS).write_text(json.dumps(_sum_bytes(made.indptr, made.indices)))
+        flush_tree(beside)
         shutil.rmtree(folder, ignore_errors=True)
         beside.rename(folder)
+        flush(folder.parent)
     except OSError:
         shutil.rmtree(beside, ignore_errors=True)
