@@ -28,6 +28,23 @@ def test_small_graphs_are_evaluated_after_every_epoch():
     assert list_evaluated(make_trainer(eval_every=2, eval_share=0.001).fit(5)) == [2, 4]
 
 
+def test_rows_are_planned_only_where_a_whole_evaluation_is_large(monkeypatch):
+    hops = []
+    real = evaluation.plan_rows
+
+    def note(indptr, indices, given, rows):
+        hops.append(given)
+        return real(indptr, indices, given, rows)
+
+    monkeypatch.setattr(evaluation, "plan_rows", note)
+    trainer = make_trainer()
+    once, epoch = count_work(trainer.share, trainer.model)
+    assert (hops, epoch) == ([], 3 * once)
+    monkeypatch.setattr(evaluation, "LARGE_EVALUATION", once - 1)
+    assert count_work(trainer.share, trainer.model)[0] < once
+    assert hops == [[0, 1]]
+
+
 def test_evaluation_of_a_large_graph_takes_at_most_its_share_of_the_work(monkeypatch):
     monkeypatch.setattr(evaluation, "LARGE_EVALUATION", 1)
     trainer = make_trainer(eval_share=0.05)

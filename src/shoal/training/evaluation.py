@@ -53,6 +53,8 @@ def choose_interval(share: Share, model: nn.Module, most: float) -> int:
 def count_work(share: Share, model: nn.Module) -> tuple[float, float]:
     """Multiply-adds of this rank in an evaluation of the validation nodes and in an epoch of training."""
     forward = _count_forward(model, share.whole)
+    if forward * share.transport.size <= LARGE_EVALUATION:  # whatever part of it an evaluation is
+        return forward, _STEP_FACTOR * forward
     evaluation = forward * _part_computed(share, model)
     example = share.whole if evaluation * share.transport.size <= LARGE_EVALUATION else share.example()
     if example is share.whole:
@@ -81,7 +83,8 @@ def _part_computed(share: Share, model: nn.Module) -> float:
     pattern = share.whole.blocks[0]
     if mask is None or not isinstance(model, GNN) or share.n_id is not None:
         return 1.0
-    hops = [layer.linear.count_hops() for layer in model.list_layers()]
+    first, *others = (layer.linear.count_hops() for layer in model.list_layers())
+    hops = [first and 0, *others]  # which features are read is not counted
     plan = plan_rows(pattern.indptr, pattern.indices, hops, as_tensor(mask))
     computed = sum(layer[0].entries + layer[0].count for layer in plan)
     return computed / max(len(plan) * (pattern.num_edges + pattern.num_rows), 1)
