@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from copy import copy
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -65,6 +65,7 @@ class Block:
         self.edge_norm = edge_norm
         self.degree = degree
         self.has_loop = has_loop
+        self.planned: Any = None  # the last plan of rows to evaluate (`shoal.models.layerwise`)
         self._adjacencies: dict[str, Adjacency] = {}
         self._loops: Tensor | None = None
 

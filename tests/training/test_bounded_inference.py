@@ -110,6 +110,24 @@ def test_rows_that_read_nearly_everything_are_not_chosen(graph):
     assert predict_logits(model, batch, rows=torch.zeros(NODES, dtype=torch.bool)).shape == (0, 3)
 
 
+def test_the_rows_of_a_split_are_planned_once(graph, monkeypatch):
+    model = make_model(graph, "sage", {})
+    batch = shoal.FullSampler(graph).sample(0)
+    whole = predict_logits(model, batch)
+    made = []
+    real = layerwise.plan_rows
+    monkeypatch.setattr(layerwise, "plan_rows", lambda *args: made.append(1) or real(*args))
+    wanted = torch.arange(NODES) % 20 == 0
+    for count in (1, 1, 2, 3):
+        if count > 1:
+            wanted[count] = True  # the mask itself has changed
+        torch.testing.assert_close(predict_logits(model, batch, rows=wanted), whole[wanted])
+        assert len(made) == count
+    deeper = make_model(graph, "sage", {"num_layers": 3})
+    with torch.no_grad():
+        torch.testing.assert_close(predict_logits(deeper, batch, rows=wanted), deeper(batch)[wanted])
+
+
 def test_sparse_features_are_projected_in_chunks(graph, tmp_path):
     sparse = graph._copy(x=sp.csr_array(np.where(graph.x > 0.3, graph.x, 0)))
     batch = shoal.FullSampler(sparse).sample(0)

@@ -19,7 +19,7 @@ from shoal.kernels.row_sets import Rows
 from shoal.models.conv import Conv, check_conv_options, conv_name, count_entries, find_conv, take_rows
 from shoal.models.kept_layers import KeptLayers
 from shoal.models.layers import NORMS, Layer, Output
-from shoal.models.layerwise import ROWS_AT_ONCE, Input, LayerWork, plan_rows, select_rows
+from shoal.models.layerwise import ROWS_AT_ONCE, Input, LayerWork, recall_plan, select_rows
 from shoal.models.mlp import Dense
 from shoal.models.pattern import check_head, check_orders, parse_orders, parse_widths
 from shoal.scratch import Scratch
@@ -178,9 +178,7 @@ class GNN(nn.Module):
         dtype = next(self.parameters()).dtype
         layers = list(self.list_layers())
         pattern = whole.blocks[0]
-        plan = plan_rows(
-            pattern.indptr, pattern.indices, [layer.linear.count_hops() for layer in layers], rows
-        )
+        plan = recall_plan(pattern, [layer.linear.count_hops() for layer in layers], rows)
         chunks = -(-whole.num_nodes // rows_at_once)
         with ExitStack() as stack:
             scratch = stack.enter_context(Scratch()) if scratch is None else scratch

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from shoal.batch import Block
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.row_sets import Rows, grow_rows, take_operator_rows
 from shoal.kernels.spmm import spmm
@@ -137,6 +138,18 @@ class LayerWork:
         """Whether rows of h can be read in any order."""
         near = self.scratch.near
         return isinstance(h, Tensor) and (near is None or h.numel() * h.element_size() <= near)
+
+
+def recall_plan(block: Block, hops: Sequence[int | None], rows: Tensor | None) -> list[list[RowSet]]:
+    """`plan_rows`, once for the same rows again and again, as a split's are."""
+    if rows is None:
+        return plan_rows(block.indptr, block.indices, hops, None)
+    known = block.planned
+    if known is None or known[0] != hops or not torch.equal(known[1], rows):
+        plan = plan_rows(block.indptr, block.indices, hops, rows)
+        block.planned = known = (list(hops), rows.clone(), plan)
+    found: list[list[RowSet]] = known[2]
+    return found
 
 
 def plan_rows(

@@ -87,6 +87,7 @@ def estimate_need(trainer: Trainer, place: Path, *, to_train: bool = True) -> Ne
     whole = isinstance(trainer.share, ReplicaShare)
     step = _count_step(trainer, widths) + _VALUE * _WEIGHT_COPIES * weights if to_train else 0
     if whole:
+        step += n * (len(widths) + 2) if to_train else 0  # which rows an evaluation reads is kept
         widest = max([*widths, *(layer.linear.out_features for layer in _list_layers(trainer))], default=0)
         rows = 24 * n + graph.num_classes * _VALUE * n // 5
         evaluation = rows + _VALUE * (4 * min(n, ROWS_AT_ONCE) * widest + 8 * min(entries, ENTRIES_AT_ONCE))
