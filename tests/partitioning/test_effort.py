@@ -143,7 +143,9 @@ def test_the_command_line_and_configurations_pass_the_effort_on(capsys):
     assert ended.value.code == 2
     assert "'metis' takes no settings: 'effort'" in capsys.readouterr().err
     content = {"method": "partitioned", "partition": {"method": "metis", "effort": "best"}}
-    with pytest.raises(shoal.ShoalError, match="belongs to partition method 'cover' and partition method 'hypergraph'"):
+    with pytest.raises(
+        shoal.ShoalError, match="belongs to partition method 'cover' and partition method 'hypergraph'"
+    ):
         make_config(content).validate()
     content["partition"]["method"] = "hypergraph"
     assert make_config(content).partition.effort == "best"
