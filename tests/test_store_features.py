@@ -1,6 +1,7 @@
 """Features stored in fewer bits."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -111,3 +112,16 @@ def test_ordered_graph_keeps_the_type_of_its_features(tmp_path):
     opened = open_graph(tmp_path / "ordered")
     assert opened.x.type == "int8"
     assert opened.notices == graph.notices
+
+
+def test_full_disk_is_said_before_a_mapped_file_is_written_to(tmp_path, monkeypatch):
+    def full(handle, start, size):
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left"):
+        save_graph(make_graph(), tmp_path / "g", features="int8")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(OSError, match="No space left"), open_workspace(tmp_path / "g") as place:
+        place.new_array("indptr", (10,), np.int64)
+    assert list(tmp_path.iterdir()) == []

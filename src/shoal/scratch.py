@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from shoal.errors import ShoalError, explain_full_disk
-from shoal.files import flush, replace_file
+from shoal.files import flush, replace_file, take_space
 
 STAMP = "activations.json"
 _LOCK = "lock"
@@ -86,8 +86,7 @@ class FileMatrix(Matrix):
             self._handle = handle
             if os.fstat(handle).st_size != self.size:
                 os.ftruncate(handle, self.size)
-                if hasattr(os, "posix_fallocate"):  # a full disk says so now, not when a page is touched
-                    os.posix_fallocate(handle, 0, self.size)
+                take_space(handle, self.size)
         self.scratch.filed += self.size
         with open(os.dup(handle), "r+b") as file:
             array = np.memmap(file, np.uint8, "r+", shape=(self.size,))

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from shoal.array_files import hash_file, map_array, write_array
 from shoal.errors import ShoalError, explain_full_disk, unknown_name
-from shoal.files import flush
+from shoal.files import create_array, flush
 from shoal.graph import MASKS, Features, Graph
 from shoal.kernels.encoding import FEATURE_TYPES, STORED_AS, EncodedRows, describe_type, encode_matrix
 from shoal.names import Names
@@ -105,7 +105,7 @@ def encode_features(graph: Graph, type: str | None, folder: Path) -> Graph:
             notices=(*graph.notices, f"features are sparse: stored as they are, not as {type}")
         )
     dtype, width = describe_type(type, x.shape[1])
-    codes = np.lib.format.open_memmap(folder / "x.npy", "w+", dtype, (len(x), width))
+    codes = create_array(folder / "x.npy", (len(x), width), dtype)
     said = encode_matrix(x, type, codes)
     codes.flush()
     others = [notice for notice in graph.notices if not notice.startswith(STORED_AS)]

@@ -24,6 +24,7 @@ from typing import IO, Any
 import numpy as np
 
 from shoal.errors import ShoalError, explain_full_disk
+from shoal.files import create_array
 from shoal.kernels.encoding import EncodedRows, RowEncoder, describe_type
 from shoal.memory import anonymous_memory, memory_budget
 from shoal.progress import Follow, watching
@@ -47,10 +48,9 @@ class Workspace:
         self._files: dict[int, tuple[np.ndarray, Path, str | None]] = {}  # by the address of the mapped data
 
     def new_array(self, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """A mapped array of zeros to fill, in a file that takes no room until it is written to."""
+        """A mapped array of zeros to fill, in a file."""
         path = self._new_path(name)
-        array: np.ndarray = np.lib.format.open_memmap(path, "w+", np.dtype(dtype), shape)
-        return self._keep(array, path)
+        return self._keep(create_array(path, shape, dtype), path)
 
     def new_writer(self, name: str, dtype: Any, row: tuple[int, ...] = (), rows: int | None = None) -> Writer:
         """An array to append rows to; `rows` of them, if that is known."""
