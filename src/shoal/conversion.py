@@ -14,10 +14,11 @@ from shoal.external import RunSorter
 from shoal.kernels.build import build_csr
 from shoal.kernels.csr import index_dtype, is_symmetric
 from shoal.kernels.encoding import EncodedRows
+from shoal.memory import memory_left
 from shoal.names import name_nodes
 from shoal.progress import follow_work
 from shoal.validation import MASKS
-from shoal.workspace import FeatureRows, find_workspace, room
+from shoal.workspace import FeatureRows, find_workspace
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -51,7 +52,7 @@ def _build(
     chunks: Iterator[tuple[np.ndarray, np.ndarray]], num_nodes: int, symmetrize: bool, expected: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """`build_csr` of all chunks, in memory or, where that would not fit and a workspace is open, on disk."""
-    place, free = find_workspace(), room()
+    place, free = find_workspace(), memory_left()
     column = np.dtype(index_dtype(num_nodes)).itemsize * (2 if symmetrize else 1)
 
     def fits(edges: int, size: int) -> bool:

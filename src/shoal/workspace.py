@@ -26,7 +26,7 @@ import numpy as np
 from shoal.errors import ShoalError, explain_full_disk
 from shoal.files import create_array
 from shoal.kernels.encoding import EncodedRows, RowEncoder, describe_type
-from shoal.memory import anonymous_memory, memory_budget
+from shoal.memory import anonymous_memory, memory_budget, memory_left
 from shoal.progress import Follow, watching
 from shoal.wording import format_bytes
 
@@ -146,7 +146,7 @@ class Rows:
         self.name, self.dtype, self.row, self.rows = name, np.dtype(dtype), row, rows
         self.place = find_workspace()
         self.row_bytes = self.dtype.itemsize * int(np.prod(row, dtype=np.int64))
-        self.limit = min(_LARGE, room() // 8)
+        self.limit = min(_LARGE, memory_left() // 8)
         self._blocks: list[np.ndarray] = []
         self._filled = 0
         self._whole: np.ndarray | None = None
@@ -255,11 +255,6 @@ def check_sizes(num_nodes: int, num_entries: int, num_features: int) -> None:
             f"{what} takes {format_bytes(held)} of memory to draw, and the budget is {format_bytes(budget)}: "
             "allow more with --memory, or draw fewer nodes"
         )
-
-
-def room() -> int:
-    """Bytes of anonymous memory that may still be taken."""
-    return max(memory_budget() - anonymous_memory(), 0)
 
 
 @contextmanager
