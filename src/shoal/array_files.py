@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from shoal.workspace import find_workspace
 
 _HASHED_AT_ONCE = 1 << 22
 _LONG_TO_HASH = 1 << 28
+_FILE_ID = "file_id"  # of a mapped array: device and inode
 
 
 def write_array(folder: Path, name: str, array: np.ndarray, *, flushed: bool = True) -> dict[str, Any]:
@@ -42,7 +44,8 @@ def map_array(folder: Path, name: str, entry: dict[str, Any]) -> np.ndarray:
     path = folder / entry["file"]
     if not path.is_file():
         raise ShoalError(f"{path} is missing: the stored graph is incomplete, import it again")
-    size = path.stat().st_size
+    status = path.stat()
+    size = status.st_size
     if size != entry["bytes"]:
         raise ShoalError(
             f"{path} has {size:,} bytes, expected {entry['bytes']:,}: the file is truncated or was replaced, import the graph again"
@@ -59,7 +62,18 @@ def map_array(folder: Path, name: str, entry: dict[str, Any]) -> np.ndarray:
         raise ShoalError(
             f"{path} holds {array.dtype} of shape {array.shape}, expected {entry['dtype']} of shape {tuple(entry['shape'])}"
         )
+    if isinstance(array, np.memmap):
+        vars(array)[_FILE_ID] = (status.st_dev, status.st_ino)
     return array
+
+
+def check_same_file(array: np.memmap, handle: int, path: Path) -> None:
+    """Refuse a file, opened again by its name, that is not the one `map_array` mapped."""
+    status = os.fstat(handle)
+    if vars(array).get(_FILE_ID, (status.st_dev, status.st_ino)) != (status.st_dev, status.st_ino):
+        raise ShoalError(
+            f"{path} was replaced since the graph was opened: open the graph again, so that all its files belong together"
+        )
 
 
 def hash_file(path: Path) -> str:

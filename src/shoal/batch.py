@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import threading
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from shoal.aggregation import Aggregation, find_aggregation
 from shoal.errors import ShoalError, explain_full_disk
+from shoal.files import take_space
 from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.arrays import as_tensor as as_tensor
@@ -305,8 +305,7 @@ def _decode_all(x: EncodedRows) -> Tensor:
         return _gather(x, np.arange(len(x)))
     with explain_full_disk(tempfile.gettempdir()), tempfile.TemporaryFile(prefix="shoal-") as file:
         file.truncate(size)
-        if hasattr(os, "posix_fallocate"):  # a full disk says so now, not when a page is touched
-            os.posix_fallocate(file.fileno(), 0, size)
+        take_space(file.fileno(), size)
         out = as_tensor(np.memmap(file, np.float32, "r+", shape=x.shape))
     for start in range(0, len(x), _DECODED_AT_ONCE):
         rows = np.arange(start, min(start + _DECODED_AT_ONCE, len(x)))

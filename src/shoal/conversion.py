@@ -13,10 +13,12 @@ from shoal.errors import ShoalError
 from shoal.external import RunSorter
 from shoal.kernels.build import build_csr
 from shoal.kernels.csr import index_dtype, is_symmetric
+from shoal.kernels.encoding import EncodedRows
+from shoal.memory import memory_left
 from shoal.names import name_nodes
 from shoal.progress import follow_work
 from shoal.validation import MASKS
-from shoal.workspace import Rows, find_workspace, room
+from shoal.workspace import FeatureRows, find_workspace
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -50,7 +52,7 @@ def _build(
     chunks: Iterator[tuple[np.ndarray, np.ndarray]], num_nodes: int, symmetrize: bool, expected: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """`build_csr` of all chunks, in memory or, where that would not fit and a workspace is open, on disk."""
-    place, free = find_workspace(), room()
+    place, free = find_workspace(), memory_left()
     column = np.dtype(index_dtype(num_nodes)).itemsize * (2 if symmetrize else 1)
 
     def fits(edges: int, size: int) -> bool:
@@ -205,14 +207,15 @@ def to_numpy(value: Any) -> Any:
 def tidy_fields(fields: dict[str, Any]) -> dict[str, Any]:
     """Features as float32, labels as int64 or uint8, masks as bool; anything odd is left for validate()."""
     tidy = dict(fields)
-    x, y = tidy.get("x"), tidy.get("y")
+    x: Any = tidy.get("x")
+    y = tidy.get("y")
     if x is not None:
         if sp.issparse(x):
             x = sp.csr_array(x)
             if not x.has_canonical_format:
                 x = x.copy()  # it may share its arrays with the caller's matrix
                 x.sum_duplicates()
-        else:
+        elif not isinstance(x, EncodedRows):
             x = np.asarray(x)
         if x.dtype != np.float32 and x.dtype.kind in "fiub":
             with np.errstate(over="ignore"):  # validate() names the row that became infinite
@@ -239,9 +242,9 @@ def tidy_fields(fields: dict[str, Any]) -> dict[str, Any]:
     return tidy
 
 
-def _convert_rows(x: np.ndarray) -> np.ndarray:
-    """Features as float32, a block of rows at a time: they may be mapped, and go to a file."""
-    rows = Rows("x.converted", np.float32, x.shape[1:], len(x))
+def _convert_rows(x: np.ndarray) -> np.ndarray | EncodedRows:
+    """Features as float32, or as the open workspace has them, a block of rows at a time: they may be mapped, and go to a file."""
+    rows = FeatureRows(x.shape[1], len(x))
     for start in range(0, len(x), _ROWS_AT_ONCE):
         rows.append(x[start : start + _ROWS_AT_ONCE])
     return rows.finish()

@@ -9,9 +9,10 @@ import numpy as np
 from shoal.errors import ShoalError
 from shoal.kernels.csr import index_dtype
 from shoal.kernels.merge import MAX_NUMBERS, drop_repeats, make_heap, merge_runs, pack_entries
+from shoal.memory import memory_left
 from shoal.progress import follow_work
 from shoal.threads import available_cores
-from shoal.workspace import Workspace, Writer, room
+from shoal.workspace import Workspace, Writer
 
 _MOST_AT_ONCE = 1 << 26  # entries sorted at once: more would only make Ctrl-C wait longer
 _FEWEST_AT_ONCE = 1 << 12
@@ -35,7 +36,7 @@ class RunSorter:
         self.index = np.dtype(index_dtype(num_rows))
         entries = expected * (2 if symmetrize else 1)
         place.require(entries * (_KEY + self.index.itemsize) + 8 * num_rows, f"sorting {entries:,} entries")
-        fits = min(room() // (4 * _KEY), _MOST_AT_ONCE)
+        fits = min(memory_left() // (4 * _KEY), _MOST_AT_ONCE)
         self.keys = np.empty(max(fits, _FEWEST_AT_ONCE), np.uint64)
         self.size = self.given = 0
         self.ends = [0]  # of the runs in their file

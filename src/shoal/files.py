@@ -8,8 +8,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from shoal.errors import ShoalError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _FLUSHES_AT_ONCE = 32
 
@@ -38,6 +42,22 @@ def check_place(folder: Path) -> None:
     parent = next((parent for parent in folder.parents if parent.exists()), None)
     if parent is not None and not parent.is_dir():
         raise ShoalError(f"{parent} is a file: {folder} cannot be made inside it")
+
+
+def take_space(handle: int, size: int) -> None:
+    """Have the disk set `size` bytes aside: a full one says so now, and not by a signal when a mapped page is touched."""
+    if size and hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(handle, 0, size)
+
+
+def create_array(path: Path, shape: tuple[int, ...], dtype: Any) -> np.memmap:
+    """A new .npy file of zeros as a mapped array to fill; its space on the disk is taken."""
+    import numpy as np
+
+    array: np.memmap = np.lib.format.open_memmap(path, "w+", np.dtype(dtype), shape)
+    with open(path, "r+b") as file:
+        take_space(file.fileno(), os.fstat(file.fileno()).st_size)
+    return array
 
 
 def flush(path: Path) -> None:

@@ -63,14 +63,6 @@ def parse_bytes(text: str) -> int:
     return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
-def show_bytes(size: float) -> str:
-    """Bytes with a unit, as `parse_bytes` reads them."""
-    for unit, scale in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6)):
-        if size >= scale:
-            return f"{size / scale:.1f} {unit}" if unit != "MB" else f"{size / scale:.0f} {unit}"
-    return f"{size / 1000:.0f} kB"
-
-
 def set_memory_budget(size: int | None) -> None:
     """Let this process hold at most `size` bytes of anonymous memory; None for what is free."""
     _budget[:] = [] if size is None else [size]

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from shoal.errors import FORBIDDEN, ShoalError, explain_full_disk
-from shoal.files import flush, replace_file
+from shoal.files import flush, replace_file, take_space
 
 STAMP = "activations.json"
 _LOCK = "lock"
@@ -87,8 +87,7 @@ class FileMatrix(Matrix):
             try:
                 if os.fstat(handle).st_size != self.size:
                     os.ftruncate(handle, self.size)
-                    if hasattr(os, "posix_fallocate"):  # a full disk says so now, not when a page is touched
-                        os.posix_fallocate(handle, 0, self.size)
+                    take_space(handle, self.size)
             except OSError:
                 os.close(handle)
                 if self.path is not None:

@@ -14,9 +14,9 @@ import scipy.sparse as sp
 
 from shoal.array_files import hash_file, map_array, write_array
 from shoal.errors import ShoalError, explain_full_disk, unknown_name
-from shoal.files import flush
+from shoal.files import create_array, flush
 from shoal.graph import MASKS, Features, Graph
-from shoal.kernels.encoding import FEATURE_TYPES, EncodedRows, describe_type, encode_matrix
+from shoal.kernels.encoding import FEATURE_TYPES, STORED_AS, EncodedRows, describe_type, encode_matrix
 from shoal.names import Names
 
 FORMAT = "shoal-graph"
@@ -94,6 +94,10 @@ def save_graph(
 def encode_features(graph: Graph, type: str | None, folder: Path) -> Graph:
     """`graph` with dense features of another type, written to `folder` a chunk at a time, and a notice of what that loses."""
     x = graph.x
+    if (
+        isinstance(x, EncodedRows) and x.lost is not None and type in (None, x.type)
+    ):  # encoded on its way here
+        return graph._copy(notices=(*graph.notices, x.lost))
     if type is None or x is None or type == getattr(x, "type", x.dtype):
         return graph
     if isinstance(x, sp.csr_array):
@@ -101,12 +105,13 @@ def encode_features(graph: Graph, type: str | None, folder: Path) -> Graph:
             notices=(*graph.notices, f"features are sparse: stored as they are, not as {type}")
         )
     dtype, width = describe_type(type, x.shape[1])
-    codes = np.lib.format.open_memmap(folder / "x.npy", "w+", dtype, (len(x), width))
+    codes = create_array(folder / "x.npy", (len(x), width), dtype)
     said = encode_matrix(x, type, codes)
     codes.flush()
+    others = [notice for notice in graph.notices if not notice.startswith(STORED_AS)]
     return graph._copy(
         x=codes if type == "float32" else EncodedRows(codes, type),
-        notices=(*graph.notices, *([said] if said else [])),
+        notices=(*others, *([said] if said else [])),
     )
 
 

@@ -24,12 +24,15 @@ from typing import IO, Any
 import numpy as np
 
 from shoal.errors import ShoalError, explain_full_disk
-from shoal.memory import anonymous_memory, memory_budget
+from shoal.files import create_array
+from shoal.kernels.encoding import EncodedRows, RowEncoder, describe_type
+from shoal.memory import anonymous_memory, memory_budget, memory_left
 from shoal.progress import Follow, watching
 from shoal.wording import format_bytes
 
 _LARGE = 1 << 26  # bytes from which an array goes to a file at once, since it ends there anyway
 _BYTES_A_NODE = 24  # of memory while a graph is drawn: permutations of the nodes, masks
+_ENCODED_AT_ONCE = 1 << 14  # rows
 _MARGIN = 1 << 26  # bytes of disk that are left to others
 _open: list[Workspace] = []
 
@@ -37,17 +40,17 @@ _open: list[Workspace] = []
 class Workspace:
     """A hidden folder beside `target`, gone when the block that opened it ends."""
 
-    def __init__(self, target: Path, folder: Path) -> None:
+    def __init__(self, target: Path, folder: Path, features: str = "float32") -> None:
         self.target = target
         self.folder = folder
+        self.features = features
         self.opened = ExitStack()  # files that are closed with the workspace, if not before
         self._files: dict[int, tuple[np.ndarray, Path, str | None]] = {}  # by the address of the mapped data
 
     def new_array(self, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """A mapped array of zeros to fill, in a file that takes no room until it is written to."""
+        """A mapped array of zeros to fill, in a file."""
         path = self._new_path(name)
-        array: np.ndarray = np.lib.format.open_memmap(path, "w+", np.dtype(dtype), shape)
-        return self._keep(array, path)
+        return self._keep(create_array(path, shape, dtype), path)
 
     def new_writer(self, name: str, dtype: Any, row: tuple[int, ...] = (), rows: int | None = None) -> Writer:
         """An array to append rows to; `rows` of them, if that is known."""
@@ -143,7 +146,7 @@ class Rows:
         self.name, self.dtype, self.row, self.rows = name, np.dtype(dtype), row, rows
         self.place = find_workspace()
         self.row_bytes = self.dtype.itemsize * int(np.prod(row, dtype=np.int64))
-        self.limit = min(_LARGE, room() // 8)
+        self.limit = min(_LARGE, memory_left() // 8)
         self._blocks: list[np.ndarray] = []
         self._filled = 0
         self._whole: np.ndarray | None = None
@@ -187,13 +190,41 @@ class Rows:
         return True
 
 
+class FeatureRows(Rows):
+    """Rows of features. Where the workspace has a type for them they are encoded as they come: float32 is kept nowhere."""
+
+    def __init__(self, num_features: int, rows: int | None = None) -> None:
+        place = find_workspace()
+        self.num_features = num_features
+        self.encoder = RowEncoder(place.features if place is not None else "float32")
+        dtype, width = describe_type(self.encoder.type, num_features)
+        super().__init__("x", dtype, (width,), rows)
+
+    def append(self, block: np.ndarray) -> None:
+        for start in range(0, len(block), _ENCODED_AT_ONCE):
+            some = np.asarray(block[start : start + _ENCODED_AT_ONCE], np.float32)
+            super().append(self.encoder.encode(some))
+
+    def finish(self) -> Any:
+        """The rows: an array of float32, or EncodedRows."""
+        codes = super().finish()
+        if self.encoder.type == "float32":
+            return codes
+        return EncodedRows(codes, self.encoder.type, self.encoder.describe())
+
+
 @contextmanager
-def open_workspace(target: Path, follow: Follow | None = None) -> Iterator[Workspace]:
-    """A workspace beside `target` while the block runs. However it ends, SIGTERM included, its files are gone then."""
+def open_workspace(
+    target: Path, follow: Follow | None = None, features: str | None = None
+) -> Iterator[Workspace]:
+    """A workspace beside `target` while the block runs. However it ends, SIGTERM included, its files are gone then.
+
+    Dense features that are read or drawn meanwhile are kept as `features`, float32 if None.
+    """
     with explain_full_disk(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
-    place = Workspace(target, folder)
+    place = Workspace(target, folder, features or "float32")
     _open.append(place)
     try:
         with _end_on_sigterm(), watching(follow):
@@ -213,7 +244,9 @@ def check_sizes(num_nodes: int, num_entries: int, num_features: int) -> None:
     """Refuse a graph for which memory or the open workspace's disk has no room, scratch files included."""
     if not _open:
         return
-    size = num_nodes * (8 + 8 + 3 + 4 * num_features) + num_entries * (8 + 4)
+    dtype, width = describe_type(_open[-1].features, num_features)
+    row = dtype.itemsize * width if num_features else 0
+    size = num_nodes * (8 + 8 + 3 + row) + num_entries * (8 + 4)
     what = f"a graph of {num_nodes:,} nodes and up to {num_entries:,} entries"
     _open[-1].require(size, what)
     held, budget = anonymous_memory() + _BYTES_A_NODE * num_nodes, memory_budget()
@@ -222,11 +255,6 @@ def check_sizes(num_nodes: int, num_entries: int, num_features: int) -> None:
             f"{what} takes {format_bytes(held)} of memory to draw, and the budget is {format_bytes(budget)}: "
             "allow more with --memory, or draw fewer nodes"
         )
-
-
-def room() -> int:
-    """Bytes of anonymous memory that may still be taken."""
-    return max(memory_budget() - anonymous_memory(), 0)
 
 
 @contextmanager

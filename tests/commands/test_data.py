@@ -18,7 +18,7 @@ import pytest
 
 from command_line import Run
 from shoal.graph import Graph
-from shoal.store import save_graph
+from shoal.store import open_graph, save_graph
 
 
 def make_graph() -> Graph:
@@ -203,3 +203,25 @@ def test_import_and_order_renumber_nodes_and_keep_what_users_call_them(
     assert "unknown order 'rmc': did you mean 'rcm'?" in refused
     refused = shoal("data", "order", "plain", "--by", "parts", "--set", "part=3", "-o", "h").refusal()
     assert "unknown setting of parts 'part': did you mean 'parts'?" in refused
+
+
+def test_features_are_stored_as_the_type_asked_for(shoal: Callable[..., Run], tmp_path: Path) -> None:
+    (tmp_path / "g").mkdir()
+    (tmp_path / "g" / "edges.csv").write_text("source,target\n0,1\n1,2\n")
+    (tmp_path / "g" / "nodes.csv").write_text("id,height,label\n0,0.1,a\n1,0.7,b\n2,-3,a\n")
+    commands = {
+        "import": ("import", "g", "--order", "degree"),
+        "generate": ("generate", "blocks", "--set", "num_nodes=50"),
+        "order": ("order", "import", "--by", "rcm"),
+    }
+    for (name, words), features in zip(commands.items(), ("float16", "bfloat16", "int8")):
+        done = shoal("data", *words, "-o", name, "--features", features)
+        assert done.code == 0, done.stderr
+        graph = open_graph(tmp_path / name)
+        assert graph.x.type == features
+        assert sum(f"features stored as {features}" in notice for notice in graph.notices) == 1
+    again = shoal("data", "order", "order", "--by", "degree", "-o", "again")
+    assert again.code == 0, again.stderr
+    assert open_graph(tmp_path / "again").x.type == "int8"
+    said = shoal("data", "generate", "blocks", "-o", "h", "--features", "float61").refusal()
+    assert "unknown type of features 'float61': did you mean 'float16'?" in said

@@ -60,6 +60,8 @@ def test_graph_without_address_names_page_and_import_line(shoal: Callable[..., R
     said = shoal("data", "get", "ppi").refusal()
     assert "https://drive.google.com/drive/folders/" in said
     assert "`shoal data import FOLDER -o ppi --format graphsaint`" in said
+    said = shoal("data", "get", "ppi", "--memory", "lots").refusal()
+    assert "'lots' is no size of memory" in said
 
 
 def test_get_interrupted_by_ctrl_c_resumes_with_the_same_command(

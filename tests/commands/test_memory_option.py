@@ -11,10 +11,11 @@ import pytest
 
 import shoal as package
 from command_line import run_shoal
-from shoal.memory import given_budget, memory_budget, parse_bytes, set_memory_budget, show_bytes
+from shoal.memory import given_budget, memory_budget, parse_bytes, set_memory_budget
 from shoal.runs.run import Run
 from shoal.training import inference
 from shoal.training.inference import free_for_matrices
+from shoal.wording import format_bytes
 
 
 @pytest.fixture(autouse=True)
@@ -126,7 +127,7 @@ def test_a_table_and_the_layers_share_one_limit(trained, tmp_path, monkeypatch):
 def test_a_budget_that_is_too_small_is_refused_before_a_folder_is_made(shoal, tmp_path):
     refusal = shoal("train", "digits", "--memory", "50MB", "--out", tmp_path / "run").refusal()
     assert "of memory" in refusal
-    assert "--memory allows 50 MB: give smaller batches" in refusal
+    assert "--memory allows 50.0 MB: give smaller batches" in refusal
     assert not (tmp_path / "run").exists()
     refusal = shoal("train", "digits", "--memory", "lots").refusal()
     assert "'lots' is no size of memory" in refusal
@@ -137,4 +138,6 @@ def test_a_command_without_the_option_has_no_budget_of_an_earlier_one(tmp_path):
     run_shoal("partition", "digits", "--parts", "2", "--method", "block")
     assert given_budget() is None
     assert memory_budget() > 0
-    assert (show_bytes(3 * 10**9), show_bytes(20 * 10**6), show_bytes(2000)) == ("3.0 GB", "20 MB", "2 kB")
+    said = [format_bytes(size) for size in (3 * 10**9, 20 * 10**6, 2000)]
+    assert said == ["3.0 GB", "20.0 MB", "2.0 kB"]
+    assert [parse_bytes(size) for size in said] == [3 * 10**9, 20 * 10**6, 2000]  # what is said can be typed

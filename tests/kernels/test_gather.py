@@ -19,6 +19,7 @@ def test_rows_equal_numpy_indexing(dtype, num_rows, f):
     wanted = torch.from_numpy(source[rows])
     assert torch.equal(out, wanted.double() if dtype == np.float64 else wanted.float())
     assert torch.equal(gather_rows(source[::-1], 499 - rows), out)
+    assert torch.equal(gather_rows(source, rows, num_threads=1), out)
     assert out.data_ptr() % 64 == 0 or out.numel() == 0
 
 

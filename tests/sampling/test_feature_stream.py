@@ -189,6 +189,22 @@ def test_a_file_truncated_in_use_is_named(stored, tmp_path):
     assert count_threads() == 0
 
 
+def test_a_file_replaced_before_it_is_read_is_refused(stored, tmp_path):
+    graph = copy_graph(stored["float32"], tmp_path / "g")
+    os.rename(tmp_path / "g", tmp_path / "old")  # keeps the inode from being used again
+    copy_graph(stored["float32"], tmp_path / "g")
+    with pytest.raises(
+        ShoalError, match=r"x.npy was replaced since the graph was opened: open the graph again"
+    ):
+        open_stream(shoal.FrontierSampler(graph, 150, 20))
+    os.rename(tmp_path / "g", tmp_path / "new")
+    os.rename(tmp_path / "old", tmp_path / "g")
+    stream = open_stream(shoal.FrontierSampler(graph, 150, 20))
+    sample_some(stream, 2)
+    stream.close()
+    assert count_threads() == 0
+
+
 def test_an_error_of_the_disk_is_named(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((100, 64), np.float32))
     file = RowFile(np.lib.format.open_memmap(tmp_path / "x.npy", mode="r"))

@@ -10,6 +10,8 @@ import torch
 import shoal
 from sampler_laws import SIGNIFICANCE, chi_square_p
 from shoal.kernels.spmm import spmm_reference
+from shoal.rng import permute
+from shoal.sampling import layered
 from shoal.sampling.base import make_sampler
 from small_graphs import make_graph, make_labelled, make_lopsided
 
@@ -197,3 +199,19 @@ def test_cluster_sampler_refuses_bad_input(graph):
         shoal.ClusterSampler(graph, assignment=np.zeros(3, np.int64))
     with pytest.raises(shoal.ShoalError, match="clusters_per_batch is 9"):
         shoal.ClusterSampler(graph, assignment=np.arange(400) % 4, clusters_per_batch=9)
+
+
+def test_batches_of_two_epochs_in_turn_permute_once_an_epoch(monkeypatch):
+    sampler = make_sampler("neighbor", make_labelled(100, seed=0), fanouts="3", batch_size=10)
+    expected = [sampler.draw_outputs(k) for k in range(40)]
+    drawn = []
+    monkeypatch.setattr(
+        layered, "permute", lambda n, seed, stream: drawn.append(stream) or permute(n, seed, stream)
+    )
+    sampler = make_sampler("neighbor", make_labelled(100, seed=0), fanouts="3", batch_size=10)
+    count = sampler.num_batches
+    for place in range(count):
+        for epoch in (0, 1):
+            k = epoch * count + place
+            np.testing.assert_array_equal(sampler.draw_outputs(k), expected[k])
+    assert len(drawn) == 2

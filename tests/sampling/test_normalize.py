@@ -2,13 +2,17 @@
 
 import json
 import threading
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 
 import shoal
+from shoal.kernels.row_sets import find_loops
 from shoal.kernels.spmm import spmm_reference as spmm
+from shoal.sampling import base
 from shoal.sampling.base import make_sampler
 from shoal.sampling.normalize import FIRST_COUNTED_BATCH, cache_folder, cache_key, count_batches
 from shoal.sampling.shard import ShardedSampler
@@ -211,3 +215,23 @@ def test_edges_that_are_never_drawn_are_counted_in_a_notice():
     sampler = shoal.ClusterSampler(graph, assignment=np.arange(500) % 4, coverage=1)
     assert sampler.norms is not None
     assert any("never drawn" in notice for notice in sampler.notices)
+
+
+def test_self_loops_are_found_once_without_arrays_of_entries(monkeypatch):
+    n = 3000
+    ends = np.concatenate([np.random.default_rng(0).integers(0, n, (2, 400_000)), [[7, 90], [7, 90]]], axis=1)
+    graph = shoal.Graph.from_edge_index(ends, n, directed=True)
+    sampler = make_sampler("node", graph, budget=100)
+    calls = []
+    monkeypatch.setattr(base, "find_loops", lambda *given: calls.append(1) or find_loops(*given))
+    find_loops(*(base.as_tensor(one) for one in (graph.indptr, graph.indices)))  # compiled
+    tracemalloc.start()
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: sampler._has_loop, range(8)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < graph.num_entries
+    assert len(calls) == 1
+    loops = np.unique(ends[0][ends[0] == ends[1]])
+    for one in found:
+        np.testing.assert_array_equal(np.flatnonzero(one), loops)

@@ -9,7 +9,14 @@ from typing import Any
 import click
 
 from shoal.commands.data_build import generate, order
-from shoal.commands.listing import ListingCommand, Rows, list_components, memory_option, plugin_option
+from shoal.commands.listing import (
+    ListingCommand,
+    Rows,
+    features_option,
+    list_components,
+    memory_option,
+    plugin_option,
+)
 
 
 @click.group()
@@ -105,6 +112,7 @@ def _list_formats() -> list[tuple[str, Rows]]:
 @click.option(
     "--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the format; repeatable."
 )
+@features_option()
 @memory_option()
 @plugin_option()
 def import_(
@@ -116,6 +124,7 @@ def import_(
     name: str | None,
     overwrite: bool,
     options: tuple[str, ...],
+    features: str | None,
 ) -> None:
     """Turn files into a stored graph that trains without another conversion.
 
@@ -124,6 +133,7 @@ def import_(
       shoal data import edges.csv -o my-graph
       shoal data import web.mtx -o web --undirected --name web --order rcm
       shoal data import links.csv -o links --option nodes=people.csv --option labels=team
+      shoal data import papers/ -o papers --features int8
     """
     from shoal.commands.screen import ScreenWatcher
     from shoal.commands.stored import check_target, report_stored
@@ -141,7 +151,11 @@ def import_(
     from shoal.store import save_graph
     from shoal.workspace import open_workspace
 
-    with ScreenWatcher() as watcher, explain_full_disk(folder), open_workspace(folder, watcher.on_count):
+    with (
+        ScreenWatcher() as watcher,
+        explain_full_disk(folder),
+        open_workspace(folder, watcher.on_count, features),
+    ):
         graph = import_graph(
             source,
             format=format_,
@@ -152,7 +166,7 @@ def import_(
         )
         if by != "none":
             graph = reorder_graph(graph, by)
-        save_graph(graph, folder, overwrite=overwrite)
+        save_graph(graph, folder, overwrite=overwrite, features=features)
     report_stored(folder, str(folder))
 
 
@@ -170,6 +184,7 @@ def import_(
     show_default=True,
     help="Failures in a row that are tried again.",
 )
+@memory_option()
 def get(name: str, folder: Path | None, overwrite: bool, keep: bool, retries: int) -> None:
     """Fetch a registered graph from its publisher, check it and store it.
 

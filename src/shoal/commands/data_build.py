@@ -6,7 +6,14 @@ from pathlib import Path
 
 import click
 
-from shoal.commands.listing import ListingCommand, Rows, list_components, memory_option, plugin_option
+from shoal.commands.listing import (
+    ListingCommand,
+    Rows,
+    features_option,
+    list_components,
+    memory_option,
+    plugin_option,
+)
 
 
 def _list_generators() -> list[tuple[str, Rows]]:
@@ -22,9 +29,12 @@ def _list_generators() -> list[tuple[str, Rows]]:
 )
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the generator.")
 @click.option("--overwrite", is_flag=True, help="Replace the stored graph in the folder, if there is one.")
+@features_option()
 @memory_option()
 @plugin_option()
-def generate(generator: str, folder: Path, settings: tuple[str, ...], overwrite: bool) -> None:
+def generate(
+    generator: str, folder: Path, settings: tuple[str, ...], overwrite: bool, features: str | None
+) -> None:
     """Draw a graph and store it: features and edges go to disk piece by piece, within the memory budget.
 
     The graph is the one that `shoal train GENERATOR` draws with the same settings.
@@ -48,10 +58,14 @@ def generate(generator: str, folder: Path, settings: tuple[str, ...], overwrite:
     from shoal.store import save_graph
     from shoal.workspace import open_workspace
 
-    with ScreenWatcher() as watcher, explain_full_disk(folder), open_workspace(folder, watcher.on_count):
+    with (
+        ScreenWatcher() as watcher,
+        explain_full_disk(folder),
+        open_workspace(folder, watcher.on_count, features),
+    ):
         graph = draw(**options)
         graph.name = folder.resolve().name
-        save_graph(graph, folder, overwrite=overwrite)
+        save_graph(graph, folder, overwrite=overwrite, features=features)
     report_stored(folder, str(folder))
 
 
@@ -69,9 +83,12 @@ def _list_orders() -> list[tuple[str, Rows]]:
 )
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the order.")
 @click.option("--overwrite", is_flag=True, help="Replace the stored graph in the folder, if there is one.")
+@features_option()
 @memory_option()
 @plugin_option()
-def order(data: str, by: str, folder: Path, settings: tuple[str, ...], overwrite: bool) -> None:
+def order(
+    data: str, by: str, folder: Path, settings: tuple[str, ...], overwrite: bool, features: str | None
+) -> None:
     """Store DATA with its nodes renumbered so that neighbours lie together; ids stay with their nodes.
 
     \b
@@ -96,6 +113,11 @@ def order(data: str, by: str, folder: Path, settings: tuple[str, ...], overwrite
     from shoal.store import save_graph
     from shoal.workspace import open_workspace
 
-    with ScreenWatcher() as watcher, explain_full_disk(folder), open_workspace(folder, watcher.on_count):
-        save_graph(reorder_graph(load(data), by, **options), folder, overwrite=overwrite)
+    with (
+        ScreenWatcher() as watcher,
+        explain_full_disk(folder),
+        open_workspace(folder, watcher.on_count, features),
+    ):
+        graph = reorder_graph(load(data), by, **options)
+        save_graph(graph, folder, overwrite=overwrite, features=features)
     report_stored(folder, str(folder))

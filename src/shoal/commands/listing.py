@@ -78,6 +78,26 @@ def plugin_option(*, expose: bool = False) -> Callable[[Any], Any]:
     )
 
 
+def _check_type(context: click.Context, parameter: click.Parameter, type: str | None) -> str | None:
+    if type is not None:
+        from shoal.errors import unknown_name
+        from shoal.kernels.encoding import FEATURE_TYPES
+
+        if type not in FEATURE_TYPES:
+            raise unknown_name("type of features", type, FEATURE_TYPES)
+    return type
+
+
+def features_option() -> Callable[[Any], Any]:
+    """The type that dense features are stored as, passed as `features`."""
+    return click.option(
+        "--features",
+        metavar="TYPE",
+        callback=_check_type,
+        help="Store dense features as float32, float16, bfloat16 or int8  [default: as they are]",
+    )
+
+
 def _set_budget(context: click.Context, parameter: click.Parameter, size: str | None) -> None:
     from shoal.memory import parse_bytes, set_memory_budget
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import glob
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from shoal.errors import ShoalError, explain_full_disk
-from shoal.files import replace_file
+from shoal.files import create_array, replace_file
 from shoal.graph import Graph
 from shoal.names import Names
 
@@ -60,8 +59,7 @@ def map_rows(path: Path, shape: tuple[int, ...], dtype: type) -> Iterator[np.nda
     _remove_dead(path)
     with explain_full_disk(path), replace_file(path) as scratch, open(scratch, "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # while this process lives
-        rows = np.lib.format.open_memmap(scratch, mode="w+", dtype=dtype, shape=shape)
-        _take_space(scratch)
+        rows = create_array(scratch, shape, dtype)
         yield rows
         rows.flush()
 
@@ -74,12 +72,6 @@ def _remove_dead(path: Path) -> None:
             left.unlink()
 
 
-def _take_space(path: Path) -> None:
-    if hasattr(os, "posix_fallocate"):
-        with open(path, "r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, os.path.getsize(path))
-
-
 def write_part_rows(path: Path, values: np.ndarray, part: Part, transport: Transport) -> None:
     """Write one .npy file together: rank 0 makes it, every rank fills the rows of its own nodes.
 
@@ -89,8 +81,7 @@ def write_part_rows(path: Path, values: np.ndarray, part: Part, transport: Trans
     shape = (part.num_global_nodes, *values.shape[1:])
     if transport.rank == 0:
         with explain_full_disk(path), replace_file(path) as scratch:
-            np.lib.format.open_memmap(scratch, mode="w+", dtype=values.dtype, shape=shape).flush()
-            _take_space(scratch)
+            create_array(scratch, shape, values.dtype)
             transport.gather_texts(str(scratch.resolve()))
             _fill_rows(scratch, values, part)
             transport.barrier()  # when all have written

@@ -8,7 +8,7 @@ from numba import prange
 from shoal.kernels.jit import parallel_kernel
 from shoal.progress import follow_work
 from shoal.rng import key, normal_pair, permute, random_u64
-from shoal.workspace import Rows
+from shoal.workspace import FeatureRows, Rows
 
 # One stream of the counter-based generator for each purpose.
 LABELS, FEATURES, MEANS, EDGES, NUMBERING = range(5)
@@ -36,9 +36,14 @@ def draw_normal(
 ) -> np.ndarray:
     """Independent standard normals, float32 `(num_rows, num_columns)`. A row does not depend on num_rows.
 
+    Features are of the open workspace's type, if it has another.
     `shift` may change the block of rows that begins with row `start`, before it is stored.
     """
-    values = Rows("x" if stream == FEATURES else "means", np.float32, (num_columns,), num_rows)
+    values = (
+        FeatureRows(num_columns, num_rows)
+        if stream == FEATURES
+        else Rows("means", np.float32, (num_columns,), num_rows)
+    )
     size = max(min(_BYTES_AT_ONCE // (4 * num_columns), num_rows), 1)
     for start in range(0, num_rows, size):
         block = np.empty((min(size, num_rows - start), num_columns), np.float32)

@@ -10,11 +10,12 @@ import scipy.sparse as sp
 from shoal.datasets.orders import ORDERS
 from shoal.graph import MASKS, Graph
 from shoal.kernels.csr import index_dtype
+from shoal.kernels.encoding import EncodedRows
 from shoal.kernels.order import renumber_rows, sum_gaps
 from shoal.names import Names
 from shoal.progress import follow_work
 from shoal.settings import check_options, list_settings
-from shoal.workspace import Rows
+from shoal.workspace import FeatureRows, Rows
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -44,20 +45,25 @@ def take_order(graph: Graph, order: np.ndarray) -> Graph:
     np.cumsum(graph.degree[order], out=indptr[1:])
     indices = Rows("indices", graph.indices.dtype, (), graph.num_entries)
     x: Any = graph.x
-    rows = None if x is None or sp.issparse(x) else Rows("x", x.dtype, x.shape[1:], n)
+    rows: Rows | None = None
+    if isinstance(x, EncodedRows):  # stay as they are: rounding twice would lose more
+        rows = Rows("x", x.codes.dtype, x.codes.shape[1:], n)
+    elif x is not None and not sp.issparse(x):
+        rows = FeatureRows(x.shape[1], n)
     for start in range(0, n, _ROWS_AT_ONCE):
         nodes = order[start : start + _ROWS_AT_ONCE]
         columns = np.empty(indptr[start + len(nodes)] - indptr[start], graph.indices.dtype)
         renumber_rows(graph.indptr, graph.indices, nodes, number, columns)
         indices.append(columns)
         if rows is not None:
-            rows.append(x[nodes])
+            rows.append(x.codes[nodes] if isinstance(x, EncodedRows) else x[nodes])
         follow_work("renumbering nodes", start + len(nodes), n)
     fields: dict[str, Any] = {
         key: None if (value := getattr(graph, key)) is None else value[order] for key in ("y", *MASKS)
     }
     if rows is not None:
-        fields["x"] = rows.finish()
+        taken = rows.finish()
+        fields["x"] = EncodedRows(taken, x.type, x.lost) if isinstance(x, EncodedRows) else taken
     elif x is not None:
         fields["x"] = x[order]
     ids = graph.node_ids

@@ -21,6 +21,7 @@ _CODES: dict[str, Any] = {
 }
 _SCALE_BYTES = 4  # of a row's scale, behind its values
 _ROWS_AT_ONCE = 1 << 14
+STORED_AS = "features stored as"  # how a notice of what was lost begins
 
 
 class EncodedRows:
@@ -30,13 +31,14 @@ class EncodedRows:
         codes: one row for each row of the matrix, in memory or memory-mapped. float16 as it is; bfloat16 as its bits,
             uint16; int8 as uint8, the row's float32 scale in the four bytes behind its values, so that one read gets both.
         type: one of FEATURE_TYPES.
+        lost: what encoding them lost, where that was measured now and is in no notice yet.
         shape, ndim, dtype: of the decoded matrix.
     """
 
     ndim = 2
     dtype = np.dtype(np.float32)
 
-    def __init__(self, codes: np.ndarray, type: str) -> None:
+    def __init__(self, codes: np.ndarray, type: str, lost: str | None = None) -> None:
         if type not in FEATURE_TYPES:
             raise unknown_name("type of features", type, FEATURE_TYPES)
         width = count_features(type, codes.shape[-1])
@@ -46,6 +48,7 @@ class EncodedRows:
             )
         self.codes = codes
         self.type = type
+        self.lost = lost
         self.kind = _KINDS[type]
         self.shape = (len(codes), width)
 
@@ -99,11 +102,15 @@ class RowEncoder:
         """The mean of the same differences, over all values."""
         return self._total / max(self._count, 1)
 
-    def describe(self) -> str | None:
-        """What was lost, in a sentence for a graph's notices; None for float32, which loses nothing."""
+    def describe(self, before: str = "float32") -> str | None:
+        """What was lost, in a sentence for a graph's notices; None where float32 stayed as it was.
+
+        `before` is the type that rows had: what that lost is not known any more.
+        """
+        origin = "" if before == "float32" else f", from {before}"
         if self.type == "float32":
-            return None
-        return f"features stored as {self.type}: off by at most {self.largest:.2g} of a row's largest value, {self.mean:.2g} on average"
+            return f"{STORED_AS} float32{origin}" if origin else None
+        return f"{STORED_AS} {self.type}{origin}: off by at most {self.largest:.2g} of a row's largest value, {self.mean:.2g} on average"
 
 
 def describe_type(type: str, num_features: int) -> tuple[np.dtype, int]:
@@ -144,7 +151,7 @@ def encode_matrix(x: np.ndarray | EncodedRows, type: str, codes: np.ndarray) -> 
     encoder = RowEncoder(type)
     for start in range(0, len(x), _ROWS_AT_ONCE):
         codes[start : start + _ROWS_AT_ONCE] = encoder.encode(x[start : start + _ROWS_AT_ONCE])
-    return encoder.describe()
+    return encoder.describe(x.type if isinstance(x, EncodedRows) else "float32")
 
 
 def decode_rows(codes: np.ndarray, type: str) -> np.ndarray:

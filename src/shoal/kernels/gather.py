@@ -16,6 +16,7 @@ from shoal.kernels.jit import kernel, new_counter, next_chunk, parallel_kernel
 
 _ROWS_PER_CHUNK = 256
 _VALUES_AHEAD = 32
+_NARROW = 256  # columns below which NumPy takes rows in less time than the kernel
 # What rows of a type are gathered as.
 _GATHERED: dict[Any, torch.dtype] = {
     np.dtype(np.float16): torch.float32,
@@ -89,7 +90,11 @@ def _gather_rows_cpu(
     kind = source.kind if isinstance(source, EncodedRows) else HALF if data.dtype == np.float16 else PLAIN
     flat, width, f = flatten_codes(data), data.shape[1], out.shape[1]
     threads = num_threads or torch.get_num_threads()
-    if threads == 1 or len(numbers) <= _ROWS_PER_CHUNK:
+    if threads == 1 and kind == PLAIN and f < _NARROW and data.dtype == np.float32:
+        np.take(
+            data, numbers, axis=0, out=out.numpy(), mode="clip"
+        )  # numbers are checked: "raise" would copy
+    elif threads == 1 or len(numbers) <= _ROWS_PER_CHUNK:
         take_rows(flat, width, kind, numbers, out.view(-1).numpy(), f, 0, len(numbers))
     else:
         _take_chunks(flat, width, kind, numbers, out.view(-1).numpy(), f, threads)

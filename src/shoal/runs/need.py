@@ -12,7 +12,7 @@ from shoal.batch import Batch
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.encoding import EncodedRows
-from shoal.memory import anonymous_memory, given_budget, memory_budget, show_bytes
+from shoal.memory import anonymous_memory, given_budget, memory_budget
 from shoal.models.gnn import GNN
 from shoal.models.layers import Layer
 from shoal.models.layerwise import ENTRIES_AT_ONCE, ROWS_AT_ONCE
@@ -22,6 +22,7 @@ from shoal.sampling.shard import RankSampler
 from shoal.training.inference import free_for_matrices
 from shoal.training.share import ReplicaShare
 from shoal.training.trainer import Trainer
+from shoal.wording import format_bytes
 
 _VALUE = 4  # bytes
 _BATCHES_HELD = 3  # the features of a step's batch, and of those drawn ahead of it
@@ -58,24 +59,24 @@ class Need:
             if largest == "a training step":
                 helps = f"smaller batches of the sampler, {helps}"
             raise ShoalError(
-                f"this needs about {show_bytes(least)} of memory ({show_bytes(self.held)} held already, "
-                f"{largest} {show_bytes(least - self.held)}) and --memory allows {show_bytes(budget)}: "
+                f"this needs about {format_bytes(least)} of memory ({format_bytes(self.held)} held already, "
+                f"{largest} {format_bytes(least - self.held)}) and --memory allows {format_bytes(budget)}: "
                 f"give {helps}, or more memory"
             )
         fits = self.matrices <= free_for_matrices()
         place = "" if fits else f" in files of {self.place}"
-        parts = [f"{show_bytes(self.held)} held"]
+        parts = [f"{format_bytes(self.held)} held"]
         if self.step:
-            parts.append(f"a step takes about {show_bytes(self.step)}")
+            parts.append(f"a step takes about {format_bytes(self.step)}")
         parts.append(
-            f"evaluation {show_bytes(self.evaluation)} and matrices of {show_bytes(self.matrices)}{place}"
+            f"evaluation {format_bytes(self.evaluation)} and matrices of {format_bytes(self.matrices)}{place}"
         )
         if self.mapped:
-            parts.append(f"{show_bytes(self.mapped)} of the graph stay in its files")
+            parts.append(f"{format_bytes(self.mapped)} of the graph stay in its files")
         allowed = "allowed" if given_budget() is not None else "free or held"
         if least > budget:
             allowed += ", which may not suffice"
-        return f"memory: {show_bytes(budget)} {allowed}; {', '.join(parts)}"
+        return f"memory: {format_bytes(budget)} {allowed}; {', '.join(parts)}"
 
 
 def estimate_need(trainer: Trainer, place: Path, *, to_train: bool = True) -> Need:

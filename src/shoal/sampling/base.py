@@ -19,6 +19,7 @@ from shoal.graph import SETTINGS, Graph
 from shoal.kernels.bits import make_bitmap
 from shoal.kernels.induce import SubgraphExtractor
 from shoal.kernels.orient import OrientedExtractor, OrientedGraph, is_worth_orienting
+from shoal.kernels.row_sets import find_loops
 from shoal.registry import Registry
 from shoal.sampling.normalize import Norms, make_norms
 from shoal.sampling.oriented import orient_graph
@@ -81,6 +82,8 @@ class Sampler(ABC):
         self._is_orientation_known = False
         self._lock = threading.Lock()
         self._norms_lock = threading.Lock()
+        self._loops: np.ndarray | None = None
+        self._loops_lock = threading.Lock()
         if self.needs_edges and self.graph.num_entries == 0:
             others = " or ".join(name for name, known in SAMPLERS.items() if not known.needs_edges)
             raise ShoalError(
@@ -197,17 +200,15 @@ class Sampler(ABC):
         said = "".join(f", {name}={value!r}" for name, value in simple.items())
         return f"{type(self).__name__}({self.graph.name!r}{said})"
 
-    @cached_property
+    @property
     def _has_loop(self) -> np.ndarray | None:
-        """Which nodes have a self loop, None if no node has."""
-        graph = self.graph
-        rows = np.repeat(np.arange(graph.num_nodes, dtype=graph.indices.dtype), graph.degree)
-        loops = rows[rows == graph.indices]
-        if len(loops) == 0:
-            return None
-        has_loop = np.zeros(graph.num_nodes, np.bool_)
-        has_loop[loops] = True
-        return has_loop
+        """Which nodes have a self loop, None if no node has; found once, whichever threads ask."""
+        if self._loops is None:
+            with self._loops_lock:
+                if self._loops is None:
+                    found = find_loops(as_tensor(self.graph.indptr), as_tensor(self.graph.indices)).numpy()
+                    self._loops = found if found.any() else found[:0]
+        return self._loops if len(self._loops) else None
 
     # -- epochs --------------------------------------------------------------------------------------------
 

@@ -51,7 +51,9 @@ class LayeredSampler(Sampler):
         self._targets = np.arange(self.graph.num_nodes) if mask is None else np.flatnonzero(mask)
         self.batch_size = batch_size
         self.num_layers = num_layers
-        self._order: tuple[int, np.ndarray] = (-1, self._targets)
+        self._orders: dict[
+            int, np.ndarray
+        ] = {}  # of the last two epochs: threads that sample ahead are in both
 
     @abstractmethod
     def grow(self, nodes: np.ndarray, layer: int, k: int) -> Grown:
@@ -78,10 +80,11 @@ class LayeredSampler(Sampler):
     def draw_outputs(self, k: int) -> np.ndarray:
         """The output nodes of batch k: slice k mod num_batches of the epoch's order."""
         epoch, place = divmod(k, self.num_batches)
-        known, order = self._order
-        if known != epoch:
+        known = self._orders
+        order = known.get(epoch)
+        if order is None:
             order = permute(len(self._targets), self.seed, _FIRST_ORDER + epoch)
-            self._order = (epoch, order)
+            self._orders = dict([*list(known.items())[-1:], (epoch, order)])
         start = place * int(self.batch_size)
         nodes: np.ndarray = self._targets[order[start : start + int(self.batch_size)]]
         return nodes

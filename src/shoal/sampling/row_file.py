@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from shoal.array_files import check_same_file
 from shoal.errors import ShoalError
 from shoal.kernels.jit import new_counter
 from shoal.kernels.pread import BLOCK, DONE, merge_rows, read_runs
@@ -40,6 +41,11 @@ class RowFile:
         self._local = threading.local()
         self._num_threads = num_threads
         self._file, self.is_direct = _open(self.path, direct)
+        try:
+            check_same_file(array, self._file, self.path)
+        except ShoalError:
+            os.close(self._file)
+            raise
         self._pool = ThreadPoolExecutor(num_threads, READER)
 
     def start(self, rows: np.ndarray) -> Reading:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import ShoalError
-from shoal.workspace import Rows
+from shoal.workspace import FeatureRows
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -61,7 +61,7 @@ def standardize_features(x: np.ndarray, train_mask: np.ndarray, path: Path) -> n
         variance += ((np.asarray(x[block], np.float64)[train_mask[block]] - mean) ** 2).sum(axis=0)
     scale = np.sqrt(variance / rows)
     scale[scale <= 10 * np.finfo(np.float64).eps * np.maximum(np.abs(mean), 1e-300)] = 1.0
-    result = Rows("x", np.float32, x.shape[1:], len(x))
+    result = FeatureRows(x.shape[1], len(x))
     for block in blocks:
         result.append((np.asarray(x[block], np.float64) - mean) / scale)
     return result.finish()

@@ -14,7 +14,7 @@ from shoal.datasets.importers.table_labels import check_labelled, read_labels, r
 from shoal.datasets.importers.tabular import TableFile, first_null, is_number, is_text, plain, to_integers
 from shoal.errors import ShoalError
 from shoal.progress import follow_work
-from shoal.workspace import Rows
+from shoal.workspace import FeatureRows
 
 LABEL_NAMES = ("label", "y")
 
@@ -40,7 +40,7 @@ def read_nodes(
     else:
         chosen = _choose_features(table, [name for name in table.names if name not in taken], notices)
     kept: dict[str, list[pa.Array]] = {name: [] for name in taken if name is not None}
-    x: Rows | None = None
+    x: FeatureRows | None = None
     done = 0
     for batch in table.batches([*kept, *(name for name in chosen if name not in kept)], 1 << 16):
         for name, parts in kept.items():
@@ -48,10 +48,10 @@ def read_nodes(
         if chosen:
             block = _read_block(table, batch, chosen, done)
             if x is None:
-                x = Rows("x", np.float32, block.shape[1:], table.num_rows)
-            if block.shape[1:] != x.row:
+                x = FeatureRows(block.shape[1], table.num_rows)
+            if block.shape[1] != x.num_features:
                 raise ShoalError(
-                    f"{path}: the lists from row {done + 1} on give {block.shape[1]} features: expected {x.row[0]} as before"
+                    f"{path}: the lists from row {done + 1} on give {block.shape[1]} features: expected {x.num_features} as before"
                 )
             x.append(block)
             if table.num_rows is not None:

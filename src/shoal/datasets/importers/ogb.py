@@ -16,7 +16,7 @@ from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
 from shoal.progress import follow_work
 from shoal.settings import Null
-from shoal.workspace import Rows
+from shoal.workspace import FeatureRows
 
 SPLIT_FILES = {"train_mask": "train.csv.gz", "val_mask": "valid.csv.gz", "test_mask": "test.csv.gz"}
 Chunks: TypeAlias = Iterator[tuple[np.ndarray, np.ndarray]]
@@ -101,11 +101,11 @@ def _check_range(path: Path, block: np.ndarray, num_nodes: int) -> tuple[np.ndar
 
 
 def _fill_features(path: Path, num_nodes: int) -> np.ndarray:
-    x: Rows | None = None
+    x: FeatureRows | None = None
     filled = 0
     for block in stream_numbers(path, np.float32, "one row of features per node"):
         if x is None:
-            x = Rows("x", np.float32, block.shape[1:], num_nodes)
+            x = FeatureRows(block.shape[1], num_nodes)
         if filled + len(block) <= num_nodes:
             x.append(block)
             follow_work("nodes", filled + len(block), num_nodes)
