@@ -155,9 +155,9 @@ def partition_for_run(config: RunConfig, graph: Graph, num_parts: int) -> Partit
     method = config.partition.method
     settings: dict[str, Any] = {}
     if method == AUTO:
-        conv = CONVS.get(config.model.name)
-        kinds = AGGREGATIONS if conv is None else [kind for kind in [conv.kind] if kind is not None]
-        method, _ = choose_method(graph, num_parts, covers=config.make_exchange().covers(kinds or ["sum"]))
+        name = config.model.name
+        kinds = [CONVS[name].kind or "sum"] if name in CONVS else AGGREGATIONS
+        method, _ = choose_method(graph, num_parts, covers=config.make_exchange().covers(kinds))
         if "effort" in list_settings(PARTITION_METHODS[method]):
             settings["effort"] = "fast"
     else:
