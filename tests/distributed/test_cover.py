@@ -18,7 +18,7 @@ from shoal.runs.data import partition_for_run
 
 def test_attention_has_no_covers_and_is_told_so():
     assert not PointToPoint().covers(["attention"])
-    with pytest.raises(ShoalError, match="attention needs whole rows: leave out cover"):
+    with pytest.raises(ShoalError, match="attention needs whole rows: leave it out"):
         PointToPoint(cover=True).covers(["attention"])
     with pytest.raises(ShoalError, match="expected boundary_sampling=nodes"):
         PointToPoint(cover=True, boundary_rate=0.5, boundary_sampling="edges").covers(["mean"])

@@ -123,7 +123,7 @@ class PointToPoint(ExchangeMethod):
         """
         linear = [AGGREGATIONS[kind].weighted for kind in kinds]
         if self.cover and not any(linear):
-            raise ShoalError("cover=true and the model's attention needs whole rows: leave out cover")
+            raise ShoalError("partition.cover=true has no use here, attention needs whole rows: leave it out")
         if self.cover and self.thins and (self.boundary_sampling != "nodes" or not all(linear)):
             raise ShoalError(
                 "cover=true samples rows and sums: expected boundary_sampling=nodes and a model without attention; or leave out cover"
