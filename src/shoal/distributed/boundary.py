@@ -11,6 +11,7 @@ from torch import Tensor
 
 from shoal.batch import Batch
 from shoal.distributed.batch import thin_batch
+from shoal.distributed.cover import count_before
 from shoal.distributed.halo import HaloPlan, list_spans
 from shoal.distributed.ledger import IDS, INPUT, SAMPLING
 from shoal.errors import ShoalError, unknown_name
@@ -225,22 +226,15 @@ def thin_halo(part: Part, kept: np.ndarray, sent: np.ndarray) -> Part:
     return replace(
         part,
         halo_id=part.halo_id[kept],
-        halo_offsets=_count_before(kept)[part.halo_offsets],
+        halo_offsets=count_before(kept)[part.halo_offsets],
         send_rows=part.send_rows[sent],
-        send_offsets=_count_before(sent)[part.send_offsets],
+        send_offsets=count_before(sent)[part.send_offsets],
         halo_indptr=indptr,
         halo_indices=indices[:count],
         degree=part.degree[columns],
         has_loop=None if part.has_loop is None else part.has_loop[columns],
         keep=None,
     )
-
-
-def _count_before(marks: np.ndarray) -> np.ndarray:
-    """How many marks are set before each place, (n + 1,)."""
-    counts = np.zeros(len(marks) + 1, np.int64)
-    np.cumsum(marks, out=counts[1:])
-    return counts
 
 
 @kernel

@@ -57,11 +57,11 @@ class Items:
         send_indptr, entries = select_rows(self.send_indptr, as_tensor(np.flatnonzero(sent)))
         return Items(
             self.ids[kept],
-            _count_before(kept)[self.offsets],
+            count_before(kept)[self.offsets],
             indptr,
             as_tensor(number.astype(np.int32))[self.indices[keep].long()],
             self.send_ids[sent],
-            _count_before(sent)[self.send_offsets],
+            count_before(sent)[self.send_offsets],
             send_indptr,
             self.send_indices[entries],
         )
@@ -200,7 +200,8 @@ class CoverPlan(HaloPlan):
             out.copy_(multiply(self._made[peer], h.detach()))
 
 
-def _count_before(marks: np.ndarray) -> np.ndarray:
+def count_before(marks: np.ndarray) -> np.ndarray:
+    """How many marks are set before each place, (n + 1,)."""
     counts = np.zeros(len(marks) + 1, np.int64)
     np.cumsum(marks, out=counts[1:])
     return counts
