@@ -4,8 +4,10 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 # How many processes run tests side by side; tests/conftest.py says which tests stay together.
 WORKERS ?= 2
+MINUTES ?= 10
 
-.PHONY: setup demo recipes test test-slow lint docs format clean
+# How long `make fuzz` and `make soak` last is MINUTES.
+.PHONY: setup demo recipes test fuzz test-slow soak lint docs format clean
 
 setup: $(STAMP)
 
@@ -30,8 +32,17 @@ lint: setup
 test: lint
 	$(BIN)/python -m pytest -m 'not slow' --durations=10 -n $(WORKERS) --no-loadscope-reorder
 
+# Mutated files for every reader, for so many minutes; what fails is kept in tests/fuzz/corpus, which `make test` reads.
+fuzz: setup
+	$(BIN)/python tests/fuzz/run_fuzz.py --minutes $(MINUTES)
+
 test-slow: setup
 	$(BIN)/python -m pytest -m slow --durations=10
+
+# Runs of all methods, killed at random moments.
+soak: setup
+	NUMBA_NUM_THREADS=1 NUMBA_THREADING_LAYER=workqueue SHOAL_THREADS=1 PYTHONPATH=tests:tests/reliability \
+	$(BIN)/python tests/reliability/kills.py build/soak --minutes $(MINUTES) --kills 100000 --out build/soak.json
 
 docs: setup
 	$(BIN)/python -m shoal.commands.components docs/*.md

@@ -84,7 +84,7 @@ def measure(name: str, parts: int, args: argparse.Namespace, results: list[dict]
 def estimate(work: Work, nets, kind: str) -> float:
     pins, parts, directed = len(nets.nets), work.num_parts, work.graph.directed
     if kind in EFFORTS:
-        return hypergraph.estimate_seconds(work, nets, hypergraph._EFFORTS[kind], True)
+        return hypergraph.estimate_seconds(work, nets, hypergraph.EFFORTS_MADE[kind], True)
     if kind in PRESETS:
         return costs.estimate_anew(pins, parts, kind if kind in costs.ANEW else "DETERMINISTIC")
     if kind == "metis":

@@ -3,9 +3,11 @@
     python benchmarks/bench_exchange.py                      acl-anthology and hetero-tolokers at 100 Mbit/s and 1 Gbit/s
     python benchmarks/bench_exchange.py cora --rates 1gbit   a graph by name or file, one rate
     python benchmarks/bench_exchange.py --here               no hosts: ranks on this machine, where messages are hidden
+    python benchmarks/bench_exchange.py metis-mdual --here --ways "rows on cover's parts" covers       a mesh: little is gained
 
 Rows on the parts of `hypergraph` stand beside covers, integer messages and stale halos on the parts of `cover`, and beside
-CAGNET's broadcast. All ways are trained in turn by the same processes, a few epochs at a time; times are medians.
+CAGNET's broadcast. All ways are trained in turn by the same processes, a few epochs at a time; times are medians, CPU seconds those
+of all ranks together, which other work on the machine hardly changes.
 """
 
 from __future__ import annotations
@@ -18,17 +20,23 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import shoal
+from bench_distributed import make_graph
 from bench_rank import probe_machine
 from hosts import network_hosts, run_inside, why_not
-from shoal.analysis.simulate import Machine, open_parts, predict_epoch
+from shoal.analysis.simulate import Machine, Prediction, open_parts, predict_epoch
 from shoal.distributed.exchange import EXCHANGES
 from shoal.distributed.launch import joined_ranks
+from shoal.distributed.ledger import KINDS
 from shoal.distributed.runtime import share_cores
 from shoal.distributed.transport import Transport
 from shoal.partitioning.stored import open_part, store_parts
@@ -37,6 +45,7 @@ HERE = Path(__file__).resolve().parent
 GRAPHS = ("acl-anthology", "hetero-tolokers")
 RATES = ("100mbit", "1gbit")
 LIMIT = 1800
+MADE_UP = 64  # features
 WAYS: dict[str, tuple[str, str, dict[str, Any]]] = {  # name: (parts, exchange, settings)
     "rows": ("hypergraph", "p2p", {"cover": False}),
     "rows on cover's parts": ("cover", "p2p", {"cover": False}),
@@ -46,6 +55,23 @@ WAYS: dict[str, tuple[str, str, dict[str, Any]]] = {  # name: (parts, exchange, 
     "covers + int8 + stale": ("cover", "p2p", {"cover": True, "messages": "int8", "staleness": 1}),
     "broadcast": ("hypergraph", "broadcast", {}),
 }
+
+SAID: dict[str, Callable[[Prediction], float]] = {
+    "compute": lambda one: one.compute,
+    "exposed": lambda one: sum(one.exposed),
+    "reduce": lambda one: one.reduce,
+    "communication": lambda one: one.communication,
+}
+
+
+def open_graph(name: str, folder: Path) -> shoal.Graph:
+    """A graph of the folder or known by name; features and labels are made up where it has none."""
+    path = folder / f"{name}.npz"
+    source = str(path) if path.is_file() else name
+    if name.startswith("grid:") or shoal.load(source).num_classes == 0:
+        return make_graph(source, MADE_UP)
+    graph = shoal.load(source)
+    return graph if graph.has_split else graph.with_split(seed=0)
 
 
 def make_trainer(transport: Transport, folder: Path, name: str, job: dict[str, Any]) -> shoal.Trainer:
@@ -68,14 +94,19 @@ def run_rank(folder: Path, job: dict[str, Any]) -> None:
         share_cores(transport, 1)
         trainers = {name: make_trainer(transport, folder, name, job) for name in job["ways"]}
         records: dict[str, list[dict[str, Any]]] = {name: [] for name in trainers}
+        cpu: dict[str, list[float]] = {name: [] for name in trainers}
         machines = []
         for turn in range(job["rounds"]):
             for name, trainer in trainers.items():
+                started = time.process_time()
                 found = trainer.fit((turn + 1) * job["epochs"])
-                records[name] += found[1:] if turn else []  # the first turn compiles and settles
+                spent = (time.process_time() - started) / job["epochs"]
+                if turn:  # the first one compiles and settles
+                    records[name] += found[1:]
+                    cpu[name].append(float(transport.gather(np.array([spent])).sum()))
             machines.append(asdict(probe_machine(transport)))
         if transport.rank == 0:
-            print(json.dumps({"records": records, "machines": machines}), flush=True)
+            print(json.dumps({"records": records, "cpu": cpu, "machines": machines}), flush=True)
         transport.barrier()
 
 
@@ -112,6 +143,7 @@ def summarize(
 ) -> list[dict[str, Any]]:
     """Medians of every way, and the epoch predicted for each machine that was probed meanwhile."""
     model, rows = make_model(job, graph.num_features, graph.num_classes), []
+    kinds = ("compute", *KINDS)
     for name, records in answer["records"].items():
         parts, exchange, settings = WAYS[name]
         method, cut = EXCHANGES[exchange](**settings), open_parts(folder / parts)
@@ -122,17 +154,23 @@ def summarize(
                 "way": name,
                 "epoch": statistics.median(one["seconds"] for one in records),
                 "best": min(one["seconds"] for one in records),
-                "exposed": statistics.median(one["slowest"]["exposed"] for one in records),
+                "cpu": statistics.median(answer["cpu"][name]),
                 "bytes": records[-1]["bytes"],
+                "slowest": {
+                    kind: statistics.median(one["slowest"][kind] for one in records) for kind in kinds
+                },
                 "predicted": statistics.median(one.epoch for one in said),
+                "said": {name: statistics.median(find(one) for one in said) for name, find in SAID.items()},
                 "predicted_bytes": said[0].num_bytes,
+                "machine": answer["machines"][-1],
             }
         )
     return rows
 
 
 def _read(machine: dict[str, Any]) -> Machine:
-    return Machine(**machine | {"crowd": tuple(map(tuple, machine["crowd"]))})
+    pairs = {name: tuple(map(tuple, machine[name])) for name in ("crowd", "sparse_rates")}
+    return Machine(**machine | pairs)
 
 
 def report(rate: str, rows: list[dict[str, Any]]) -> None:
@@ -140,7 +178,7 @@ def report(rate: str, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         print(
             f"{rate:8} {row['way']:22} epoch {row['epoch'] * 1e3:8.1f} ms, {base / row['epoch']:5.2f} × as fast as rows; "
-            f"exposed {row['exposed'] / row['epoch']:4.0%}; {row['bytes'] / 1e6:8.2f} MB; "
+            f"exposed {row['slowest']['exposed'] / row['epoch']:4.0%}; {row['bytes'] / 1e6:8.2f} MB; {row['cpu']:.3f} CPU s; "
             f"predicted {row['predicted'] / row['epoch']:.2f} of it"
             + (
                 ""
@@ -171,24 +209,24 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--epochs", type=int, default=3, help="Epochs of a way in a row.")
+    parser.add_argument("--parts", type=Path, help="Folder that parts stay in for other runs.")
     parser.add_argument("--json", type=Path, help="File to add the results to.")
     args = parser.parse_args()
     missing = None if args.here else why_not()
     if missing is not None:
         raise SystemExit(missing)
     for name in args.graphs:
-        path = args.data / f"{name}.npz"
-        graph = shoal.load(str(path) if path.is_file() else name)
-        graph = graph if graph.has_split else graph.with_split(seed=0)
+        graph = open_graph(name, args.data)
         job = {
             key: getattr(args, key)
             for key in ("model", "hidden", "layers", "ranks", "rounds", "epochs", "ways")
         }
         with tempfile.TemporaryDirectory() as place:
-            folder = Path(place)
+            folder = Path(place) if args.parts is None else args.parts / f"{name}-{args.ranks}"
             for method in {WAYS[way][0] for way in args.ways}:
-                partition = shoal.partition_graph(graph, args.ranks, method, seed=0)
-                store_parts(graph, partition, folder / method)
+                if not (folder / method).exists():
+                    partition = shoal.partition_graph(graph, args.ranks, method, seed=0)
+                    store_parts(graph, partition, folder / method)
             print(f"{graph}, {args.model} {args.layers} × {args.hidden}, {args.ranks} ranks", flush=True)
             for rate in ["none"] if args.here else args.rates:
                 hosts = nullcontext(None) if args.here else network_hosts(args.ranks, rate)

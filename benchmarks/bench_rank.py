@@ -58,7 +58,7 @@ def probe_machine(transport: Transport) -> Machine:
     """What `shoal doctor --save` keeps."""
     network = probe_network(transport)
     wire = network.typical_latency, network.worst_bandwidth
-    return Machine(*wire, tuple(network.crowd), *probe_rates(transport))
+    return Machine(*wire, tuple(network.crowd), **probe_rates(transport))
 
 
 def peak_memory() -> int:

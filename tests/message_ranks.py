@@ -13,6 +13,7 @@ import shoal
 from boundary_ranks import assign, dense_operator
 from rank_jobs import Job, make_graph, make_model
 from shoal.analysis.simulate import Machine, predict_epoch
+from shoal.commands.node_files import write_rows
 from shoal.distributed.block import PartBlock
 from shoal.distributed.codec import CODECS
 from shoal.distributed.exchanges.p2p import PointToPoint
@@ -21,6 +22,8 @@ from shoal.distributed.transport import Transport
 from shoal.graph import Graph
 from shoal.kernels.spmm import spmm
 from shoal.partitioning.part import Part, make_part, split_graph
+from shoal.runs.config import make_config
+from shoal.runs.run import Run
 
 WIDTH = 7
 
@@ -162,7 +165,7 @@ def resume(transport: Transport, content: dict[str, Any], settings: dict[str, An
     trainer = open_trainer(transport, content, settings)
     trainer.resume(Path(folder))
     trainer.train_epoch()
-    trainer.share.save(Path(folder), 4)
+    trainer.share.save(Path(folder), 4, trainer.model, keep=2)
     trainer.share.end()
     for keeps in (None, folder):
         trainer = open_trainer(transport, content, settings, keeps)
@@ -204,3 +207,17 @@ def _multiply(plan: Any, kind: str, h: torch.Tensor, g: torch.Tensor) -> torch.T
     out.backward(g)
     assert local.grad is not None
     return torch.cat([out.detach(), local.grad])
+
+
+def train_and_write(transport: Transport, data: str, nodes: str, folder: str) -> None:
+    """Train a partitioned run for an epoch and write what it predicts, as an array and as a table.
+
+    What it knows of stale halos is gone by then: only training needs it.
+    """
+    content = {"data": data, "data_options": {"nodes": nodes}, "method": "partitioned"}
+    content |= {"model": {"hidden": 8}, "training": {"epochs": 1}, "partition": {"staleness": 1}}
+    Run.create(Path(folder) / "run", make_config(content), transport).train()
+    for own in Path(folder).glob(f"run/checkpoints/halo-*-{transport.rank}.safetensors"):
+        own.unlink()
+    for name in ("y.npy", "y.parquet"):
+        write_rows(Path(folder) / "run", Path(folder) / name, "label", transport)

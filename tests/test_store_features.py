@@ -13,6 +13,7 @@ from shoal.graph import Graph
 from shoal.memory import set_memory_budget
 from shoal.sampling.full import FullSampler
 from shoal.store import open_graph, save_graph, verify_graph
+from shoal.verified import seal
 from shoal.workspace import FeatureRows, open_workspace
 from test_store import make_graph
 
@@ -58,7 +59,8 @@ def test_a_type_that_does_not_fit_the_features_file_is_refused(tmp_path):
     save_graph(make_graph(), tmp_path / "g", features="float16")
     meta = json.loads((tmp_path / "g" / "meta.json").read_text())
     for wrong, said in (("bfloat16", "x has"), ("int4", "features cannot be")):
-        (tmp_path / "g" / "meta.json").write_text(json.dumps(meta | {"features": wrong}))
+        changed = meta | {"features": wrong}
+        (tmp_path / "g" / "meta.json").write_text(json.dumps({**changed, "seal": seal(changed)}))
         with pytest.raises(ShoalError, match=said):
             open_graph(tmp_path / "g")
 

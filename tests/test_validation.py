@@ -110,7 +110,7 @@ REFUSALS = {
 def test_graph_is_refused_naming_what_is_wrong(case):
     changes, message = REFUSALS[case]
     with pytest.raises(ShoalError, match=re.escape(message)):
-        ring(**changes).validate()
+        ring(**changes)
 
 
 @pytest.mark.parametrize(
@@ -132,6 +132,5 @@ def test_row_of_a_bad_feature_is_named_beyond_the_first_block_of_rows():
     n = (1 << 16) + 10
     x = np.zeros((n, 1), np.float32)
     x[n - 2] = np.nan
-    graph = Graph(np.zeros(n + 1, np.int64), np.array([], np.int32), x=x)
     with pytest.raises(ShoalError, match=f"row {n - 2} of x"):
-        graph.validate()
+        Graph(np.zeros(n + 1, np.int64), np.array([], np.int32), x=x)

@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import mmap
 import os
+import tokenize
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from shoal.errors import ShoalError
 from shoal.files import flush
+from shoal.memory import available_memory
 from shoal.progress import follow_work
 from shoal.workspace import find_workspace
 
 _HASHED_AT_ONCE = 1 << 22
 _LONG_TO_HASH = 1 << 28
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+# What NumPy raises for headers that are no headers; parsing a deeply nested one may take all of the parser's memory.
+_ODD_HEADERS = (
+    *(ValueError, TypeError, EOFError, OverflowError, SyntaxError, MemoryError, RecursionError, KeyError),
+    *(IndexError, AttributeError, tokenize.TokenError),
+)
+_ENTRY_KINDS: dict[str, type] = {"file": str, "dtype": str, "shape": list, "bytes": int, "sha256": str}
+_WORTH_LARGE_PAGES = 1 << 24  # bytes
 _FILE_ID = "file_id"  # of a mapped array: device and inode
 
 
@@ -40,6 +57,67 @@ def write_array(folder: Path, name: str, array: np.ndarray, *, flushed: bool = T
     }
 
 
+def is_kind(value: object, kind: type | tuple[type, ...]) -> bool:
+    """Whether a value of a description is of `kind`; true and false are no numbers, and numbers are not negative."""
+    if kind is int:
+        return type(value) is int and value >= 0
+    return isinstance(value, kind)
+
+
+def find_odd_entries(entries: dict[str, Any], known: Collection[str]) -> list[str]:
+    """What in the descriptions of arrays, as `write_array` makes them, cannot be what was stored."""
+    odd = []
+    for name, entry in entries.items():
+        if name not in known or not isinstance(entry, dict):
+            odd.append(f"arrays/{name}")
+            continue
+        odd += [
+            f"arrays/{name}/{key}"
+            for key, kind in _ENTRY_KINDS.items()
+            if not is_kind(entry.get(key), kind)
+            or (key == "file" and entry[key] != f"{name}.npy")
+            or (key == "shape" and not all(is_kind(size, int) for size in entry[key]))
+        ]
+    return odd
+
+
+def read_header(file: IO[bytes], size: int | None = None) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """(shape, by column, number type) of the .npy file that begins here; raises ValueError for any other file.
+
+    Only arrays of plain numbers, truth values and texts are taken. `size`, where known, is that of the file from here
+    on, which the array must fill.
+    """
+    start = file.tell() if size is not None else 0
+    try:
+        version = np.lib.format.read_magic(file)
+        if version not in _HEADERS:
+            raise ValueError(f"version {version} of the .npy format")
+        shape, by_column, dtype = _HEADERS[version](file)
+        shape = tuple(int(length) for length in shape)  # True is a length to NumPy
+    except _ODD_HEADERS as error:
+        raise ValueError(str(error) or "no header of a .npy file") from None
+    if dtype.kind not in "biufcSU" or dtype.subdtype is not None:
+        raise ValueError(f"an array of {dtype}" if not dtype.hasobject else "a pickled array")
+    if any(length < 0 for length in shape):
+        raise ValueError(f"an array of shape {shape}")
+    if size is not None:
+        held, needed = size - (file.tell() - start), math.prod(shape) * dtype.itemsize
+        if held != needed:
+            raise ValueError(f"{held:,} bytes for an array of shape {shape}, which has {needed:,}")
+    return shape, by_column, dtype
+
+
+def map_file(path: Path) -> np.ndarray:
+    """The array of a .npy file, memory-mapped unless it is empty; raises ValueError where the file is not just that."""
+    with open(path, "rb") as file:
+        shape, by_column, dtype = read_header(file, os.fstat(file.fileno()).st_size)
+        place = file.tell()
+    order: Any = "F" if by_column else "C"
+    if math.prod(shape) * dtype.itemsize == 0:  # nothing to map
+        return np.empty(shape, dtype, order)
+    return np.memmap(path, dtype, "r", place, shape, order)
+
+
 def map_array(folder: Path, name: str, entry: dict[str, Any]) -> np.ndarray:
     path = folder / entry["file"]
     if not path.is_file():
@@ -51,12 +129,8 @@ def map_array(folder: Path, name: str, entry: dict[str, Any]) -> np.ndarray:
             f"{path} has {size:,} bytes, expected {entry['bytes']:,}: the file is truncated or was replaced, import the graph again"
         )
     try:
-        if 0 in entry["shape"]:  # nothing to map
-            with open(path, "rb") as file:
-                array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
-        else:
-            array = np.lib.format.open_memmap(path, mode="r")
-    except (ValueError, TypeError, EOFError, OverflowError):
+        array = map_file(path)
+    except ValueError:
         raise ShoalError(f"{path} is not a readable .npy file: import the graph again") from None
     if str(array.dtype) != entry["dtype"] or list(array.shape) != entry["shape"]:
         raise ShoalError(
@@ -74,6 +148,29 @@ def check_same_file(array: np.memmap, handle: int, path: Path) -> None:
         raise ShoalError(
             f"{path} was replaced since the graph was opened: open the graph again, so that all its files belong together"
         )
+
+
+def ask_large_pages(*arrays: np.ndarray | None) -> bool:
+    """Have the system read and map the files of mapped arrays by large pages (2 MB), where all of them fit half the free memory.
+
+    Reads in any order then wait less for addresses to be translated. A page that is not in memory comes with its
+    neighbours, so files that do not fit are left as they are.
+    """
+    maps = [found for array in arrays if (found := _find_map(array)) is not None]
+    large = [one for one in maps if len(one) >= _WORTH_LARGE_PAGES]
+    if not large or not hasattr(mmap, "MADV_HUGEPAGE") or sum(map(len, large)) > available_memory() // 2:
+        return False
+    with suppress(OSError):  # a system without them
+        for one in large:
+            one.madvise(mmap.MADV_HUGEPAGE)
+        return True
+    return False
+
+
+def _find_map(array: Any) -> mmap.mmap | None:
+    while array is not None and not isinstance(array, mmap.mmap):
+        array = getattr(array, "base", None)
+    return array
 
 
 def hash_file(path: Path) -> str:

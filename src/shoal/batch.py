@@ -25,7 +25,7 @@ from shoal.kernels.gather import gather_csr_rows, gather_rows
 from shoal.kernels.patterns import add_diagonal, list_edges
 from shoal.kernels.row_sets import LoopedAdjacency, find_loops
 from shoal.kernels.spmm import multiply
-from shoal.memory import memory_budget
+from shoal.memory import memory_left
 
 if TYPE_CHECKING:
     from shoal.distributed.halo import HaloPlan
@@ -90,6 +90,10 @@ class Block:
         if kind not in self._adjacencies:
             self._adjacencies[kind] = self._make_operator(find_aggregation(kind))
         return self._adjacencies[kind]
+
+    def give_operator(self, kind: str, adj: Adjacency) -> None:
+        """Say what the operator of a kind is, where it is known already."""
+        self._adjacencies[kind] = adj
 
     def by_rows(self, kind: str, fits: Callable[[int], bool]) -> Adjacency:
         """`adjacency(kind)` to take rows from. Where its self loops need a copy of the pattern that does not fit in memory,
@@ -245,6 +249,15 @@ class Batch:
         indptr, indices, data = gather_csr_rows(x.indptr, x.indices, x.data, rows)
         return Adjacency(as_tensor(indptr), as_tensor(indices), int(x.shape[1]), values=as_tensor(data))
 
+    @property
+    def stored_x(self) -> Tensor | Adjacency | EncodedRows:
+        """x; of a whole graph as it is stored, so that rows can be decoded as they are read."""
+        if self.fixed and "x" not in self.__dict__:
+            x, rows = self.graph.find_features(self.nodes)
+            if isinstance(x, EncodedRows) and len(rows) == len(x):
+                return x
+        return self.x
+
     def aggregate_input(self, kind: str) -> Tensor | None:
         """`A x` of the first layer if the batch is fixed and x dense, computed (and exchanged) only once."""
         block = self.blocks[0].for_input()
@@ -299,9 +312,9 @@ def _gather(x: np.ndarray | EncodedRows, rows: np.ndarray) -> Tensor:
 
 
 def _decode_all(x: EncodedRows) -> Tensor:
-    """All rows of a matrix: in memory where they take less than a quarter of the budget, else in a file without a name."""
+    """All rows of a matrix: in memory where they take less than a quarter of what the budget has left, else in a file without a name."""
     size = 4 * x.shape[0] * x.shape[1]
-    if size <= memory_budget() // 4:
+    if size <= memory_left() // 4:
         return _gather(x, np.arange(len(x)))
     with explain_full_disk(tempfile.gettempdir()), tempfile.TemporaryFile(prefix="shoal-") as file:
         file.truncate(size)

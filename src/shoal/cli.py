@@ -20,7 +20,7 @@ from shoal.commands.settings import settings
 from shoal.commands.simulate import simulate
 from shoal.commands.train import train
 from shoal.distributed.detect import detect_launch
-from shoal.errors import ShoalError, is_full_disk
+from shoal.errors import ShoalError, Stopped, is_full_disk
 
 
 class SuggestingGroup(click.Group):
@@ -69,7 +69,7 @@ for command in (
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run the command line; the process ends with 0, 2 for bad input, or 130 when interrupted."""
+    """Run the command line; the process ends with 0, 2 for bad input, 128 + a signal when interrupted."""
     try:
         code = shoal.main(args=args, prog_name="shoal", standalone_mode=False)
     except click.exceptions.Exit as done:
@@ -81,7 +81,8 @@ def main(args: list[str] | None = None) -> None:
         fail(say_usage_error(error), 2)
     except (click.Abort, KeyboardInterrupt) as error:
         # click wraps Ctrl-C; a download that was interrupted says in its own words how to go on
-        fail(str(error.__cause__ or error) or "interrupted", 130)
+        cause = error.__cause__ or error
+        fail(str(cause) or "interrupted", 128 + (cause.signal if isinstance(cause, Stopped) else 2))
     except ShoalError as error:
         fail(str(error), 2)
     except OSError as error:

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from shoal.checks import MAX_EDGES, check_whole
 from shoal.errors import ShoalError
 from shoal.external import RunSorter
 from shoal.kernels.build import build_csr
 from shoal.kernels.csr import index_dtype, is_symmetric
 from shoal.kernels.encoding import EncodedRows
-from shoal.memory import memory_left
+from shoal.memory import BUILDING, memory_left
 from shoal.names import name_nodes
 from shoal.progress import follow_work
 from shoal.validation import MASKS
@@ -35,8 +36,7 @@ def build_pattern(
     edges are in place. Where a workspace is open and the edges would not fit the memory budget, they are sorted and
     merged in its files; `expected` is how many there will be, where that is known.
     """
-    if num_nodes < 1:
-        raise ShoalError(f"the graph has {num_nodes} nodes: expected at least one")
+    num_nodes = check_num_nodes(num_nodes)
     symmetrize = directed is False
     indptr, indices, merged = _build(_tidy_chunks(chunks, num_nodes), num_nodes, symmetrize, expected)
     notices = []
@@ -48,11 +48,19 @@ def build_pattern(
     return indptr, indices, directed, notices
 
 
+def check_num_nodes(num_nodes: Any) -> int:
+    """`num_nodes` as an int, refused unless a graph can have so many."""
+    whole = check_whole("num_nodes", num_nodes, -MAX_EDGES, MAX_EDGES)
+    if whole < 1:
+        raise ShoalError(f"the graph has {whole} nodes: expected at least one")
+    return whole
+
+
 def _build(
     chunks: Iterator[tuple[np.ndarray, np.ndarray]], num_nodes: int, symmetrize: bool, expected: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """`build_csr` of all chunks, in memory or, where that would not fit and a workspace is open, on disk."""
-    place, free = find_workspace(), memory_left()
+    place, free = find_workspace(), memory_left() - BUILDING // 2
     column = np.dtype(index_dtype(num_nodes)).itemsize * (2 if symmetrize else 1)
 
     def fits(edges: int, size: int) -> bool:
@@ -96,6 +104,30 @@ def _hand_over(chunks: list[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np
         yield chunks.pop()
 
 
+def read_edge_index(edge_index: Any) -> np.ndarray:
+    """`edge_index` as an array (2, num_edges)."""
+    try:
+        edge_index = np.asarray(edge_index)
+    except ValueError:
+        raise ShoalError("edge_index has rows of several lengths: expected (2, num_edges)") from None
+    if edge_index.ndim != 2 or edge_index.shape[0] != 2:
+        raise ShoalError(f"edge_index has shape {edge_index.shape}: expected (2, num_edges)")
+    found: np.ndarray = edge_index
+    return found
+
+
+def read_scipy(matrix: Any) -> sp.coo_array:
+    """The entries of a square SciPy matrix."""
+    try:
+        coo = sp.coo_array(matrix)
+    except (ValueError, TypeError):
+        raise ShoalError(f"a {type(matrix).__name__} was given: expected a SciPy sparse matrix") from None
+    if coo.ndim != 2 or coo.shape[0] != coo.shape[1]:
+        said = " × ".join(map(str, coo.shape))
+        raise ShoalError(f"the adjacency is {said}: expected a square matrix")
+    return coo
+
+
 def read_pyg(data: Any, fields: dict[str, Any]) -> tuple[np.ndarray, int, dict[str, Any]]:
     """(edge_index, num_nodes, fields) of a PyG `Data` object; what `fields` gives comes before what it holds."""
     if getattr(data, "edge_index", None) is None:
@@ -125,6 +157,8 @@ def read_pyg(data: Any, fields: dict[str, Any]) -> tuple[np.ndarray, int, dict[s
 
 def read_networkx(graph: Any, fields: dict[str, Any]) -> tuple[np.ndarray, int, dict[str, Any]]:
     """(edge_index, num_nodes, fields) of a NetworkX graph; what `fields` gives comes before what it holds."""
+    if not hasattr(graph, "nodes") or not hasattr(graph, "edges"):
+        raise ShoalError(f"a {type(graph).__name__} was given: expected a NetworkX graph")
     number = {node: i for i, node in enumerate(graph.nodes)}
     ends = np.array([(number[u], number[v]) for u, v in graph.edges()], np.int64).reshape(-1, 2).T
     found: dict[str, Any] = {"node_ids": name_nodes(list(number)), "directed": graph.is_directed()}
@@ -175,6 +209,21 @@ def tidy_ends(ends: Any, num_nodes: int) -> np.ndarray:
             f"edge end {low if low < 0 else high} is out of range: the graph has {num_nodes:,} nodes, 0 to {num_nodes - 1:,}"
         )
     return ends
+
+
+def check_rows(nodes: Any, num_nodes: int) -> np.ndarray:
+    """`nodes` as an array, refused unless they are node numbers, in any order."""
+    try:
+        nodes = np.asarray(nodes)
+    except ValueError:
+        nodes = np.empty((), object)
+    if nodes.ndim != 1 or (nodes.size and nodes.dtype.kind not in "iu"):
+        raise ShoalError(f"nodes are {nodes.dtype} of shape {nodes.shape}: expected node numbers")
+    if nodes.size and (int(nodes.min()) < 0 or int(nodes.max()) >= num_nodes):
+        raise ShoalError(
+            f"nodes run from {nodes.min()} to {nodes.max()}: the graph has {num_nodes:,} nodes, 0 to {num_nodes - 1:,}"
+        )
+    return nodes if nodes.size else nodes.astype(np.int64)
 
 
 def check_nodes(nodes: np.ndarray, num_nodes: int) -> np.ndarray:

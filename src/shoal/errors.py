@@ -18,10 +18,18 @@ class ShoalError(Exception):
     """
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> ShoalError:
+class Stopped(KeyboardInterrupt):
+    """Training was asked to end by a signal, has finished its step and written a checkpoint."""
+
+    def __init__(self, signal: int, sentence: str = "") -> None:
+        super().__init__(sentence)
+        self.signal = signal
+
+
+def unknown_name(kind: str, name: object, known: Iterable[str], where: str = "") -> ShoalError:
     """The error for a name that is not among `known`, with the nearest one suggested; `where` it was given."""
     names = sorted(known)
-    near = get_close_matches(name, names, n=1, cutoff=0.5)
+    near = get_close_matches(str(name)[:100], names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
     if not names:
         hint = "there is none yet, a plug-in may bring it (--plugin)"

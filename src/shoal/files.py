@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from shoal.errors import ShoalError
 
@@ -16,20 +18,25 @@ if TYPE_CHECKING:
     import numpy as np
 
 _FLUSHES_AT_ONCE = 32
+_LONGEST = 40  # characters of a name that hidden ones repeat
 
 
 @contextmanager
-def replace_file(path: Path) -> Iterator[Path]:
+def replace_file(path: Path, before: Callable[[], None] | None = None) -> Iterator[Path]:
     """Yields an empty hidden file beside `path` to write; afterwards it is on the disk under `path`.
+
+    `before` is called when it is on the disk and not yet renamed.
 
     A block that fails, or a killed process, leaves what was under `path` before. The permissions are those of
     any new file.
     """
-    scratch = path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}.partial")
+    scratch = path.with_name(f".{shorten_name(path.name)}.{secrets.token_hex(4)}.partial")
     os.close(os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
         yield scratch
         flush(scratch)
+        if before is not None:
+            before()
         os.replace(scratch, path)
     except BaseException:
         scratch.unlink(missing_ok=True)
@@ -37,11 +44,26 @@ def replace_file(path: Path) -> Iterator[Path]:
     flush(path.parent)
 
 
+def shorten_name(name: str) -> str:
+    """A name as hidden ones beside it repeat it: longer ones are cut and told apart by a digest."""
+    if len(name) <= _LONGEST:
+        return name
+    return f"{name[:_LONGEST]}.{hashlib.sha256(os.fsencode(name)).hexdigest()[:12]}"
+
+
 def check_place(folder: Path) -> None:
     """Refuse to make `folder` below something that is a file."""
     parent = next((parent for parent in folder.parents if parent.exists()), None)
     if parent is not None and not parent.is_dir():
         raise ShoalError(f"{parent} is a file: {folder} cannot be made inside it")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """A JSON text of a stranger; raises ValueError for anything else, nesting too deep for the parser too."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def take_space(handle: int, size: int) -> None:
@@ -58,6 +80,18 @@ def create_array(path: Path, shape: tuple[int, ...], dtype: Any) -> np.memmap:
     with open(path, "r+b") as file:
         take_space(file.fileno(), os.fstat(file.fileno()).st_size)
     return array
+
+
+def write_array_header(file: IO[bytes], dtype: np.dtype, shape: tuple[int, ...]) -> None:
+    """The header of a .npy file; NumPy leaves room in it for a longer first dimension, to be written over it later."""
+    import numpy as np
+
+    described = {
+        "descr": np.lib.format.dtype_to_descr(dtype),
+        "fortran_order": False,
+        "shape": shape,
+    }
+    np.lib.format.write_array_header_1_0(file, described)
 
 
 def flush(path: Path) -> None:

@@ -11,10 +11,13 @@ import scipy.sparse as sp
 from shoal.conversion import (
     build_pattern,
     check_nodes,
+    check_rows,
     count_classes,
     guess_num_nodes,
+    read_edge_index,
     read_networkx,
     read_pyg,
+    read_scipy,
     tidy_fields,
 )
 from shoal.digest import combine_digests, digest_arrays
@@ -44,9 +47,9 @@ class Graph:
         node_ids: what the nodes were called where the graph came from, integers or Names; None if 0, 1, 2, ….
         class_names: what the classes were called.
         notices: what was mended while the graph was built, one sentence each.
+        checked: whether the arrays are known to be right; others are validated here, since kernels rely on them.
 
-    Use the `from_*` constructors for anything that is not already such a pattern: they sort, merge
-    duplicates and validate. The constructor itself only stores what it is given.
+    The `from_*` constructors take anything that is not yet such a pattern: they sort and merge duplicates.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Graph:
         node_ids: np.ndarray | Names | None = None,
         class_names: Sequence[str] | None = None,
         notices: Iterable[str] = (),
+        checked: bool = False,
     ) -> None:
         self.indptr = indptr
         self.indices = indices
@@ -83,6 +87,8 @@ class Graph:
         self._num_classes = num_classes
         self._checksum: str | None = None
         self._digests: dict[str, tuple[np.ndarray, str]] = {}  # of arrays whose digest is known already
+        if not checked:
+            self.validate()
 
     @property
     def num_nodes(self) -> int:
@@ -143,7 +149,7 @@ class Graph:
 
     def take_features(self, nodes: np.ndarray) -> np.ndarray | sp.csr_array:
         """The feature rows of `nodes` (this graph's numbering), decoded; copies nothing else."""
-        x, rows = self.find_features(nodes)
+        x, rows = self.find_features(check_rows(nodes, self.num_nodes))
         return x[rows]
 
     def find_features(self, nodes: np.ndarray) -> tuple[Features, np.ndarray]:
@@ -175,9 +181,7 @@ class Graph:
         `directed=False` adds the reverse of every edge; `True` keeps the arcs as they are; `None` calls the
         graph undirected exactly if every arc's reverse is there, as in PyG.
         """
-        edge_index = np.asarray(edge_index)
-        if edge_index.ndim != 2 or edge_index.shape[0] != 2:
-            raise ShoalError(f"edge_index has shape {edge_index.shape}: expected (2, num_edges)")
+        edge_index = read_edge_index(edge_index)
         if num_nodes is None:
             num_nodes = guess_num_nodes(edge_index, fields)
         return cls.from_edge_chunks([(edge_index[0], edge_index[1])], num_nodes, directed=directed, **fields)
@@ -199,16 +203,15 @@ class Graph:
         that exceed the memory budget are built on disk; `expected` is how many will come, if known.
         """
         indptr, indices, directed, said = build_pattern(chunks, num_nodes, directed, expected)
-        graph = cls(indptr, indices, directed=directed, notices=[*notices, *said], **tidy_fields(fields))
+        tidy = tidy_fields(fields)
+        graph = cls(indptr, indices, directed=directed, notices=[*notices, *said], checked=True, **tidy)
         validate_attributes(graph)  # the pattern is right by the way it was built
         return graph
 
     @classmethod
     def from_scipy(cls, matrix: Any, *, directed: bool | None = None, **fields: Any) -> Graph:
         """From a square SciPy sparse matrix: row i aggregates from the columns stored in row i."""
-        coo = sp.coo_array(matrix)
-        if coo.shape[0] != coo.shape[1]:
-            raise ShoalError(f"the adjacency is {coo.shape[0]} × {coo.shape[1]}: expected a square matrix")
+        coo = read_scipy(matrix)
         return cls.from_edge_chunks([(coo.col, coo.row)], coo.shape[0], directed=directed, **fields)
 
     @classmethod
@@ -281,6 +284,7 @@ class Graph:
             name=self.name,
             node_ids=take_ids(self.node_ids, nodes, self.num_nodes),
             class_names=self.class_names,
+            checked=True,
             **fields,
         )
         graph.parent, graph.n_id = self, nodes
@@ -298,7 +302,7 @@ class Graph:
             "class_names": self.class_names,
             "notices": self.notices,
         }
-        graph = Graph(self.indptr, self.indices, **{**fields, **changes})
+        graph = Graph(self.indptr, self.indices, checked=True, **{**fields, **changes})
         graph.parent, graph.n_id = self.parent, self.n_id
         graph._digests = self._digests
         return graph
@@ -339,3 +343,8 @@ class Graph:
             f"Graph({self.name!r}, {self.num_nodes:,} nodes, {self.num_entries:,} entries, {kind}, "
             f"{self.num_features:,} features, {self.num_classes} classes)"
         )
+
+
+def require_graph(graph: object) -> None:
+    if not isinstance(graph, Graph):
+        raise ShoalError(f"a {type(graph).__name__} was given: expected a Graph, such as shoal.load returns")

@@ -1,4 +1,4 @@
-"""A process's memory: what it holds, what it held at most, what it may still take, and keeping freed buffers."""
+"""A process's memory: what it holds, what it may still take, and what becomes of freed buffers."""
 
 import ctypes
 import os
@@ -10,13 +10,23 @@ from functools import lru_cache
 from pathlib import Path
 
 from shoal.errors import ShoalError
+from shoal.wording import format_bytes
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_KEPT = 1 << 30
+KEPT = 1 << 30  # bytes of freed memory to keep
+BUILDING = 48 << 20  # bytes that chunks of rows and edges take while a graph is built
+_CODE = 40 << 20  # bytes of kernels that a command still loads, each when it is first called
 _UNITS = {"": 1, "B": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _UNITS |= {f"{unit}B": size for unit, size in _UNITS.items() if unit not in ("", "B")}
 _UNITS |= {f"{unit}IB": 2 ** (10 * power) for power, unit in enumerate("KMGT", 1)}
 
+# of a control group's files: its limit, what it uses, and the names of pages of files in `memory.stat`
+_VERSION_2 = ("memory.max", "memory.current", ("inactive_file", "active_file"))
+_VERSION_1 = (
+    "memory.limit_in_bytes",
+    "memory.usage_in_bytes",
+    ("total_inactive_file", "total_active_file"),
+)
 _budget: list[int] = []  # what `set_memory_budget` was given, at most one
 
 
@@ -30,27 +40,26 @@ def keep_freed_memory() -> bool:
     """
     try:
         libc = ctypes.CDLL(None)
-        return bool(libc.mallopt(_MMAP_THRESHOLD, _KEPT) and libc.mallopt(_TRIM_THRESHOLD, _KEPT))
+        return bool(libc.mallopt(_MMAP_THRESHOLD, KEPT) and libc.mallopt(_TRIM_THRESHOLD, KEPT))
     except (OSError, AttributeError):
         return False
 
 
-def read_memory() -> tuple[int, int]:
-    """Bytes this process holds in memory, and the most it held since `forget_peak`."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        sizes = dict(line.split(":", 1) for line in lines if line.startswith(("VmRSS", "VmHWM")))
-        return tuple(1024 * int(sizes[name].split()[0]) for name in ("VmRSS", "VmHWM"))  # type: ignore[return-value]
-    except (OSError, KeyError):  # not Linux
-        unit = 1 if sys.platform == "darwin" else 1024
-        peak = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak, peak
+def return_blocks(size: int = 1 << 20) -> None:
+    """Have blocks of `size` bytes and more returned to the system as soon as they are freed, where the C library can.
+
+    Blocks of many sizes, made by several threads, otherwise leave holes as large as themselves.
+    """
+    with suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_MMAP_THRESHOLD, size)
+        libc.mallopt(_TRIM_THRESHOLD, size)
 
 
-def forget_peak() -> None:
-    """Start again to watch for the most memory held; where the system does not let us, the old peak stays."""
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
+def return_freed_memory() -> None:
+    """Give what was freed back to the system, where the C library can (glibc): it counts as held until then."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def parse_bytes(text: str) -> int:
@@ -83,10 +92,32 @@ def memory_left() -> int:
     return max(memory_budget() - anonymous_memory(), 0)
 
 
+def base_memory() -> int:
+    """Bytes that this process holds before it works on anything: now, and with the kernels that it still loads."""
+    return anonymous_memory() + _CODE
+
+
+def require_memory(size: int, what: str, helps: str = "") -> None:
+    """Refuse `what`, which takes `size` bytes beside Python, torch and kernels, where a budget was given and is smaller.
+
+    `helps` names what would make it smaller.
+    """
+    base, budget = base_memory(), given_budget()
+    if budget is not None and base + size > budget:
+        advice = f"{helps}, or " if helps and base < budget else ""
+        raise ShoalError(
+            f"{what} takes about {format_bytes(base + size)} of memory, {format_bytes(base)} of them Python, torch and "
+            f"compiled kernels, and --memory allows {format_bytes(budget)}: {advice}allow more"
+        )
+
+
 def anonymous_memory() -> int:
     """Bytes of anonymous memory this process holds: what was allocated, without pages of files."""
-    figures = _read_figures(Path("/proc/self/status"))
-    return 1024 * figures.get("RssAnon:", read_memory()[0] // 1024)
+    held = _read_figures(Path("/proc/self/status")).get("RssAnon:")
+    if held is not None:
+        return 1024 * held
+    unit = 1 if sys.platform == "darwin" else 1024  # not Linux: the most it held
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def available_memory(proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> int:
@@ -99,14 +130,17 @@ def available_memory(proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> int
     known = _read_figures(Path(proc, "meminfo"))
     free = known.get("MemAvailable:", free // 1024) * 1024
     for group in _list_groups(Path(proc, "self/cgroup"), Path(groups)):
-        try:
-            limit = int((group / "memory.max").read_text())
-            used = int((group / "memory.current").read_text())
-        except (OSError, ValueError):  # no limit is the word "max"
-            continue
-        pages = _read_figures(group / "memory.stat")
-        files = pages.get("inactive_file", 0) + pages.get("active_file", 0)
-        free = min(free, limit - max(used - files, 0))
+        for limit, used, pages in (_VERSION_2, _VERSION_1):
+            try:
+                allowed, taken = (int((group / name).read_text()) for name in (limit, used))
+            except (
+                OSError,
+                ValueError,
+            ):  # no limit is the word "max", in version 1 a number beyond any memory
+                continue
+            known = _read_figures(group / "memory.stat")
+            files = sum(known.get(name, 0) for name in pages)
+            free = min(free, allowed - max(taken - files, 0))
     return max(free, 0)
 
 
@@ -120,10 +154,18 @@ def _read_figures(path: Path) -> dict[str, int]:
 
 
 def _list_groups(own: Path, root: Path) -> list[Path]:
-    """The control group of this process and all above it (version 2: the line `0::/path`)."""
+    """The control groups of this process and all above them: version 2's line `0::/path`, version 1's `N:memory:/path`.
+
+    In a container the path may be that of the host, which is not seen there: then the root is the process's group.
+    """
     try:
-        paths = [line[3:] for line in own.read_text().splitlines() if line.startswith("0::")]
+        lines = [line.split(":", 2) for line in own.read_text().splitlines()]
     except OSError:
-        paths = []
-    group = root / paths[0].strip("/") if paths else root
-    return [group, *(above for above in group.parents if above.is_relative_to(root))]
+        lines = []
+    found = {root: None, root / "memory": None}
+    for line in lines:
+        if len(line) == 3 and (line[:2] == ["0", ""] or "memory" in line[1].split(",")):
+            top = root if line[1] == "" else root / "memory"
+            group = top / line[2].strip("/")
+            found |= {one: None for one in (group, *group.parents) if one.is_relative_to(top)}
+    return list(found)

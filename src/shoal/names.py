@@ -62,7 +62,7 @@ class Names:
         return len(self.offsets) - 1
 
     def __getitem__(self, i: int) -> str:
-        return bytes(self.text[self.offsets[i] : self.offsets[i + 1]]).decode()
+        return bytes(self.text[self.offsets[i] : self.offsets[i + 1]]).decode(errors="replace")
 
 
 def name_nodes(nodes: Sequence[Any]) -> np.ndarray | Names | None:

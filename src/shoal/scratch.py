@@ -165,6 +165,12 @@ class Scratch:
         """Whether so many bytes more can be held in memory."""
         return self.limit is None or self.held + size <= self.limit
 
+    def claim(self, size: int) -> bool:
+        """Whether something else of so many bytes may be held in memory; it counts from now on."""
+        fits = self.fits(size)
+        self.held += size if fits else 0
+        return fits
+
     def make(
         self, num_rows: int, width: int, dtype: torch.dtype = torch.float32, name: str | None = None
     ) -> Matrix:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from shoal.checks import MAX_SEED, check_whole
 from shoal.errors import ShoalError
 from shoal.validation import MASKS
 
@@ -10,6 +11,13 @@ def draw_split(
     nodes: np.ndarray, num_nodes: int, train: float = 0.6, val: float = 0.2, seed: int = 0
 ) -> dict[str, np.ndarray]:
     """Masks of a random split of `nodes`, a subset of 0 … num_nodes-1; what train and val leave is test."""
+    try:
+        train, val = float(train), float(val)
+    except (TypeError, ValueError):
+        raise ShoalError(
+            f"a split of {train!r:.40} / {val!r:.40} is impossible: expected two numbers"
+        ) from None
+    check_whole("seed", seed, 0, MAX_SEED)
     if not (train > 0 and val >= 0 and train + val <= 1):
         raise ShoalError(
             f"a split of {train} / {val} is impossible: fractions must be positive and sum to at most 1"

@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from shoal.array_files import hash_file, map_array, write_array
-from shoal.errors import ShoalError, explain_full_disk, unknown_name
+from shoal.array_files import find_odd_entries, hash_file, is_kind, map_array, write_array
+from shoal.errors import ShoalError, unknown_name
 from shoal.files import create_array, flush
 from shoal.graph import MASKS, Features, Graph
 from shoal.kernels.encoding import FEATURE_TYPES, STORED_AS, EncodedRows, describe_type, encode_matrix
+from shoal.lock import building
 from shoal.names import Names
+from shoal.verified import SEAL, Verified, check_seal, seal
 
 FORMAT = "shoal-graph"
 VERSIONS = (1, 2)  # 2 where features are encoded, which readers of 1 would take for numbers
@@ -35,7 +36,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "checksum": str,
     "arrays": dict,
 }
-_ENTRY_KINDS: dict[str, type] = {"file": str, "dtype": str, "shape": list, "bytes": int, "sha256": str}
+_AGAIN = "import the graph again"
 _SPARSE = ("x_data", "x_indices", "x_indptr")
 _NAMES = ("node_id_offsets", "node_id_text")
 _ARRAYS = ("indptr", "indices", "x", *_SPARSE, "y", *MASKS, "node_ids", *_NAMES)
@@ -50,17 +51,14 @@ def save_graph(
     graph's notices say what that loses. Sparse ones stay as they are.
     """
     folder = Path(folder)
-    if folder.exists() and not overwrite:
-        raise ShoalError(f"{folder} exists already: choose another name, or allow overwriting it")
-    if folder.exists() and not is_stored_graph(folder):
-        raise ShoalError(f"{folder} is not a stored graph: refusing to overwrite it")
     if features is not None and features not in FEATURE_TYPES:
         raise unknown_name("type of features", features, FEATURE_TYPES)
-    with explain_full_disk(folder):  # names the folder that was asked for, not the hidden one
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
-    fresh = scratch / "new"
-    try:
+    with building(folder) as scratch:
+        if folder.exists() and not overwrite:
+            raise ShoalError(f"{folder} exists already: choose another name, or allow overwriting it")
+        if folder.exists() and not is_stored_graph(folder):
+            raise ShoalError(f"{folder} is not a stored graph: refusing to overwrite it")
+        fresh = scratch / "new"
         fresh.mkdir()  # with the usual permissions; a temporary folder is its owner's alone
         graph = encode_features(graph, features, fresh)
         encoded = isinstance(graph.x, EncodedRows)
@@ -82,12 +80,12 @@ def save_graph(
             **({"features": graph.x.type} if isinstance(graph.x, EncodedRows) else {}),
             "arrays": files,
         }
+        meta[SEAL] = seal(meta)
         (fresh / META).write_text(json.dumps(meta, indent=2) + "\n")
         flush(fresh / META)
         flush(fresh)
         put_in_place(fresh, folder, old=scratch.with_suffix(".old"))
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    _know(folder, meta).remember()
     return folder
 
 
@@ -131,7 +129,8 @@ def put_in_place(fresh: Path, folder: Path, old: Path) -> None:
 
 
 def open_graph(folder: str | Path) -> Graph:
-    """Open a stored graph memory-mapped. Sizes are checked here, contents by `verify_graph`."""
+    """Open a stored graph memory-mapped. Sizes are checked, and once on every machine all the rest: files whose bytes
+    differ from what was written are refused, arrays that kernels would not survive too. `verify_graph` does it again."""
     folder = Path(folder)
     meta = read_meta(folder)
     _check_shapes(folder, meta)
@@ -154,9 +153,12 @@ def open_graph(folder: str | Path) -> Graph:
             raise ShoalError(
                 f"{folder} is damaged: {_NAMES[0]} does not fit {_NAMES[1]}; import the graph again"
             )
+    known = _know(folder, meta)
+    known.check(_AGAIN)
     graph = Graph(
         arrays["indptr"],
         arrays["indices"],
+        checked=True,
         x=x,
         y=arrays.get("y"),
         **{name: arrays.get(name) for name in MASKS},
@@ -167,10 +169,20 @@ def open_graph(folder: str | Path) -> Graph:
         class_names=meta["class_names"],
         notices=meta["notices"],
     )
+    if not known.sound:
+        try:
+            graph.validate()
+        except ShoalError as error:
+            raise ShoalError(f"{folder} is damaged: {error}; {_AGAIN}") from None
+    known.remember()
     graph._checksum = meta["checksum"]
     held = _arrays(graph)
     graph._digests = {name: (held[name], entry["sha256"]) for name, entry in meta["arrays"].items()}
     return graph
+
+
+def _know(folder: Path, meta: dict[str, Any]) -> Verified:
+    return Verified(meta, folder, {entry["file"]: entry["sha256"] for entry in meta["arrays"].values()})
 
 
 def verify_graph(folder: str | Path) -> list[str]:
@@ -206,7 +218,7 @@ def read_meta(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ShoalError(f"{folder} is not a stored graph: it has no {META}; `shoal data import` makes one")
     try:
-        meta: dict[str, Any] = json.loads(path.read_text())
+        meta: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if meta.get("format") != FORMAT:
             raise ValueError
     except (ValueError, AttributeError, RecursionError):
@@ -229,34 +241,17 @@ def _check_meta(path: Path, meta: dict[str, Any]) -> None:
                 missing += [f"arrays/{name}" for name in group if name not in meta["arrays"]]
     if missing:
         raise ShoalError(f"{path} is damaged: it lacks {', '.join(missing)}; import the graph again")
-    odd = [key for key, kind in _KINDS.items() if not _is_kind(meta[key], kind)]
-    if meta.get("features", "float32") not in FEATURE_TYPES or (
-        "features" in meta and "x" not in meta["arrays"]
-    ):
-        odd.append("features")
-    odd += [key for key in ("notices", "class_names") if not all(isinstance(t, str) for t in meta[key] or ())]
-    for name, entry in () if odd else meta["arrays"].items():
-        if name not in _ARRAYS or not isinstance(entry, dict):
-            odd.append(f"arrays/{name}")
-            continue
-        odd += [
-            f"arrays/{name}/{key}"
-            for key, kind in _ENTRY_KINDS.items()
-            if not _is_kind(entry.get(key), kind)
-            or (key == "file" and entry[key] != f"{name}.npy")
-            or (key == "shape" and not all(_is_kind(size, int) for size in entry[key]))
-        ]
+    odd = [key for key, kind in _KINDS.items() if not is_kind(meta[key], kind)]
+    if not odd:
+        type_known = meta.get("features", "float32") in [*FEATURE_TYPES]
+        if not type_known or ("features" in meta and "x" not in meta["arrays"]):
+            odd.append("features")
+        texts = {key: meta[key] or () for key in ("notices", "class_names")}
+        odd += [key for key, given in texts.items() if not all(isinstance(text, str) for text in given)]
+    odd = odd or find_odd_entries(meta["arrays"], _ARRAYS)
     if odd:
-        raise ShoalError(
-            f"{path} is damaged: {', '.join(odd)} cannot be what was stored; import the graph again"
-        )
-
-
-def _is_kind(value: object, kind: type | tuple[type, ...]) -> bool:
-    """Whether a value of a meta.json is of `kind`; true and false are no numbers, and numbers are not negative."""
-    if kind is int:
-        return type(value) is int and value >= 0
-    return isinstance(value, kind)
+        raise ShoalError(f"{path} is damaged: {', '.join(odd)} cannot be what was stored; {_AGAIN}")
+    check_seal(path, meta, _AGAIN)
 
 
 def _check_shapes(folder: Path, meta: dict[str, Any]) -> None:

@@ -9,12 +9,16 @@ import scipy.sparse as sp
 
 from shoal.errors import ShoalError
 from shoal.kernels.csr import first_bad_row, is_symmetric
+from shoal.kernels.encoding import EncodedRows
+from shoal.names import Names
 
 if TYPE_CHECKING:
     from shoal.graph import Features, Graph
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 _ROWS_AT_ONCE = 1 << 16
+_VALUES_AT_ONCE = 1 << 20
+_MANY_CLASSES = 1 << 16
 _CONVERT = "; the Graph.from_* constructors, such as Graph.from_edge_index, convert it"
 
 
@@ -31,10 +35,14 @@ def validate_attributes(graph: Graph) -> None:
     if graph.y is not None:
         validate_labels(graph, graph.y)
     validate_split(graph)
+    if graph.node_ids is not None and not hasattr(graph.node_ids, "__len__"):
+        raise ShoalError(f"node_ids is {graph.node_ids!r:.60}: expected one id per node")
     if graph.node_ids is not None and len(graph.node_ids) != graph.num_nodes:
         raise ShoalError(
             f"{len(graph.node_ids):,} node ids were given for {graph.num_nodes:,} nodes: expected one per node"
         )
+    if isinstance(graph.node_ids, Names):
+        validate_names(graph.node_ids)
     if graph.class_names is not None and len(graph.class_names) != graph.num_classes:
         raise ShoalError(
             f"{len(graph.class_names)} class names were given for {graph.num_classes} classes: expected one per class"
@@ -42,23 +50,24 @@ def validate_attributes(graph: Graph) -> None:
 
 
 def validate_topology(graph: Graph) -> None:
-    n = graph.num_nodes
-    if n < 1:
-        raise ShoalError("the graph has 0 nodes: expected at least one")
     for name, array in (("indptr", graph.indptr), ("indices", graph.indices)):
-        if array.ndim != 1 or array.dtype.kind != "i":
+        if not isinstance(array, np.ndarray):
+            raise ShoalError(f"{name} is a {type(array).__name__}: expected an array of signed integers")
+    n = graph.num_nodes if graph.indptr.ndim else 0
+    if n < 1:
+        raise ShoalError(f"the graph has {max(n, 0)} nodes: expected at least one")
+    for name, array in (("indptr", graph.indptr), ("indices", graph.indices)):
+        if array.ndim != 1 or array.dtype.kind != "i" or not array.dtype.isnative:
             raise ShoalError(
                 f"{name} is {array.dtype} of shape {array.shape}: expected signed integers of one dimension"
             )
-    steps = np.diff(graph.indptr)
     if graph.indptr[0] != 0 or int(graph.indptr[-1]) != len(graph.indices):
         raise ShoalError(
             f"indptr runs from {graph.indptr[0]} to {graph.indptr[-1]}: expected 0 to {len(graph.indices)}, the length of indices"
         )
-    if (steps < 0).any():
-        raise ShoalError(
-            f"indptr decreases after row {int(np.argmax(steps < 0))}: expected a non-decreasing array"
-        )
+    row = first_fall(graph.indptr)
+    if row >= 0:
+        raise ShoalError(f"indptr decreases after row {row}: expected a non-decreasing array")
     if len(graph.indices):
         low, high = int(graph.indices.min()), int(graph.indices.max())
         if low < 0 or high >= n:
@@ -78,6 +87,50 @@ def validate_topology(graph: Graph) -> None:
         )
 
 
+def first_fall(values: np.ndarray) -> int:
+    """The first place whose successor is smaller, or -1; a chunk at a time, as the array may be mapped."""
+    for start in range(0, len(values) - 1, _VALUES_AT_ONCE):
+        chunk = values[start : start + _VALUES_AT_ONCE + 1]
+        falls = chunk[1:] < chunk[:-1]
+        if falls.any():
+            return start + int(np.argmax(falls))
+    return -1
+
+
+def check_csr(name: str, indptr: np.ndarray, indices: np.ndarray, rows: int, columns: int) -> None:
+    """Refuse arrays that are no pattern of `rows` × `columns`; rows may be unsorted."""
+    for part, array in (("row pointers", indptr), ("columns", indices)):
+        if array.ndim != 1 or array.dtype.kind not in "iu" or not array.dtype.isnative:
+            raise ShoalError(
+                f"the {part} of {name} are {array.dtype} of shape {array.shape}: expected a row of integers"
+            )
+    if (
+        len(indptr) != rows + 1
+        or indptr[0] != 0
+        or int(indptr[-1]) != len(indices)
+        or first_fall(indptr) >= 0
+    ):
+        raise ShoalError(
+            f"the row pointers of {name} do not rise from 0 to {len(indices):,}, the number of its entries: expected a CSR matrix"
+        )
+    if len(indices) and (int(indices.min()) < 0 or int(indices.max()) >= columns):
+        at = int(np.argmax((indices < 0) | (indices >= columns)))
+        raise ShoalError(
+            f"row {int(np.searchsorted(indptr, at, 'right')) - 1} of {name} has an entry in column {indices[at]}: {name} has {columns:,} columns"
+        )
+
+
+def check_truth(name: str, mask: np.ndarray) -> None:
+    """Refuse truth values that are bytes other than 0 and 1, which compiled code takes for either."""
+    if mask.size and int(np.ascontiguousarray(mask).view(np.uint8).max()) > 1:
+        raise ShoalError(f"{name} holds bytes other than 0 and 1: expected true or false")
+
+
+def validate_names(names: Names) -> None:
+    if not names.fits() or first_fall(names.offsets) >= 0:
+        raise ShoalError("the offsets of the node ids do not fit their text: expected one id per node")
+
+
 def validate_features(graph: Graph, x: Features) -> None:
     if x.ndim != 2:
         raise ShoalError(f"x has shape {x.shape}: expected (num_nodes, num_features)")
@@ -87,17 +140,17 @@ def validate_features(graph: Graph, x: Features) -> None:
         )
     if x.dtype != np.float32:
         raise ShoalError(f"x holds {x.dtype}: expected float32{_CONVERT if x.dtype.kind in 'fiub' else ''}")
+    if isinstance(x, EncodedRows) and x.lost is not None:
+        return  # encoded just now, which refuses them
     if not isinstance(x, sp.csr_array):
         for start in range(0, len(x), _ROWS_AT_ONCE):
             finite = np.isfinite(x[start : start + _ROWS_AT_ONCE]).all(axis=1)
             if not finite.all():
                 raise _not_finite(start + int(np.argmin(finite)))
         return
-    if x.nnz and (int(x.indices.min()) < 0 or int(x.indices.max()) >= x.shape[1]):
-        at = int(np.argmax((x.indices < 0) | (x.indices >= x.shape[1])))
-        raise ShoalError(
-            f"row {int(np.searchsorted(x.indptr, at, 'right')) - 1} of x has an entry in column {x.indices[at]}: x has {x.shape[1]:,} columns"
-        )
+    check_csr("x", x.indptr, x.indices, *x.shape)
+    if x.data.shape != x.indices.shape:
+        raise ShoalError(f"x has {len(x.data):,} values for {len(x.indices):,} entries: expected as many")
     if not np.isfinite(x.data).all():
         at = int(np.argmin(np.isfinite(x.data)))
         raise _not_finite(int(np.searchsorted(x.indptr, at, "right")) - 1)
@@ -127,6 +180,10 @@ def validate_labels(graph: Graph, y: np.ndarray) -> None:
         return
     if y.dtype != np.int64:  # before the comparisons below, which unsigned numbers would not survive
         raise ShoalError(f"y holds {y.dtype}: expected int64{_CONVERT}")
+    if graph.num_classes > max(graph.num_nodes, _MANY_CLASSES):
+        raise ShoalError(
+            f"the labels speak of {graph.num_classes:,} classes of {graph.num_nodes:,} nodes: number the classes 0, 1, 2, …"
+        )
     outside = (y < -1) | (y >= graph.num_classes)
     if outside.any():
         node = int(np.argmax(outside))
@@ -141,6 +198,7 @@ def validate_split(graph: Graph) -> None:
             raise ShoalError(
                 f"{name} is {mask.dtype} of shape {mask.shape}: expected bool of shape ({graph.num_nodes},)"
             )
+        check_truth(name, mask)
     for i, (name, mask) in enumerate(masks):
         for other, other_mask in masks[:i]:
             both = mask & other_mask

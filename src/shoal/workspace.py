@@ -13,7 +13,6 @@ import hashlib
 import os
 import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,10 +22,11 @@ from typing import IO, Any
 
 import numpy as np
 
-from shoal.errors import ShoalError, explain_full_disk
-from shoal.files import create_array
+from shoal.errors import ShoalError
+from shoal.files import create_array, write_array_header
 from shoal.kernels.encoding import EncodedRows, RowEncoder, describe_type
-from shoal.memory import anonymous_memory, memory_budget, memory_left
+from shoal.lock import building
+from shoal.memory import BUILDING, base_memory, memory_budget, memory_left, require_memory
 from shoal.progress import Follow, watching
 from shoal.wording import format_bytes
 
@@ -98,7 +98,7 @@ class Writer:
         self.place, self.path, self.dtype, self.row, self.rows = place, path, dtype, row, rows
         self.written = 0
         self._file: IO[bytes] = place.opened.enter_context(open(path, "w+b"))  # noqa: SIM115
-        self._write_header(rows or 0)
+        write_array_header(self._file, dtype, (rows or 0, *row))
         self._digest = None
         if rows is not None:
             self._file.seek(0)
@@ -116,24 +116,15 @@ class Writer:
     def finish(self) -> np.ndarray:
         """What was appended, mapped."""
         assert self.rows in (None, self.written)
-        if self.rows is None:  # NumPy leaves room in a header for a longer first dimension
+        if self.rows is None:
             self._file.seek(0)
-            self._write_header(self.written)
+            write_array_header(self._file, self.dtype, (self.written, *self.row))
         self._file.close()
         if not self.written or 0 in self.row:
             return np.empty((self.written, *self.row), self.dtype)
         array: np.ndarray = np.lib.format.open_memmap(self.path, "r")
         digest = None if self._digest is None else self._digest.hexdigest()
         return self.place._keep(array, self.path, digest)
-
-    def _write_header(self, rows: int) -> None:
-        shape = (rows, *self.row)
-        described = {
-            "descr": np.lib.format.dtype_to_descr(self.dtype),
-            "fortran_order": False,
-            "shape": shape,
-        }
-        np.lib.format.write_array_header_1_0(self._file, described)
 
 
 class Rows:
@@ -221,18 +212,15 @@ def open_workspace(
 
     Dense features that are read or drawn meanwhile are kept as `features`, float32 if None.
     """
-    with explain_full_disk(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
-    place = Workspace(target, folder, features or "float32")
-    _open.append(place)
-    try:
-        with _end_on_sigterm(), watching(follow):
-            yield place
-    finally:
-        _open.remove(place)
-        place.opened.close()
-        shutil.rmtree(folder, ignore_errors=True)
+    with building(target) as folder:
+        place = Workspace(target, folder, features or "float32")
+        _open.append(place)
+        try:
+            with _end_on_sigterm(), watching(follow):
+                yield place
+        finally:
+            _open.remove(place)
+            place.opened.close()
 
 
 def find_workspace() -> Workspace | None:
@@ -249,11 +237,12 @@ def check_sizes(num_nodes: int, num_entries: int, num_features: int) -> None:
     size = num_nodes * (8 + 8 + 3 + row) + num_entries * (8 + 4)
     what = f"a graph of {num_nodes:,} nodes and up to {num_entries:,} entries"
     _open[-1].require(size, what)
-    held, budget = anonymous_memory() + _BYTES_A_NODE * num_nodes, memory_budget()
+    require_memory(_BYTES_A_NODE * num_nodes + BUILDING, f"drawing {what}", "draw fewer nodes")
+    held, budget = base_memory() + _BYTES_A_NODE * num_nodes, memory_budget()
     if held > budget:
         raise ShoalError(
-            f"{what} takes {format_bytes(held)} of memory to draw, and the budget is {format_bytes(budget)}: "
-            "allow more with --memory, or draw fewer nodes"
+            f"{what} takes {format_bytes(held)} of memory to draw, and {format_bytes(budget)} are free: "
+            "draw fewer nodes, or use a machine with more memory"
         )
 
 

@@ -107,8 +107,46 @@ def test_messages_in_a_crowd_take_what_was_measured_for_their_size():
     )
 
 
+def test_a_crowd_slows_links_that_are_as_busy_as_those_around_them():
+    machine = Machine(1e-3, 1e6, crowd=((8, 1e-3), (1e6, 1.5)))
+    everyone = 1e6 * (1 - np.eye(3))
+    assert time_messages(everyone, machine) == pytest.approx([3.0] * 3)
+    to_one = np.zeros((3, 3))
+    to_one[1:, 0] = 1e6  # the senders have time to spare
+    assert time_messages(to_one, machine)[0] == pytest.approx(2.002)
+    uneven = everyone.copy()
+    uneven[1:, 0] = 1.2e6
+    waiting = 2.2 / 2.4  # of what rank 0 receives: the senders' links are nearly as busy
+    gaps = waiting * (2 * (1.5 + 0.2 * 1.499 / 0.999992) - 2.402)
+    wanted = 2.402 + gaps - (1 - waiting) * 2.402
+    assert time_messages(uneven, machine)[0] == pytest.approx(wanted, rel=1e-4)
+
+
+def test_products_over_rows_that_caches_hold_are_predicted_faster():
+    machine = Machine(1, 1, sparse_rate=1e9, sparse_rates=((1e6, 8e9), (1e8, 2e9)))
+    entries, rows = np.array([1000, 1000, 1000]), np.array([10, 2500 * 100, 10**7])
+    seconds = machine.time_product(entries, rows, 10, 4)
+    assert seconds == pytest.approx([1e4 / 8e9, 1e4 / 5e9, 1e4 / 2e9])
+    plain = Machine(1, 1, sparse_rate=1e9)
+    assert plain.time_product(entries, rows, 10, 4) == pytest.approx([1e-5] * 3)
+    assert Machine(1, 1).time_product(entries, rows, 10, 4) == pytest.approx([0] * 3)
+
+
+def test_coding_of_messages_is_computing():
+    parts = split_graph(make_labelled(200), np.arange(200) % 4, 4)
+    model = shoal.GNN("sage", 8, 16, 3, num_layers=2)
+    machine = Machine(1e-4, 1e8, dense_rate=1e9, sparse_rate=1e8, code_rate=1e6)
+    said = {
+        name: predict_epoch(parts, model, machine, exchange=PointToPoint(messages=name)).compute
+        for name in ("bfloat16", "int8")
+    }
+    rows = PointToPoint().count_rows(parts)
+    coded = 2 * 8 * max(rows.sum(0) + rows.sum(1)) / 2 / 1e6
+    assert said["int8"] - said["bfloat16"] == pytest.approx(coded)
+
+
 def test_a_machine_is_read_as_it_was_saved_and_nonsense_is_refused(tmp_path):
-    machine = Machine(1e-4, 1e8, ((8.0, 1e-3), (1e6, 0.1)), 1e9, 1e8, ranks=2)
+    machine = Machine(1e-4, 1e8, ((8.0, 1e-3), (1e6, 0.1)), 1e9, 1e8, ((4e6, 5e8), (3e7, 1e8)), 1e9, ranks=2)
     machine.save(tmp_path / "machine.json")
     assert read_machine(tmp_path / "machine.json") == machine
     for text in (
@@ -117,6 +155,8 @@ def test_a_machine_is_read_as_it_was_saved_and_nonsense_is_refused(tmp_path):
         '{"latency": 1, "bandwidth": -1}',
         '{"latency": 1, "bandwidth": 1, "speed": 2}',
         '{"latency": 1, "bandwidth": 1, "ranks": "two"}',
+        '{"latency": 1, "bandwidth": 1, "sparse_rates": [[1000, 0]]}',
+        '{"latency": 1, "bandwidth": 1, "code_rate": 0}',
         '{"latency": 1, "bandwidth": 1, "ranks": 0}',
         '{"latency": 1, "bandwidth": 1, "ranks": Infinity}',
         "no",

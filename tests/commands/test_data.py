@@ -165,10 +165,10 @@ def test_disk_that_fills_up_while_an_archive_is_unpacked_is_not_blamed_on_the_ar
     environment: dict[str, str], tmp_path: Path, compressed: bool
 ) -> None:
     save = np.savez_compressed if compressed else np.savez
-    x = np.zeros((60_000, 50), np.float32)
-    save(tmp_path / "a.npz", indptr=np.zeros(60_001, np.int64), indices=np.empty(0, np.int32), x=x)
+    x = np.zeros((300_000, 50), np.float32)  # 60 MB, more than Python and torch leave of the budget
+    save(tmp_path / "a.npz", indptr=np.zeros(300_001, np.int64), indices=np.empty(0, np.int32), x=x)
     run = subprocess.run(
-        [sys.executable, "-m", "shoal", "data", "import", "a.npz", "-o", "out", "--memory", "1MB"],
+        [sys.executable, "-m", "shoal", "data", "import", "a.npz", "-o", "out", "--memory", "330MB"],
         cwd=tmp_path,
         env=environment,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000)),
@@ -201,6 +201,10 @@ def test_import_and_order_renumber_nodes_and_keep_what_users_call_them(
     assert [graphs[2].node_ids[i] for i in range(200)] == sorted(f"n{i}" for i in range(200))
     refused = shoal("data", "import", "edges.csv", "-o", "h", "--order", "rmc").refusal()
     assert "unknown order 'rmc': did you mean 'rcm'?" in refused
+    settings = ("--order", "communities", "--order-set", "most=0")
+    assert "most" in shoal("data", "import", "edges.csv", "-o", "h", *settings).refusal()
+    refused = shoal("data", "import", "edges.csv", "-o", "h", "--order-set", "most=5").refusal()
+    assert "none is given: add --order" in refused
     refused = shoal("data", "order", "plain", "--by", "parts", "--set", "part=3", "-o", "h").refusal()
     assert "unknown setting of parts 'part': did you mean 'parts'?" in refused
 
@@ -225,3 +229,4 @@ def test_features_are_stored_as_the_type_asked_for(shoal: Callable[..., Run], tm
     assert open_graph(tmp_path / "again").x.type == "int8"
     said = shoal("data", "generate", "blocks", "-o", "h", "--features", "float61").refusal()
     assert "unknown type of features 'float61': did you mean 'float16'?" in said
+    assert "--features takes float32, float16, bfloat16, int8" in said

@@ -41,6 +41,7 @@ def test_train_leaves_a_run_folder_that_embed_and_predict_read(capsys, tmp_path)
     assert yaml.safe_load((folder / "config.yaml").read_text())["training"]["seed"] == 5
     assert {path.name for path in (folder / "checkpoints").iterdir()} == {
         "last.safetensors",
+        "last-1.safetensors",
         "best.safetensors",
     }
 

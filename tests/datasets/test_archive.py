@@ -57,6 +57,22 @@ def test_zip_and_tar_come_out_whole(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
+def test_a_tar_of_a_folder_from_inside_it_comes_out_whole(tmp_path: Path) -> None:
+    inside = tmp_path / "inside"
+    for name, content in FILES.items():
+        (inside / name).parent.mkdir(parents=True, exist_ok=True)
+        (inside / name).write_bytes(content)
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as packed:
+        packed.add(inside, ".")
+        assert packed.getnames()[0] == "."
+    assert found(unpack_archive(tmp_path / "a.tar.gz", tmp_path / "out")) == FILES
+
+
+@pytest.mark.parametrize("name", [".", "/"])
+def test_a_file_without_a_name_is_refused(tmp_path: Path, name: str) -> None:
+    refuse(make_tar(tmp_path / "a.tar.gz", {name: b"x"}), tmp_path, "is no name of a file")
+
+
 def test_single_gz_becomes_the_file_without_its_ending(tmp_path: Path) -> None:
     (tmp_path / "edges.txt.gz").write_bytes(gzip.compress(b"0 1\n"))
     assert found(unpack_archive(tmp_path / "edges.txt.gz", tmp_path / "out")) == {"edges.txt": b"0 1\n"}

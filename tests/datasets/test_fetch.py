@@ -139,3 +139,22 @@ def test_files_that_hold_another_graph_than_registered_are_refused(monkeypatch, 
         with pytest.raises(ShoalError, match="41"):
             fetch_dataset(dataset, tmp_path / "graph")
     assert not (tmp_path / "graph").exists()
+
+
+def test_a_download_must_be_what_was_registered_or_came_first(monkeypatch, tmp_path: Path) -> None:
+    dataset = shrink("ogbn-arxiv")
+    monkeypatch.setenv("SHOAL_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    first, second = ogb_files(), {**ogb_files(), "arxiv/read.me": b"another file"}
+    with serve(dataset, first) as server:
+        monkeypatch.setenv("SHOAL_MIRROR", server.address)
+        fetch_dataset(dataset, tmp_path / "graph")
+        fetch_dataset(dataset, tmp_path / "again")
+        registered = replace(dataset, files=(replace(dataset.files[0], sha256="0" * 64),))
+        with pytest.raises(ShoalError, match="expected 0000000000000000…, the registered one"):
+            fetch_dataset(registered, tmp_path / "registered")
+    with serve(dataset, second) as server:
+        monkeypatch.setenv("SHOAL_MIRROR", server.address)
+        with pytest.raises(ShoalError, match="that of the first download"):
+            fetch_dataset(dataset, tmp_path / "changed")
+    assert not (tmp_path / "changed").exists()

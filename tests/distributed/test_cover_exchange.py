@@ -9,11 +9,13 @@ import shoal
 from rank_jobs import Job, make_graph, train_stored_part
 from shoal.array_files import hash_file
 from shoal.distributed.exchanges.p2p import PointToPoint, pays
+from shoal.distributed.transport import LocalTransport
 from shoal.errors import ShoalError
 from shoal.partitioning.part import split_graph
 from shoal.partitioning.stored import open_part, store_parts
 from shoal.runs.config import make_config
-from shoal.runs.data import partition_for_run
+from shoal.runs.data import open_data, partition_for_run
+from shoal.verified import SEAL, seal
 
 
 def test_attention_has_no_covers_and_is_told_so():
@@ -46,12 +48,37 @@ def test_runs_cut_for_covers_only_where_the_model_can_use_them():
     assert methods == {"sage": "cover", "gat": "hypergraph"}
 
 
+def test_auto_takes_an_effort_and_fast_is_the_default():
+    steps = {}
+    for effort in (None, "fast", "default"):
+        content = {"data": "digits", "method": "partitioned"}
+        config = make_config(content | ({"partition": {"effort": effort}} if effort else {}))
+        config.validate()
+        steps[effort] = set(partition_for_run(config, make_graph(Job()), 2).seconds)
+    assert steps[None] == steps["fast"]
+    assert steps["default"] - steps["fast"] >= {"metis-volume"}
+
+
+def test_parts_made_for_sums_are_noticed_by_a_run_that_sends_rows(tmp_path):
+    graph = make_graph(Job())
+    partition = shoal.Partition(graph, np.zeros(graph.num_nodes, np.int32), 1, "cover")
+    store_parts(graph, partition, tmp_path / "parts")
+    said = {}
+    for model, cover in (("gat", None), ("sage", None), ("sage", False)):
+        settings = {"folder": str(tmp_path / "parts"), "cover": cover}
+        content = {"data": "", "method": "partitioned", "model": {"name": model}, "partition": settings}
+        said[model, cover] = open_data(make_config(content), tmp_path, LocalTransport()).notices
+    assert said["sage", None] == ()
+    for notices in (said["gat", None], said["sage", False]):
+        assert "made by method cover for partial sums" in notices[0]
+
+
 def drop_keep(folder, rank):
     """Make a stored part what it was before covers were kept."""
     own = folder / f"part-{rank:05d}"
     about = json.loads((own / "part.json").read_text())
     about["arrays"].pop("keep")
-    (own / "part.json").write_text(json.dumps(about, indent=1) + "\n")
+    (own / "part.json").write_text(json.dumps(about | {SEAL: seal(about)}, indent=1) + "\n")
     (own / "keep.npy").unlink()
 
 
@@ -65,7 +92,7 @@ def test_parts_stored_without_covers_find_them(tmp_path, ranks):
     for rank in range(2):
         drop_keep(tmp_path / "parts", rank)
         manifest["parts"][rank]["sha256"] = hash_file(tmp_path / "parts" / f"part-{rank:05d}" / "part.json")
-    (tmp_path / "parts" / "manifest.json").write_text(json.dumps(manifest))
+    (tmp_path / "parts" / "manifest.json").write_text(json.dumps(manifest | {SEAL: seal(manifest)}))
     assert open_part(tmp_path / "parts", 0).keep is None
     assert live.call(train_stored_part, str(tmp_path / "parts")) == losses
     assert split_graph(graph, assignment, 2)[0].keep is not None

@@ -63,7 +63,9 @@ def check_volume(job: Job, answer: dict[str, Any], num_ranks: int) -> None:
     rows = np.array(answer["rows"])
     if job.exchange == "p2p":
         covered = job.model != "gat" and job.cover is not False
-        assert (rows.sum() < answer["halo"]) == (covered and answer["halo"] > 0), job.name
+        assert rows.sum() <= answer["halo"], job.name
+        if not job.cover or job.partition == "random":  # small boundaries may leave nothing to sum
+            assert (rows.sum() < answer["halo"]) == (covered and answer["halo"] > 0), job.name
     model = rank_jobs.make_model(job)
     said = predict_epoch(rows, model, Machine(1, 1), item_bytes=item, sparse_features=job.sparse)
     assert (record["bytes"], record["messages"]) == (said.num_bytes, said.num_messages), job.name
@@ -115,15 +117,19 @@ def test_ranks_take_the_steps_of_one_process(transport, num_ranks, ranks):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("transport", ["gloo", "mpi"])
-@pytest.mark.parametrize("num_ranks", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("num_ranks", range(1, 9))
 def test_every_model_and_partition_is_exact_on_any_number_of_ranks(transport, num_ranks, ranks):
+    """With covers in every linear model."""
+    common: dict[str, Any] = {"epochs": 20, "eval_every": 5}
     jobs = [
-        Job(model, directed=directed, double=double, partition=partition, epochs=20, eval_every=5)
-        for model in MODELS
-        for partition in ("random", "metis", "hypergraph")
+        Job(model, directed=directed, double=double, partition=partition, cover=cover, **common)
+        for model, cover in (("sage", True), ("gcn", True), ("mixhop", True), ("gat", None))
         for directed in (False, True)
-        for double in (False, True)
+        for partition, double in (
+            ("random", False),
+            *((name, True) for name in ("random", "metis", "hypergraph", "cover")),
+        )
     ]
     check_jobs(jobs, ranks(transport, num_ranks), transport)

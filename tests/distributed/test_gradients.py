@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from data_parallel_ranks import train_alone, train_here
+from data_parallel_ranks import save_on_rank_0_alone, train_alone, train_here
 
 
 @pytest.mark.parametrize("num_ranks", [2, 3])
@@ -22,3 +22,9 @@ def test_ranks_that_sample_their_own_parts_end_with_the_same_weights(tmp_path, r
     found = ranks("gloo", 2).call(train_here, str(tmp_path), True)
     assert found["weights"][0] == found["weights"][1]
     assert found["losses"][0][-1] < found["losses"][0][0]
+
+
+def test_ranks_of_which_one_has_a_folder_save_after_epochs_alone(tmp_path, ranks):
+    assert ranks("gloo", 2).call(save_on_rank_0_alone, str(tmp_path), limit=60) > 1
+    assert (tmp_path / "last.safetensors").is_file()
+    assert not (tmp_path / "last-1.safetensors").exists()

@@ -70,6 +70,22 @@ def test_extraction_from_edges_kept_once_equals_the_plain_version(seed, num_edge
         assert without[2] is None
 
 
+def test_nodes_that_share_a_bit_of_the_filter_are_told_apart():
+    """Numbers that differ by multiples of the filter's size, on a graph larger than it."""
+    generator = np.random.default_rng(5)
+    ids = (FILTER_BITS * np.arange(4)[:, None] + np.arange(60)).ravel()
+    ends = ids[np.minimum(generator.geometric(0.02, (2, 3000)), len(ids)) - 1]
+    n = 4 * FILTER_BITS
+    indptr, indices, _ = build_csr([(ends[0], ends[1])], n, n, symmetrize=True)
+    for extractor in (OrientedExtractor(OrientedGraph(indptr, indices)), SubgraphExtractor(indptr, indices)):
+        for share in (0.2, 0.5, 0.9):
+            nodes = ids[generator.random(len(ids)) < share]
+            plain = induce_csr(indptr, indices, nodes, np.full(n, -1, np.int32))
+            assert len(plain[1])
+            for ours, theirs in zip(extractor.extract(nodes, with_entries=True), plain):
+                assert np.array_equal(ours, theirs)
+
+
 def test_an_edge_is_kept_at_its_end_of_lower_degree():
     """A star with one edge between two of its leaves: nothing is left of the hub's row."""
     ends = np.array([[0, 1], [0, 2], [0, 3], [0, 4], [3, 4]]).T
@@ -83,8 +99,11 @@ def find_rows(indptr):
     return np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
 
 
+@pytest.mark.parametrize("most", [1, 1 << 28])
 @pytest.mark.parametrize(("skewed", "budget"), [(True, 100), (True, 4000), (False, 100)])
-def test_samplers_take_edges_once_where_the_graph_is_skewed_and_little_is_found(skewed, budget):
+def test_samplers_take_edges_once_where_the_graph_is_skewed_and_little_is_found(
+    skewed, budget, most, monkeypatch
+):
     """And batches are the same either way."""
     n = 1 << 13
     if skewed:
@@ -96,14 +115,19 @@ def test_samplers_take_edges_once_where_the_graph_is_skewed_and_little_is_found(
     assert (sampler._oriented is not None) == (skewed and budget == 100)
     nodes = sampler.draw_nodes(1)
     plain = induce_csr(graph.indptr, graph.indices, nodes, np.full(n, -1, np.int32))
-    for ours, theirs in zip(sampler.extract(nodes, with_entries=True), plain):
-        assert np.array_equal(ours, theirs)
+    monkeypatch.setattr("shoal.sampling.base.MOST_PLACED", most)
+    for with_entries in (True, False, True):  # a graph too large for places keeps both ways
+        for ours, theirs in zip(sampler.extract(nodes, with_entries=with_entries)[: 2 + with_entries], plain):
+            assert np.array_equal(ours, theirs)
+    if sampler._oriented is not None:
+        assert (sampler._oriented._places is None) == (most == 1)
 
 
 @settings(deadline=None)
-@given(st.sets(st.integers(0, 500)))
-def test_a_bitmap_gives_back_its_nodes_in_order_and_is_empty_after(nodes):
-    bitmap = make_bitmap(501)
+@given(st.sampled_from([1, 64, 65, 501, 4096, 4097, 64 * 4096, 300_001]), st.data())
+def test_a_bitmap_gives_back_its_nodes_in_order_and_is_empty_after(num_nodes, data):
+    nodes = data.draw(st.sets(st.integers(0, num_nodes - 1)))
+    bitmap = make_bitmap(num_nodes)
     assert sum(mark(bitmap, v) for v in [*nodes, *nodes]) == len(nodes)
     assert take_marked(bitmap, len(nodes)).tolist() == sorted(nodes)
     assert not bitmap.any()

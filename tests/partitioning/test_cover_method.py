@@ -5,12 +5,14 @@ import pytest
 
 import shoal
 from shoal.datasets import load
+from shoal.partitioning import costs
 from shoal.partitioning.cover import count_covers
 from shoal.partitioning.cover_items import cover_again, list_entries, make_items, mix_nets
 from shoal.partitioning.cover_search import make_scratch, move_node, price_peaks, search_covers
+from shoal.partitioning.methods import cover
 from shoal.partitioning.methods.random import partition_at_random
-from shoal.partitioning.nets import count_rows
-from shoal.partitioning.work import weigh_nodes
+from shoal.partitioning.nets import count_rows, make_nets
+from shoal.partitioning.work import EFFORTS, Work, weigh_nodes
 from small_graphs import make_graph, make_labelled
 
 
@@ -107,6 +109,47 @@ def test_more_effort_sends_no_more_than_its_starts(graph):
     assert best.cover_volume <= min(fast.cover_volume, other.cover_volume)
     with pytest.raises(shoal.ShoalError, match="effort"):
         shoal.partition_graph(graph, 5, "cover", effort="quick")
+
+
+@pytest.mark.parametrize("effort", EFFORTS)
+def test_efforts_say_once_what_they_will_take_and_more_is_more(effort):
+    graph, said = make_labelled(300), []
+    found = [
+        shoal.partition_graph(graph, 6, "cover", effort=effort, progress=said.append, seed=2)
+        for _ in range(2)
+    ]
+    np.testing.assert_array_equal(found[0].assignment, found[1].assignment)
+    lines = [one for one in said if one.startswith("effort")]
+    assert len(lines) == 2
+    assert lines[0].startswith(f"effort {effort}: about ")
+    work = Work(graph, 6, weigh_nodes(graph, "edges"), refine=True)
+    seconds = [cover.estimate_seconds(work, make_nets(graph), cover._EFFORTS[one]) for one in EFFORTS]
+    assert 0 < seconds[0] < seconds[1] < seconds[2]
+
+
+def test_searches_are_shorter_where_they_would_take_too_long(monkeypatch):
+    graph = make_labelled(300)
+    work, nets = Work(graph, 8, weigh_nodes(graph, "edges")), make_nets(graph)
+    tried = cover._EFFORTS["default"]
+    assert cover._count_sweeps(work, nets, tried) == tried.sweeps
+    factor = tried.search / 10.5 / costs.estimate_sweep(nets, 8)
+    monkeypatch.setattr(costs, "SWEEP", tuple(factor * one for one in costs.SWEEP))
+    assert cover._count_sweeps(work, nets, tried) == 10
+    monkeypatch.setattr(costs, "SWEEP", (1e3, 1e3))
+    assert cover._count_sweeps(work, nets, tried) == cover._FEW
+    assert cover._count_sweeps(work, nets, cover._EFFORTS["best"]) == cover._EFFORTS["best"].sweeps
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_no_part_sends_more_than_randoms_busiest_where_all_read_hubs(directed):
+    """Nodes along a line that each read six of forty hubs."""
+    rng, n = np.random.default_rng(0), 2000
+    pairs = [np.stack([np.arange(n), rng.integers(0, 40, n)]) for _ in range(6)]
+    pairs.append(np.stack([np.arange(n - 1), np.arange(1, n)]))
+    graph = shoal.Graph.from_edge_index(np.concatenate(pairs, 1), n, directed=directed)
+    found = shoal.partition_graph(graph, 64, "cover", effort="fast").quality()
+    assert found.relative["max_cover_send"] <= 1
+    assert found.relative["max_cover_receive"] <= 1
 
 
 def test_auto_covers():

@@ -37,7 +37,7 @@ def test_no_effort_sends_more_than_the_starts_it_promises(directed):
     nets = make_nets(graph)
     alone = MtKaHyPar(work, nets)
     metis = [run_metis(work, volume=volume, seed=seed) for volume in (False, True) for seed in (0, 1, 2)]
-    anew = [alone.partition(preset, seed) for preset, seed in hypergraph._EFFORTS["best"].presets]
+    anew = [alone.partition(preset, seed) for preset, seed in hypergraph.EFFORTS_MADE["best"].presets]
     rows = [count_rows(nets, one, num_parts) for one in (*metis, *anew)]
     sent = {
         effort: count_rows(
@@ -67,7 +67,7 @@ def test_more_effort_pins_and_parts_are_said_to_take_longer():
 
     def estimate(effort, num_parts):
         work = Work(graph, num_parts, weigh_nodes(graph, "edges"), refine=True)
-        return hypergraph.estimate_seconds(work, nets, hypergraph._EFFORTS[effort], True)
+        return hypergraph.estimate_seconds(work, nets, hypergraph.EFFORTS_MADE[effort], True)
 
     for num_parts in (4, 64):
         fast, default, best = (estimate(effort, num_parts) for effort in EFFORTS)
@@ -89,7 +89,7 @@ def test_steps_that_take_too_long_are_left_out_unless_effort_is_best(monkeypatch
 
 def test_sweeps_are_fewer_where_they_would_take_too_long(monkeypatch):
     graph = make_labelled(300)
-    nets, tried = make_nets(graph), hypergraph._EFFORTS["default"]
+    nets, tried = make_nets(graph), hypergraph.EFFORTS_MADE["default"]
     work = Work(graph, 8, weigh_nodes(graph, "edges"))
     assert hypergraph._count_sweeps(work, nets, tried) == 12
     factor = 90 / 8 / costs.estimate_sweep(nets, 8)
@@ -149,6 +149,12 @@ def test_the_command_line_and_configurations_pass_the_effort_on(capsys):
         make_config(content).validate()
     content["partition"]["method"] = "hypergraph"
     assert make_config(content).partition.effort == "best"
+
+
+def test_every_seed_of_metis_is_another_start():
+    graph = make_labelled(300)
+    work = Work(graph, 8, weigh_nodes(graph, "edges"))
+    assert len({run_metis(work, seed=seed).tobytes() for seed in range(4)}) == 4
 
 
 def test_metis_prints_nothing(capfd):

@@ -111,10 +111,13 @@ def test_options_given_in_both_ways_are_joined():
         ("sampler.seed=3", "unknown key 'seed' in --set sampler.seed=3"),
         ("training.setting=inductiv", "unknown setting 'inductiv': did you mean 'inductive'"),
         ("method=ful", "did you mean 'full'"),
-        ("partition.boundary_rate=0.5", "belong to method partitioned, not to sampled"),
+        ("partition.boundary_rate=0.5", "boundary_rate=0.5 belongs to method partitioned, not to sampled"),
         ("partition.boundary_sampling=edge", "did you mean 'edges'"),
         ("partition.messages=int88", "unknown messages 'int88': did you mean 'int8'"),
-        ("partition.staleness=1", "belong to method partitioned, not to sampled"),
+        ("partition.staleness=1", "staleness=1 belongs to method partitioned, not to sampled"),
+        ("partition.cover=true", "cover=True belongs to method partitioned, not to sampled: leave it out"),
+        ("partition.messages=int8", "messages=int8 belongs to method partitioned, not to sampled"),
+        ("partition.sampled=true", "sampled=True belongs to method partitioned, not to sampled"),
     ],
 )
 def test_a_configuration_is_refused_without_a_graph(setting, message):

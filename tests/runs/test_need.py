@@ -1,14 +1,20 @@
 """What a run is estimated to hold: sparse features by what is stored, layered batches by what they read."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 import shoal
+from shoal.distributed.batch import local_graph
 from shoal.errors import ShoalError
 from shoal.memory import set_memory_budget
 from shoal.runs import need
+from shoal.runs.build import check_training_graph
 from shoal.runs.need import estimate_need
+from shoal.sampling.feature_cache import FeatureCaching
+from shoal.training.part_share import PartShare
 from small_graphs import make_labelled
 
 
@@ -73,3 +79,79 @@ def test_features_in_files_are_nobodys_memory(tmp_path):
     plain = shoal.open_graph(shoal.save_graph(graph, tmp_path / "plain"))
     halved = estimate(plain, None, tmp_path).mapped - estimate(stored, None, tmp_path).mapped
     assert halved == 2 * 8 * 600
+
+
+def test_an_inductive_graph_beyond_the_budget_is_refused_before_it_is_made():
+    graph = make_labelled(600)
+    set_memory_budget(1)
+    with pytest.raises(ShoalError, match="the inductive training graph, at most, takes about"):
+        check_training_graph(graph, "inductive")
+    check_training_graph(graph, "transductive")
+    set_memory_budget(None)
+    check_training_graph(graph, "inductive")
+
+
+def test_batches_drawn_ahead_count_by_their_threads(tmp_path):
+    graph = widen(make_labelled(600), 2000)[1]
+    steps = {}
+    for threads in (0, 4):
+        model = shoal.GNN("sage", 2000, 16, 3)
+        sampler = shoal.NodeSampler(graph, budget=300)
+        steps[threads] = estimate_need(
+            shoal.Trainer(model, graph, sampler, sampling_threads=threads), tmp_path
+        ).step
+    batch = 4 * sampler.batch_size * 2000
+    assert steps[4] - steps[0] == pytest.approx(7 * batch, rel=0.05)  # ten of them instead of three
+
+
+def test_reading_ahead_is_counted_only_where_a_cache_is_made(tmp_path):
+    graph = shoal.open_graph(shoal.save_graph(make_labelled(600), tmp_path / "graph"))
+    needs = {}
+    for name, settings in {
+        "mapped": {"policy": "mapped"},
+        "fits": {},
+        "lru": {"cache": 0.1, "policy": "lru", "direct": False, "readers": 1},
+        "window": {"cache": 0.1, "window": 1000, "direct": False, "readers": 1},
+        "queued": {"cache": 0.1, "policy": "lru", "direct": True, "readers": 256},
+    }.items():
+        trainer = shoal.Trainer(
+            shoal.GNN("sage", 8, 16, 3),
+            graph,
+            shoal.NodeSampler(graph, budget=300),
+            features=FeatureCaching(**settings),
+        )
+        needs[name] = estimate_need(trainer, tmp_path).step
+    nodes = int(trainer.sampler.batch_size)
+    assert needs["mapped"] == needs["fits"] < needs["lru"]
+    assert needs["window"] - needs["lru"] == 20 * 1000 * nodes
+    assert (
+        30e6 < needs["queued"] - needs["lru"] < 70e6
+    )  # buffers of 256 threads or of two queues of 256 reads
+
+
+def test_factors_of_unbiased_batches_count_by_the_entry(tmp_path):
+    graph = make_labelled(600)
+    plain, unbiased = (
+        estimate(graph, shoal.NodeSampler(graph, budget=30, coverage=coverage), tmp_path)
+        for coverage in (None, 5)
+    )
+    assert unbiased.ahead - plain.ahead == 12 * graph.num_entries
+    assert unbiased.step - unbiased.ahead >= 40 * graph.num_entries
+
+
+def test_a_part_counts_the_rows_of_others(tmp_path):
+    graph = make_labelled(600)
+    part = shoal.partition_graph(graph, 2, "random").split()[0]
+    trainer = SimpleNamespace(
+        share=object.__new__(PartShare),
+        graph=local_graph(part),
+        sampler=None,
+        sampling_threads=0,
+        model=shoal.GNN("sage", 8, 16, 3),
+    )
+    trainer.share.part = part
+    assert part.num_halo > 100
+    step, ahead = need._count_step(trainer, [16, 16])
+    assert step == 4 * 3 * (part.num_local + part.num_halo) * 32
+    aggregate = 4 * 8 * part.num_local  # `A x`
+    assert ahead == 4 * 2 * (len(part.local_indices) + len(part.halo_indices)) + aggregate

@@ -1,14 +1,24 @@
 """Repeated runs: one folder a seed, mean and deviation, resumed where they stopped."""
 
 import json
+import os
+import re
+import signal
 import statistics
 
 import pytest
 
 import shoal
 from command_line import run_shoal
-from shoal.runs.config import RunConfig, read_config
+from forked import holding
+from shoal.commands.jobs import train_run
+from shoal.commands.runs import train_here
+from shoal.distributed.transport import LocalTransport
+from shoal.errors import Stopped
+from shoal.lock import writing
+from shoal.runs.config import RunConfig, make_config, read_config
 from shoal.runs.recipes import find_recipe, list_recipes
+from shoal.training.callback import CALLBACKS, Callback
 
 SMALL = ("--set", "model.hidden=16", "--set", "sampler.roots=100", "--epochs", "2")
 
@@ -82,3 +92,33 @@ def test_recipes_are_listed_and_unknown_ones_refused():
         find_recipe("mine.yaml")
     with pytest.raises(shoal.ShoalError, match="repeat is 0"):
         RunConfig(data="digits", repeat=0).validate()
+
+
+class Late(Callback):
+    """Asks to end after the last step."""
+
+    def on_end(self, trainer):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_signal_after_the_last_step_ends_between_two_seeds_and_says_how_to_go_on(tmp_path, monkeypatch):
+    folder = tmp_path / "runs"
+    config = make_config({"data": "digits", "repeat": 2, "model": {"hidden": 8}})
+    monkeypatch.setitem(CALLBACKS._components, "late", Late)
+    config.training.epochs, config.training.callbacks = 1, ["late"]
+    said = re.escape(f"ended by SIGTERM; continue with: shoal train --resume {folder}")
+    with pytest.raises(Stopped, match=said):
+        train_here(config, folder, None, LocalTransport())
+    assert (folder / "seed-0" / "metrics.jsonl").is_file()
+    assert not (folder / "seed-1").exists()
+    with pytest.raises(shoal.ShoalError, match=r"holds repeated runs.*leave out --parts"):
+        train_run(None, folder, parts="parts")
+
+
+def test_a_new_folder_of_repeated_runs_has_one_writer(tmp_path):
+    def enter():
+        (opened := writing(tmp_path / "runs")).__enter__()
+        return opened
+
+    with holding(enter), pytest.raises(shoal.ShoalError, match="is being written by process"):
+        train_here(RunConfig(data="digits", repeat=2), tmp_path / "runs", None, LocalTransport())

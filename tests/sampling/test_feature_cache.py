@@ -175,16 +175,21 @@ def budget():
     set_memory_budget(None)
 
 
-def test_features_that_fit_the_budget_are_left_mapped(graph, budget):
-    budget(3 * graph.x.nbytes)
-    assert FeatureCaching().make_cache(graph) is None
-    budget(graph.x.nbytes)
-    cache = FeatureCaching().make_cache(graph)
+def test_features_that_fit_the_room_are_left_mapped(graph, budget):
+    caching = FeatureCaching()
+    caching.room = 3 * graph.x.nbytes // 2
+    assert caching.make_cache(graph) is None
+    assert caching.count_bytes(graph, caching.room) == 0
+    budget(1)
+    assert FeatureCaching().make_cache(graph).num_slots == 0  # half of what is left
+    caching.room = graph.x.nbytes // 2
+    cache = caching.make_cache(graph)
     row = graph.x.nbytes // graph.num_nodes
     held = (
         cache.num_slots * (row + 16) + 8 * graph.num_nodes
     )  # slots, their links, what is known of every row
     assert graph.x.nbytes // 2 - row - 16 <= held <= graph.x.nbytes // 2
+    assert caching.count_bytes(graph, caching.room) == held
 
 
 def test_a_share_of_rows_is_cached_whatever_the_budget(graph):

@@ -267,3 +267,22 @@ def test_a_full_disk_is_said_in_a_sentence(tmp_path, monkeypatch):
                 scratch.make(10, 3, name="layer-1")
         assert not list((tmp_path / "kept").glob("*.rows"))
     assert len(os.listdir("/proc/self/fd")) == handles
+
+
+@pytest.mark.parametrize("name", ["sage", "gcn", "mixhop", "gat", "mlp"])
+@pytest.mark.parametrize("features", ["float16", "int8"])
+def test_encoded_features_are_decoded_by_chunks(graph, name, features, tmp_path, monkeypatch):
+    shoal.save_graph(graph, tmp_path / "graph", features=features)
+    stored = shoal.open_graph(tmp_path / "graph")
+    model = make_model(graph, name, {"residual": True, "hidden": 8, "num_layers": 2})
+    whole = shoal.FullSampler(stored).sample(0)
+    rows = torch.zeros(NODES, dtype=torch.bool)
+    rows[3:20:4] = True
+    monkeypatch.setattr("shoal.batch._decode_all", None)  # all of them at once are asked for by nobody
+    found = predict_logits(model, whole, rows_at_once=7, scratch=Scratch(0, tmp_path))
+    some = predict_logits(model, whole, rows=rows, rows_at_once=7)
+    decoded = shoal.FullSampler(stored._copy(x=stored.x[:])).sample(0)
+    with torch.no_grad():
+        expected = model(decoded)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(some, expected[rows])

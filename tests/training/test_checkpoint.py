@@ -1,10 +1,20 @@
 """Checkpoints: exact, atomic, and clear about what does not fit."""
 
 import pytest
+import safetensors.torch
 import torch
 
 import shoal
-from shoal.training.checkpoint import load_checkpoint, save_checkpoint
+from shoal.training.checkpoint import (
+    FORMAT,
+    HALO_FORMAT,
+    drop_own,
+    load_checkpoint,
+    read_own,
+    save_checkpoint,
+    save_own,
+    save_tensors,
+)
 
 
 def make(hidden: int = 8) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
@@ -44,3 +54,60 @@ def test_damaged_and_missing_checkpoints_are_named(tmp_path):
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(shoal.ShoalError, match="is damaged"):
         load_checkpoint(path, make()[0])
+
+
+def test_a_changed_byte_is_found_wherever_it_is(tmp_path):
+    path = tmp_path / "a.safetensors"
+    save_checkpoint(path, make()[0].state_dict(), None, {"epoch": 3})
+    sound = path.read_bytes()
+    accepted = 0
+    for place in range(8, len(sound)):
+        path.write_bytes(sound[:place] + bytes([sound[place] ^ 4]) + sound[place + 1 :])
+        try:
+            load_checkpoint(path, make()[0])
+            accepted += 1
+        except shoal.ShoalError:
+            pass
+    assert accepted <= 8  # blanks that pad the header
+
+
+def test_a_checkpoint_of_the_first_format_is_read_without_a_checksum(tmp_path):
+    model = make()[0]
+    tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
+    metadata = {"format": "shoal-checkpoint-1", "progress": '{"epoch": 2}'}
+    (tmp_path / "a.safetensors").write_bytes(safetensors.torch.save(tensors, metadata=metadata))
+    other = make()[0]
+    assert load_checkpoint(tmp_path / "a.safetensors", other) == {"epoch": 2}
+    assert torch.equal(other.weight, model.weight)
+
+
+def test_a_rank_that_went_back_keeps_its_newest_files_and_those_of_no_later_step(tmp_path):
+    for step in (10, 20, 30):
+        save_own(tmp_path, HALO_FORMAT, step, 1, {"step": torch.tensor(step)}, keep=2)
+    save_own(tmp_path, HALO_FORMAT, 30, 0, {"step": torch.tensor(30)}, keep=2)
+    save_own(tmp_path, HALO_FORMAT, 25, 1, {"step": torch.tensor(-25)}, keep=2)  # after going back to 20
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "halo-20-1.safetensors",
+        "halo-25-1.safetensors",
+        "halo-30-0.safetensors",
+    ]
+    assert read_own(tmp_path, HALO_FORMAT, 25, 1)["step"] == -25
+    drop_own(tmp_path, HALO_FORMAT, 1, before=25)
+    assert not (tmp_path / "halo-20-1.safetensors").exists()
+    assert (tmp_path / "halo-25-1.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("tensors", "said"),
+    [
+        ({"losses": torch.zeros(2, 2)}, "its losses are no list of numbers"),
+        ({"optimizer.0.step": torch.tensor(1.0)}, "it lacks part of the optimizer's state"),
+        ({"optimizer.0.other": torch.tensor(1.0)}, "it lacks part of the optimizer's state"),
+    ],
+)
+def test_what_cannot_be_a_state_of_training_is_refused(tmp_path, tensors, said):
+    model, optimizer = make()
+    weights = {f"model.{name}": value for name, value in model.state_dict().items()}
+    save_tensors(tmp_path / "a.safetensors", weights | tensors, FORMAT)
+    with pytest.raises(shoal.ShoalError, match=said):
+        load_checkpoint(tmp_path / "a.safetensors", model, optimizer)

@@ -127,3 +127,11 @@ def test_a_model_without_layers_to_count_is_measured_by_its_weights(monkeypatch)
     trainer = shoal.Trainer(Linear(), graph, shoal.NodeSampler(graph, budget=60))
     once, epoch = count_work(trainer.share, trainer.model)
     assert trainer.eval_interval == int(np.ceil(9 * once / epoch))
+
+
+def test_full_batches_are_made_once():
+    graph = make_labelled(100)
+    trainer = shoal.Trainer(shoal.GNN("sage", 8, 16, 3), graph)
+    assert trainer.share.whole is trainer.sampler.sample(0)
+    inductive = shoal.Trainer(trainer.model, graph, shoal.FullSampler(graph, setting="inductive"))
+    assert inductive.share.whole.num_nodes == 100 > inductive.sampler.sample(0).num_nodes

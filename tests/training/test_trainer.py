@@ -37,6 +37,16 @@ def test_a_gnn_learns_what_an_mlp_cannot(graph, sampled):
     assert min(scores[name] for name in scores if name != "mlp") > scores["mlp"] + 0.15
 
 
+@pytest.mark.parametrize("sampled", [True, False])
+def test_a_subgraph_is_trained_on_as_any_graph(graph, sampled):
+    part = graph.subgraph(np.arange(0, 2000, 2))
+    assert part.parent is graph
+    assert len(make_trainer(part, sampled=sampled).fit(1)) == 1
+    whole = shoal.RandomWalkSampler(graph, roots=200, depth=2)
+    with pytest.raises(shoal.ShoalError, match="made for another graph"):
+        shoal.Trainer(shoal.GNN("sage", part.num_features, 8, part.num_classes), part, whole)
+
+
 @pytest.mark.parametrize("model", ["sage", "gcn", "mixhop", "gat"])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_inference_in_chunks_equals_the_full_forward_pass(graph, model, sparse):

@@ -1,6 +1,7 @@
 """Predicted cost of an epoch across ranks: bytes and messages exactly, seconds by the α-β model.
 
-An exchange takes `max over ranks of (α·messages + β·bytes)`, α the latency of a message and β the time of a byte.
+An exchange takes `max over ranks of (α·messages + β·bytes)`, α the latency of a message and β the time of a byte; more
+between ranks that are all equally busy, if it was measured how much.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
 from shoal.distributed.ledger import BACKWARD, FORWARD
 from shoal.errors import ShoalError
-from shoal.files import replace_file
+from shoal.files import parse_json, replace_file
 from shoal.models.gnn import GNN
 from shoal.partitioning.part import Part
 
@@ -32,6 +33,8 @@ class Machine:
             without it a message takes what it takes between two.
         dense_rate: multiply-adds a second of a rank in dense layers, None where only communication is asked for.
         sparse_rate: multiply-adds a second of a rank in products with the adjacency.
+        sparse_rates: (bytes, rate) of the same, for growing matrices whose rows are read; without it all take the one.
+        code_rate: values a second that a rank writes and reads as int8 or int4.
         ranks: how many ranks it was measured with, None where that is not known.
     """
 
@@ -40,10 +43,25 @@ class Machine:
     crowd: tuple[tuple[float, float], ...] = ()
     dense_rate: float | None = None
     sparse_rate: float | None = None
+    sparse_rates: tuple[tuple[float, float], ...] = ()
+    code_rate: float | None = None
     ranks: int | None = None
 
+    def time_product(
+        self, entries: np.ndarray, num_rows: np.ndarray, width: int, item_bytes: int
+    ) -> np.ndarray:
+        """Seconds of products with so many entries over matrices of so many rows; none where no rate is known."""
+        if self.sparse_rate is None:
+            return np.zeros(len(entries))
+        rate: float | np.ndarray = self.sparse_rate
+        if self.sparse_rates:
+            sizes, rates = np.array(self.sparse_rates).T
+            size = np.maximum(num_rows * width * item_bytes, 1)
+            rate = np.interp(np.log(size), np.log(sizes), rates)
+        return entries * width / rate
+
     def time_message(self, num_bytes: np.ndarray) -> np.ndarray:
-        """Seconds of a rank for each message of an exchange; none for one without bytes."""
+        """Seconds of a rank for each message while all send to all; none for one without bytes."""
         if len(self.crowd) < 2:
             seconds = self.latency + num_bytes / self.bandwidth
         else:
@@ -63,12 +81,16 @@ def read_machine(path: Path) -> Machine:
     """A machine from the file that `shoal doctor --save` wrote, or that was written by hand."""
     names = [field.name for field in fields(Machine)]
     try:
-        content = json.loads(path.read_text())
-        crowd = tuple((float(size), float(seconds)) for size, seconds in content.pop("crowd", None) or ())
+        content = parse_json(path.read_bytes())
+        crowd, products = (
+            tuple((float(size), float(found)) for size, found in content.pop(name, None) or ())
+            for name in ("crowd", "sparse_rates")
+        )
         numbers: Any = {name: None if value is None else float(value) for name, value in content.items()}
         ranks = None if numbers.get("ranks") is None else int(numbers["ranks"])
-        machine = Machine(**numbers | {"ranks": ranks}, crowd=crowd)
-        rates = [machine.bandwidth, machine.dense_rate, machine.sparse_rate, ranks]
+        machine = Machine(**numbers | {"ranks": ranks}, crowd=crowd, sparse_rates=products)
+        rates = [machine.bandwidth, machine.dense_rate, machine.sparse_rate, machine.code_rate, ranks]
+        rates += [number for pair in products for number in pair]
         if machine.latency >= 0 and all(rate is None or rate > 0 for rate in rates):
             return machine
     except FileNotFoundError:
@@ -155,17 +177,18 @@ def predict_epoch(
         parts = open_parts(Path(parts))
     if isinstance(parts, np.ndarray):
         rows = whole_rows = parts
-        entries, macs = None, 0
+        entries, held, macs = None, np.zeros((0, 2)), 0
     else:
         rows, whole_rows = method.count_rows(parts), method.count_rows(parts, linear=False)
         entries = np.array([[len(part.local_indices), len(part.halo_indices)] for part in parts])
+        held = np.array([[part.num_local, part.num_halo] for part in parts])
         macs = max(count_macs(part, model) for part in parts)
         if sparse_features is None:
             sparse_features = not isinstance(parts[0].x, np.ndarray)
     if rows.ndim != 2 or rows.shape[0] != rows.shape[1]:
         raise ShoalError(f"rows sent have shape {rows.shape}: expected (ranks, ranks)")
     exchanges = list_exchanges(model, sparse_features=bool(sparse_features))
-    seconds, exposed, products = [], [], 0.0
+    seconds, exposed, compute = [], [], 0.0
     num_bytes = num_messages = 0
     for one in exchanges:
         moved = rows if one.overlaps else whole_rows
@@ -177,13 +200,19 @@ def predict_epoch(
         else:
             took = time_messages(sent, machine)
         hidden = np.zeros(len(rows))
-        if entries is not None and machine.sparse_rate is not None:
-            products += float(entries.sum(1).max()) * one.width / machine.sparse_rate
+        if entries is not None:
+            products = [
+                machine.time_product(entries[:, side], held[:, side], one.width, item_bytes)
+                for side in (0, 1)
+            ]
+            compute += float((products[0] + products[1]).max())
             if one.overlaps and not method.is_collective:
-                hidden = entries[:, 0] * one.width / machine.sparse_rate
+                hidden = products[0]
+        if method.is_coded and machine.code_rate is not None:
+            compute += float((moved.sum(0) + moved.sum(1)).max()) / 2 * one.width / machine.code_rate
         seconds.append(float(took.max()))
         exposed.append(float(np.maximum(took - hidden, 0).max()))
-    compute = products + (0.0 if machine.dense_rate is None else macs / machine.dense_rate)
+    compute += 0.0 if machine.dense_rate is None else macs / machine.dense_rate
     if method.is_stale:
         exposed = hide_behind(compute, seconds)
     return Prediction(
@@ -208,8 +237,22 @@ def hide_behind(compute: float, seconds: list[float]) -> list[float]:
 
 def time_messages(sent: np.ndarray, machine: Machine) -> np.ndarray:
     """(P,): seconds of each rank, by the (P, P) bytes it sends to each; it is busy with what it sends or receives."""
-    seconds = machine.time_message(sent)
-    return np.maximum(seconds.sum(0), seconds.sum(1))
+    crowd = machine.time_message(sent)
+    alone = machine.latency * (sent > 0) + sent / machine.bandwidth
+    return np.maximum(_time_links(sent, crowd, alone), _time_links(sent.T, crowd.T, alone.T))
+
+
+def _time_links(sent: np.ndarray, crowd: np.ndarray, alone: np.ndarray) -> np.ndarray:
+    """(P,): seconds of each row's link, from those of its messages in a crowd and alone.
+
+    In a crowd messages wait for links at their other end, which leaves gaps on this one. Messages whose other end has less
+    to do than this link fill them, as far as they go: a link that is busier than those around it takes what it takes alone.
+    """
+    own, other = np.maximum(sent.sum(1), 1), sent.sum(0)
+    waiting = (sent * np.minimum(other / own[:, None], 1)).sum(1) / own
+    least = alone.sum(1)
+    gaps = waiting * np.maximum(crowd.sum(1) - least, 0)
+    return np.asarray(least + np.maximum(gaps - (1 - waiting) * least, 0))
 
 
 def time_broadcasts(sent: np.ndarray, direction: str, machine: Machine) -> np.ndarray:

@@ -107,6 +107,7 @@ def _list_formats() -> list[tuple[str, Rows]]:
 @click.option(
     "--order", "by", default="none", show_default=True, help="Renumber the nodes (`shoal data order --help`)."
 )
+@click.option("--order-set", multiple=True, metavar="KEY=VALUE", help="A setting of the order; repeatable.")
 @click.option("--name", help="Name of the graph; by default that of the folder written.")
 @click.option("--overwrite", is_flag=True, help="Replace the stored graph in the folder, if there is one.")
 @click.option(
@@ -121,6 +122,7 @@ def import_(
     format_: str | None,
     directed: bool | None,
     by: str,
+    order_set: tuple[str, ...],
     name: str | None,
     overwrite: bool,
     options: tuple[str, ...],
@@ -132,17 +134,24 @@ def import_(
     Example:
       shoal data import edges.csv -o my-graph
       shoal data import web.mtx -o web --undirected --name web --order rcm
+      shoal data import web.mtx -o web --order communities --order-set most=1000
       shoal data import links.csv -o links --option nodes=people.csv --option labels=team
       shoal data import papers/ -o papers --features int8
     """
+    from shoal.commands.sample import parse_options
     from shoal.commands.screen import ScreenWatcher
     from shoal.commands.stored import check_target, report_stored
     from shoal.datasets.orders import ORDERS
     from shoal.errors import ShoalError, explain_full_disk, unknown_name
+    from shoal.settings import check_options, list_settings
 
     settings = _parse_options(options)
     if by != "none" and by not in ORDERS:
         raise unknown_name("order", by, ("none", *ORDERS))
+    if by == "none" and order_set:
+        raise ShoalError("--order-set is a setting of an order and none is given: add --order")
+    known = {} if by == "none" else list_settings(ORDERS[by])
+    ordering = check_options(known, parse_options(order_set), what=by)
     if not source.exists():
         raise ShoalError(f"{source} does not exist: expected the file or folder to import")
     check_target(folder, overwrite)
@@ -165,7 +174,7 @@ def import_(
             **settings,
         )
         if by != "none":
-            graph = reorder_graph(graph, by)
+            graph = reorder_graph(graph, by, **ordering)
         save_graph(graph, folder, overwrite=overwrite, features=features)
     report_stored(folder, str(folder))
 

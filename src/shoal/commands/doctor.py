@@ -9,6 +9,7 @@ import click
 EXTRAS = {
     "pymetis": "partition",
     "mtkahypar": "partition",
+    "kaminpar": "partition",
     "mpi4py": "mpi",
     "torch_geometric": "pyg",
     "matplotlib": "report",

@@ -51,12 +51,9 @@ def predict(folder: Path, out: Path) -> None:
 def _write(folder: Path, out: Path, column: str) -> None:
     from shoal.commands.jobs import run_on_ranks
     from shoal.commands.node_files import check_output
-    from shoal.errors import ShoalError
     from shoal.runs.folder import read_run_config
 
     check_output(out)
     config = read_run_config(folder)
-    if out.suffix == ".parquet" and config.method == "partitioned":
-        raise ShoalError(f"{out}: the ranks of a partitioned run write one .npy file together: name one")
     count = (config.num_ranks or 1) if config.method == "partitioned" else 1
     run_on_ranks(count, {"task": "write", "folder": str(folder), "out": str(out), "column": column})

@@ -20,40 +20,53 @@ def train_configured(config: RunConfig, folder: Path) -> None:
 
 
 def train_run(
-    config: RunConfig | None, folder: Path, *, workers: int | None = None, epochs: int | None = None
+    config: RunConfig | None,
+    folder: Path,
+    *,
+    workers: int | None = None,
+    epochs: int | None = None,
+    parts: str | None = None,
+    max_restarts: int = 0,
 ) -> None:
-    """Train a new run, or go on with the folder's where there is no config, to other `epochs` if given.
+    """Train a new run, or go on with the folder's where there is no config, to other `epochs` or on other `parts` if given.
 
-    Ranks are those that a launcher has started, or `workers` that are started here and get the configuration.
+    Ranks are those that a launcher has started, or `workers` that are started here and get the configuration. When
+    one of these is lost, all are started again, at most `max_restarts` times.
     """
     from shoal.datasets import check_known
+    from shoal.errors import ShoalError
     from shoal.runs.data import make_paths_absolute
-    from shoal.runs.folder import read_any_config
+    from shoal.runs.folder import REPEAT, read_any_config
 
+    if config is None and parts is not None and (folder / REPEAT).is_file():
+        raise ShoalError(
+            f"{folder} holds repeated runs, which go on with the parts they have: leave out --parts"
+        )
     known = config if config is not None else read_any_config(folder)
     known.validate()
-    count = _count_ranks(known, workers, is_new=config is not None)
+    count = _count_ranks(known, workers, parts)
     if config is not None:
         make_paths_absolute(config)
-        if config.partition.folder is None:
+        if config.partition.folder is None or config.method == "swapped":
             check_known(config.data)  # before ranks are started that would each say so
-    job: dict[str, Any] = {"task": "train", "folder": str(folder), "epochs": epochs}
+    job: dict[str, Any] = {"task": "train", "folder": str(folder), "epochs": epochs, "parts": parts}
     if config is not None:
         job["config"] = config.to_dict()
-    run_on_ranks(count, job)
+    run_on_ranks(count, job, max_restarts=max_restarts)
 
 
-def run_on_ranks(count: int, job: dict[str, Any]) -> None:
+def run_on_ranks(count: int, job: dict[str, Any], *, max_restarts: int = 0) -> None:
     """Do a job on `count` ranks started here, or on the ranks that a launcher has started, or alone."""
     import sys
 
     from shoal.distributed.detect import detect_launch
-    from shoal.distributed.launch import joined_ranks, start_workers
+    from shoal.distributed.launch import joined_ranks
+    from shoal.distributed.workers import start_workers
     from shoal.memory import given_budget
 
     job = {**job, "memory": given_budget()}
     if count > 1 and detect_launch().size == 1:
-        sys.exit(start_workers(count, job))
+        sys.exit(start_workers(count, job, max_restarts=max_restarts))
     with joined_ranks() as transport:
         do_job(job, transport)
 
@@ -66,17 +79,19 @@ def do_job(job: dict[str, Any], transport: Transport) -> None:
     from shoal.distributed.runtime import share_memory
     from shoal.runs.config import make_config
 
-    share_memory(transport, job.get("memory"))
+    share_memory(transport, job.get("memory"), job.get("launcher", 0))
     if job["task"] == "doctor":
         test_network(None if job["save"] is None else Path(job["save"]), transport)
     elif job["task"] == "write":
         write_rows(Path(job["folder"]), Path(job["out"]), job["column"], transport)
     else:
         config = None if job.get("config") is None else make_config(job["config"])
-        train_here(config, Path(job["folder"]), job["epochs"], transport)
+        if config is not None:
+            config.validate()  # which loads its plug-ins
+        train_here(config, Path(job["folder"]), job["epochs"], transport, job.get("parts"))
 
 
-def _count_ranks(config: RunConfig, workers: int | None, *, is_new: bool) -> int:
+def _count_ranks(config: RunConfig, workers: int | None, parts: str | None) -> int:
     """How many ranks train the run, refused where launcher, options and parts disagree."""
     from shoal.distributed.detect import detect_launch
     from shoal.errors import ShoalError
@@ -88,14 +103,11 @@ def _count_ranks(config: RunConfig, workers: int | None, *, is_new: bool) -> int
                 f"--workers {workers} in a group of {launch.size} ranks that {launch.launcher} started: leave it out"
             )
         return launch.size
-    stored = _count_parts(config.partition.folder) or (None if is_new else config.num_ranks or 1)
+    folder = config.partition.folder if config.method == "partitioned" else None
+    stored = _count_parts(parts or folder)
     if stored is not None and workers not in (None, stored):
-        if config.method == "partitioned":
-            raise ShoalError(
-                f"there are {stored} parts and --workers is {workers}: start {stored} ranks, or partition again"
-            )
         raise ShoalError(
-            f"the run was started on {stored} ranks and --workers is {workers}: start {stored} ranks, or a new run"
+            f"there are {stored} parts and --workers is {workers}: start {stored} ranks, or partition again"
         )
     return workers or stored or config.num_ranks or 1
 

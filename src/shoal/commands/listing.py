@@ -80,11 +80,12 @@ def plugin_option(*, expose: bool = False) -> Callable[[Any], Any]:
 
 def _check_type(context: click.Context, parameter: click.Parameter, type: str | None) -> str | None:
     if type is not None:
-        from shoal.errors import unknown_name
+        from shoal.errors import ShoalError, unknown_name
         from shoal.kernels.encoding import FEATURE_TYPES
 
         if type not in FEATURE_TYPES:
-            raise unknown_name("type of features", type, FEATURE_TYPES)
+            error = unknown_name("type of features", type, FEATURE_TYPES)
+            raise ShoalError(f"{error} --features takes {', '.join(FEATURE_TYPES)}")
     return type
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
-import glob
+import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -14,6 +13,7 @@ import numpy as np
 from shoal.errors import ShoalError, explain_full_disk
 from shoal.files import create_array, replace_file
 from shoal.graph import Graph
+from shoal.lock import writing
 from shoal.names import Names
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def check_output(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> None:
         raise ShoalError(f"{path.parent} does not exist: make the folder first")
 
 
-def write_nodes(path: Path, column: str, values: np.ndarray, graph: Graph) -> None:
+def write_nodes(path: Path, column: str, values: np.ndarray, graph: Graph | Part) -> None:
     """Write one row per node: the array itself as .npy, or a table as .parquet.
 
     The table has the node's number, its id where the graph came with ids, and the values. Labels have two columns:
@@ -56,20 +56,10 @@ def map_rows(path: Path, shape: tuple[int, ...], dtype: type) -> Iterator[np.nda
 
     Its space on the disk is taken before: a disk that fills up while a mapped file is written ends the process.
     """
-    _remove_dead(path)
-    with explain_full_disk(path), replace_file(path) as scratch, open(scratch, "rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # while this process lives
+    with explain_full_disk(path), writing(path), replace_file(path) as scratch:
         rows = create_array(scratch, shape, dtype)
         yield rows
         rows.flush()
-
-
-def _remove_dead(path: Path) -> None:
-    """Remove what killed processes left of this file: nobody holds its lock."""
-    for left in path.parent.glob(f".{glob.escape(path.name[:40])}.*.partial"):
-        with suppress(OSError), open(left, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            left.unlink()
 
 
 def write_part_rows(path: Path, values: np.ndarray, part: Part, transport: Transport) -> None:
@@ -77,34 +67,32 @@ def write_part_rows(path: Path, values: np.ndarray, part: Part, transport: Trans
 
     No rank holds all rows; the folder must be one that all ranks reach.
     """
-    transport.phase = f"the writing of {path.name}"
-    shape = (part.num_global_nodes, *values.shape[1:])
     if transport.rank == 0:
-        with explain_full_disk(path), replace_file(path) as scratch:
-            create_array(scratch, shape, values.dtype)
-            transport.gather_texts(str(scratch.resolve()))
-            _fill_rows(scratch, values, part)
-            transport.barrier()  # when all have written
+        with explain_full_disk(path), writing(path), replace_file(path) as scratch:
+            _fill_together(scratch, values, part, transport)
     else:
-        scratch = Path(transport.gather_texts("")[0])
-        if not scratch.is_file():
-            raise ShoalError(
-                f"rank {transport.rank} does not see {scratch}: name a file in a folder that all hosts share"
-            )
-        _fill_rows(scratch, values, part)
-        transport.barrier()
-    transport.barrier()  # when it has its name
+        _fill_together(path, values, part, transport)
 
 
-def _fill_rows(path: Path, values: np.ndarray, part: Part) -> None:
+def _fill_together(path: Path, values: np.ndarray, part: Part, transport: Transport) -> None:
+    """Fill the array that rank 0 makes in `path`; every rank goes on when all have written."""
+    transport.phase = f"the writing of {path.name}"
+    if transport.rank == 0:
+        create_array(path, (part.num_global_nodes, *values.shape[1:]), values.dtype)
+    path = Path(transport.gather_texts(str(path.resolve()))[0])
+    if not path.is_file():
+        raise ShoalError(
+            f"rank {transport.rank} does not see {path}: name a file in a folder that all hosts share"
+        )
     rows = np.lib.format.open_memmap(path, mode="r+")
     rows[part.n_id] = values
     rows.flush()
+    transport.barrier()
 
 
 def write_rows(folder: Path, out: Path, column: str, transport: Transport) -> None:
     """Compute every node's vector or label with a run's best weights and write it: all ranks that hold parts
-    together, each its rows, and else rank 0 alone."""
+    together, each its rows, and else rank 0 alone. What only rank 0 does, nobody waits for."""
     from shoal.commands.screen import follow_steps, open_console
     from shoal.runs.run import Run
 
@@ -120,15 +108,38 @@ def write_rows(folder: Path, out: Path, column: str, transport: Transport) -> No
     screen.print(run.check_memory(to_train=False), markup=False, style="dim")
     if not isinstance(graph, Graph):
         values = trainer.embed() if column == "embedding" else trainer.predict()
-        write_part_rows(out, values.numpy(), graph, transport)
+        _write_parts(run, out, column, values.numpy(), graph)
         shape: tuple[int, ...] = (run.data.identity["num_nodes"], *values.shape[1:])
     elif transport.rank == 0:
         with follow_steps(screen, "computing") as show:
             shape = _compute_rows(run, graph, out, column, show)
-    transport.phase = f"the writing of {out.name}"
-    transport.barrier()
     if transport.rank == 0:
         console.print(f"{out}: {shape[0]:,} nodes, {column} {shape}", markup=False)
+
+
+def _write_parts(run: Run, out: Path, column: str, values: np.ndarray, part: Part) -> None:
+    """All ranks write one array; rank 0 makes the table of it, with ids and names where the run's data have any."""
+    from shoal.datasets import load
+
+    config, transport = run.config, run.transport
+    if out.suffix == ".npy":
+        write_part_rows(out, values, part, transport)
+        return
+    if transport.rank != 0:
+        _fill_together(out, values, part, transport)
+        return
+    with explain_full_disk(out), writing(out):
+        rows = out.with_name(
+            f".{out.name[:40]}.{secrets.token_hex(4)}.partial"
+        )  # removed by whoever writes next
+        try:
+            _fill_together(rows, values, part, transport)
+            called: Graph | Part = part
+            if config.data != config.partition.folder:
+                called = load(config.data, **config.data_options)
+            write_nodes(out, column, np.load(rows, mmap_mode="r"), called)
+        finally:
+            rows.unlink(missing_ok=True)
 
 
 def _compute_rows(
@@ -137,8 +148,11 @@ def _compute_rows(
     """Write the rows of all nodes; layers that are finished in files of the run's folder are left to the next process."""
     import torch
 
-    from shoal.training.inference import open_scratch
+    from shoal.memory import given_budget, return_blocks
+    from shoal.training.inference import count_held, open_scratch
 
+    if given_budget() is not None:  # chunks that come and go would leave holes
+        return_blocks()
     compute = run.trainer.embed if column == "embedding" else run.trainer.predict
     width = int(getattr(run.trainer.model, "embedding_width", 0))
     if column == "label":
@@ -154,7 +168,8 @@ def _compute_rows(
         with map_rows(out, shape, kind) as rows:
             compute(show, out=torch.from_numpy(rows), scratch=run.open_kept_scratch())
     else:
-        with open_scratch(run.folder) as room:
+        promised = count_held(run.trainer.model, run.trainer.share.whole)
+        with open_scratch(run.folder, promised=promised) as room:
             table = room.make(
                 graph.num_nodes, shape[-1] if len(shape) > 1 else 1, torch.from_numpy(np.empty(0, kind)).dtype
             )
@@ -163,7 +178,7 @@ def _compute_rows(
     return shape
 
 
-def _write(path: Path, column: str, values: np.ndarray, graph: Graph) -> None:
+def _write(path: Path, column: str, values: np.ndarray, graph: Graph | Part) -> None:
     with replace_file(path) as scratch, open(scratch, "wb") as file:
         if path.suffix == ".npy":
             np.save(file, values, allow_pickle=False)
@@ -171,7 +186,7 @@ def _write(path: Path, column: str, values: np.ndarray, graph: Graph) -> None:
             _write_table(file, column, values, graph)
 
 
-def _write_table(file: BinaryIO, column: str, values: np.ndarray, graph: Graph) -> None:
+def _write_table(file: BinaryIO, column: str, values: np.ndarray, graph: Graph | Part) -> None:
     """By groups of rows: values that are mapped to a file are never in memory all at once."""
     import pyarrow.parquet as pq
 
@@ -184,14 +199,14 @@ def _write_table(file: BinaryIO, column: str, values: np.ndarray, graph: Graph) 
     writer.close()
 
 
-def _make_table(column: str, values: np.ndarray, start: int, graph: Graph) -> pa.Table:
+def _make_table(column: str, values: np.ndarray, start: int, graph: Graph | Part) -> pa.Table:
     """Rows `start` and on, as a table."""
     import pyarrow as pa
 
     end = start + len(values)
     table = {"node": pa.array(np.arange(start, end))}
-    if graph.node_ids is not None:
-        ids = graph.node_ids
+    ids = graph.node_ids if isinstance(graph, Graph) else None
+    if ids is not None:
         table["id"] = ids.to_arrow()[start:end] if isinstance(ids, Names) else pa.array(ids[start:end])
     flat = pa.array(values.reshape(-1))
     content = flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
@@ -202,11 +217,12 @@ def _make_table(column: str, values: np.ndarray, start: int, graph: Graph) -> pa
     return pa.table(table)
 
 
-def _name_classes(labels: np.ndarray, graph: Graph) -> pa.Array:
+def _name_classes(labels: np.ndarray, graph: Graph | Part) -> pa.Array:
     """Each node's class, or the list of its classes, by name where the graph has names and else by number."""
     import pyarrow as pa
 
-    known = pa.array(range(graph.num_classes) if graph.class_names is None else graph.class_names)
+    names = graph.class_names if isinstance(graph, Graph) else None  # parts are stored without
+    known = pa.array(range(graph.num_classes) if names is None else names)
     if labels.ndim == 1:
         return known.take(pa.array(labels))
     rows, classes = np.nonzero(labels)

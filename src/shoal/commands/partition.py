@@ -90,6 +90,8 @@ def partition(
     from shoal.commands.screen import ScreenWatcher, follow_steps, open_console
     from shoal.datasets import load
     from shoal.errors import ShoalError, unknown_name
+    from shoal.kernels.jit import load_kernels
+    from shoal.lock import writing
     from shoal.partitioning.partition import AUTO, BALANCES, partition_graph
     from shoal.partitioning.stored import check_target, store_parts
     from shoal.partitioning.work import PARTITION_METHODS
@@ -103,6 +105,7 @@ def partition(
         check_target(out, overwrite)
     options = parse_options(settings) | ({} if effort is None else {"effort": effort})
     screen = open_console(stderr=True)
+    load_kernels()
     graph = load(data)
     if num_parts > graph.num_nodes:
         raise ShoalError(
@@ -110,6 +113,10 @@ def partition(
         )
     if graph.num_classes and not graph.has_split:
         graph = graph.with_split(seed=0)  # what training on the graph itself would draw
+    if out is not None:
+        click.get_current_context().with_resource(
+            writing(out)
+        )  # a second one is refused before it works for hours
     with ScreenWatcher() as watcher, watching(watcher.on_count):
         found = partition_graph(
             graph,

@@ -1,21 +1,22 @@
-"""`shoal _rank JOB`: one of the ranks that `--workers` starts. The job file says what it does; nobody types this."""
+"""`shoal _rank`: one of the ranks that `--workers` starts. Its input says what it does; nobody types this."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import sys
 
 import click
 
 
 @click.command("_rank", hidden=True)
-@click.argument("job", type=click.Path(path_type=Path))
-def rank(job: Path) -> None:
-    """Do this rank's share of a job."""
+def rank() -> None:
+    """Do this rank's share of a job, which is read from the input."""
+    from shoal.distributed.launch import follow_launcher, joined_ranks
+
+    follow_launcher()
     import yaml
 
     from shoal.commands.jobs import do_job
-    from shoal.distributed.launch import joined_ranks
 
-    content = yaml.safe_load(job.read_text())
+    job = yaml.safe_load(sys.stdin)
     with joined_ranks() as transport:
-        do_job(content, transport)
+        do_job(job, transport)

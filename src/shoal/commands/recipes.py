@@ -130,12 +130,11 @@ def find_changes(config: RunConfig, folder: Path) -> list[str]:
 def _flatten(config: RunConfig) -> dict[str, Any]:
     """Every setting that decides a run, by its dotted name, with what would be filled in when it starts."""
     from shoal.runs.data import make_paths_absolute
-    from shoal.runs.run import fill_defaults
 
     config = copy.deepcopy(config)
     config.validate()
     make_paths_absolute(config)
-    fill_defaults(config)
+    config.fill_depth()
     flat: dict[str, Any] = {}
     for name, value in config.to_dict().items():
         if name != "target":

@@ -147,7 +147,7 @@ def _open_or_cut(
 
     graph, _ = load_graph(config)
     pattern = Graph(
-        graph.indptr, graph.indices, directed=graph.directed, name=graph.name
+        graph.indptr, graph.indices, directed=graph.directed, name=graph.name, checked=True
     )  # rows stay where they are
     sparse = sp.issparse(graph.x)
     for count in counts:

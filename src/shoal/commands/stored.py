@@ -12,12 +12,19 @@ def check_target(folder: Path, overwrite: bool) -> None:
     from shoal.datasets.places import is_stored
     from shoal.errors import ShoalError
     from shoal.files import check_place
+    from shoal.kernels.jit import load_kernels
+    from shoal.lock import writing
+    from shoal.memory import BUILDING, require_memory
 
     if folder.exists() and not overwrite:
+        with writing(folder):  # removes what a killed one left beside it
+            pass
         raise ShoalError(f"{folder} exists already: choose another name, or add --overwrite")
     check_place(folder)
     if folder.exists() and not is_stored(folder):
         raise ShoalError(f"{folder} is not a stored graph: refusing to overwrite it")
+    load_kernels()
+    require_memory(BUILDING, f"storing {folder}")
 
 
 def report_stored(folder: Path, argument: str) -> None:

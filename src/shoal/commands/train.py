@@ -26,7 +26,7 @@ def _list_settings() -> Iterator[tuple[str, Rows]]:
 @click.argument("data", required=False)
 @click.option(
     "--method",
-    help="sampled (subgraph mini-batches), full (the whole graph every step) or partitioned (the whole graph, shared among ranks; implied by the options below that name it)  [default: sampled]",
+    help="sampled (subgraph mini-batches), full (the whole graph every step), swapped (the same where it does not fit in memory: one part after the other, the rest in files) or partitioned (the whole graph, shared among ranks; implied by the options below that name it)  [default: sampled]",
 )
 @click.option(
     "--sampler",
@@ -45,15 +45,31 @@ def _list_settings() -> Iterator[tuple[str, Rows]]:
 )
 @click.option(
     "--parts",
-    type=click.Path(path_type=Path),
-    help="Folder of stored parts (`shoal partition`), one for each rank; implies method partitioned.",
+    metavar="DIR|N",
+    help="Folder of stored parts (`shoal partition`), one for each rank; implies method partitioned. With --method swapped those of DATA, or how many to cut it into  [default: 8]",
 )
 @click.option(
     "--boundary-rate",
     type=click.FloatRange(0, 1),
     help="Share of the rows of other ranks that each epoch keeps, BNS-GCN's p; implies method partitioned  [default: 1]",
 )
-@click.option("--resume", type=click.Path(path_type=Path), help="Run folder to continue.")
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path),
+    help="Run folder to continue; --workers or --parts share it among other ranks than before.",
+)
+@click.option(
+    "--checkpoint-minutes",
+    type=click.FloatRange(0, min_open=True),
+    help="Minutes between checkpoints inside an epoch; one is written after every epoch too  [default: 10]",
+)
+@click.option(
+    "--max-restarts",
+    type=click.IntRange(0, 1000),
+    default=3,
+    show_default=True,
+    help="How often ranks of --workers are all started again, from the last checkpoint, when one is lost.",
+)
 @click.option(
     "--recipe",
     metavar="NAME|FILE",
@@ -78,9 +94,11 @@ def train(
     seed: int | None,
     out: Path | None,
     workers: int | None,
-    parts: Path | None,
+    parts: str | None,
     boundary_rate: float | None,
     resume: Path | None,
+    checkpoint_minutes: float | None,
+    max_restarts: int,
     recipe: str | None,
     repeat: int | None,
     plugins: tuple[str, ...],
@@ -97,6 +115,7 @@ def train(
       shoal train --recipe cora --repeat 5
       shoal train my-graph/ --workers 2 --boundary-rate 0.1
       shoal train my-graph/ --workers 2 --sampler node
+      shoal train my-graph/ --method swapped --parts 16 --memory 4GB
       torchrun --nproc-per-node 4 -m shoal train --parts my-parts/       (also srun, mpiexec: docs/cluster.md)
     """
     from shoal.commands.jobs import train_run
@@ -109,8 +128,8 @@ def train(
             "--sampler": sampler,
             "--model": model,
             "--seed": seed,
-            "--parts": parts,
             "--boundary-rate": boundary_rate,
+            "--checkpoint-minutes": checkpoint_minutes,
             "--out": out,
             "--recipe": recipe,
             "--repeat": repeat,
@@ -120,24 +139,49 @@ def train(
         given = [name for name, value in named.items() if value is not None]
         if given:
             raise ShoalError(f"--resume continues a run as it was configured: leave out {', '.join(given)}")
-        train_run(None, resume, workers=workers, epochs=epochs)
+        stored = None if parts is None else str(Path(parts).resolve())
+        train_run(None, resume, workers=workers, epochs=epochs, parts=stored, max_restarts=max_restarts)
         return
     if parts is not None or (recipe is None and not (workers is None and boundary_rate is None)):
         method = method or "partitioned"
-    source = data or (None if parts is None else str(parts))
+    source = data or (None if method == "swapped" else parts)
     config = configure(source, method, sampler, model, epochs, seed, recipe, settings, plugins)
-    if parts is not None and data is not None and not config.partition.sampled:
-        raise ShoalError("--parts holds the graph to train on: leave out DATA, which only a --sampler reads")
     config.repeat = repeat or config.repeat
     if parts is not None:
-        config.partition.folder = str(parts.resolve())
+        _give_parts(config, parts, has_data=data is not None)
     if boundary_rate is not None:
         config.partition.boundary_rate = boundary_rate
-    if config.method != "partitioned" and not (parts is None and boundary_rate is None):
-        raise ShoalError(f"--parts and --boundary-rate belong to method partitioned, not to {config.method}")
-    if config.method == "full" and workers not in (None, 1):
-        raise ShoalError("--workers needs method partitioned or sampled: method full trains in one process")
-    train_run(config, out if out is not None else _next_folder(config), workers=workers)
+        if config.method != "partitioned":
+            raise ShoalError(f"--boundary-rate belongs to method partitioned, not to {config.method}")
+    if checkpoint_minutes is not None:
+        config.training.checkpoint_minutes = checkpoint_minutes
+    if config.method in ("full", "swapped") and workers not in (None, 1):
+        raise ShoalError(
+            f"--workers needs method partitioned or sampled: method {config.method} trains in one process"
+        )
+    folder = out if out is not None else _next_folder(config)
+    train_run(config, folder, workers=workers, max_restarts=max_restarts)
+
+
+def _give_parts(config: RunConfig, parts: str, *, has_data: bool) -> None:
+    """Put --parts into the configuration: a folder, or a number to cut the graph into."""
+    from shoal.errors import ShoalError
+
+    if config.method == "swapped":
+        if parts.isdecimal():
+            config.partition.parts = int(parts)
+        else:
+            config.partition.folder = str(Path(parts).resolve())
+        return
+    if config.method != "partitioned":
+        raise ShoalError(f"--parts belongs to methods partitioned and swapped, not to {config.method}")
+    if parts.isdecimal() and not Path(parts).is_dir():
+        raise ShoalError(
+            f"--parts {parts} is no folder of stored parts: give --workers {parts} for as many ranks, or --method swapped to work on as many parts one after the other"
+        )
+    if has_data and not config.partition.sampled:
+        raise ShoalError("--parts holds the graph to train on: leave out DATA, which only a --sampler reads")
+    config.partition.folder = str(Path(parts).resolve())
 
 
 def configure(
@@ -163,7 +207,7 @@ def configure(
         config.target.clear()
     config.data = data or config.data
     config.method = method or config.method
-    if method in ("full", "partitioned") or sampler not in (None, config.sampler.name):
+    if method in ("full", "partitioned", "swapped") or sampler not in (None, config.sampler.name):
         config.sampler.clear("name")  # the recipe's, which belong to another sampler
     for section, name, value in (
         (config.sampler, "name", sampler),
@@ -177,7 +221,7 @@ def configure(
         apply_setting(config, setting)
     if config.method == "partitioned" and sampler is not None:
         config.partition.sampled = True
-    if config.method == "full" and sampler is not None:
+    if config.method in ("full", "swapped") and sampler is not None:
         raise ShoalError(f"method {config.method} trains on the whole graph every step: leave out --sampler")
     if not config.data:
         raise ShoalError("no data given: name a data set (`shoal data list`), a stored graph or a graph file")
@@ -185,9 +229,13 @@ def configure(
 
 
 def _next_folder(config: RunConfig) -> Path:
-    """runs/DATA-MODEL-N with the first N that is free."""
+    """runs/DATA-MODEL-N with the first N that is free, or whose run this job has begun before."""
+    from shoal.runs.data import make_paths_absolute
+    from shoal.runs.folder import is_of_this_job
+
+    make_paths_absolute(config)
     stem = f"{Path(config.data).resolve().name.split('.')[0]}-{config.model.name}"
     number = 1
-    while (folder := Path("runs") / f"{stem}-{number}").exists():
+    while (folder := Path("runs") / f"{stem}-{number}").exists() and not is_of_this_job(folder, config):
         number += 1
     return folder

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
-import shutil
 import stat
+import struct
 import tarfile
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Generator
 from contextlib import closing
+from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import IO, TypeAlias
 
 from shoal.errors import ShoalError
+from shoal.lock import building
 
 SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar", ".gz")
 MAX_RATIO = 200  # unpacked bytes per packed byte; text and CSR arrays stay far below
 MAX_MEMBERS = 100_000
 CHUNK = 1 << 20
-DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile, NotImplementedError)
+_LONGEST_END = (1 << 16) + 22  # bytes of a zip's end, with the longest comment
+DAMAGE = (
+    EOFError,
+    zlib.error,
+    gzip.BadGzipFile,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    NotImplementedError,
+    LZMAError,
+    struct.error,
+    ValueError,
+    OverflowError,
+)
 
 
 Members: TypeAlias = Generator[Path, None, None]
@@ -47,19 +61,24 @@ def unpack_archive(archive: str | Path, folder: str | Path, *, limit: int | None
     if not is_archive(archive):
         raise ShoalError(f"{archive} is not an archive: expected {', '.join(SUFFIXES)}")
     limit = MAX_RATIO * max(archive.stat().st_size, 4096) if limit is None else limit
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
-    try:
-        os.chmod(scratch, 0o755)
-        _unpack_into(archive, scratch, limit)
-        os.rename(scratch, folder)
-    except DAMAGE as error:
-        raise ArchiveError(
-            f"{archive} is damaged or incomplete ({str(error) or type(error).__name__}): fetch it again"
-        ) from None
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with building(folder) as scratch:
+        fresh = scratch / "new"
+        fresh.mkdir()
+        try:
+            _unpack_into(archive, fresh, limit)
+        except (*DAMAGE, OSError) as error:
+            if isinstance(error, OSError) and not is_damage(error):
+                raise
+            raise ArchiveError(
+                f"{archive} is damaged or incomplete ({str(error) or type(error).__name__}): fetch it again"
+            ) from None
+        os.rename(fresh, folder)
     return folder
+
+
+def is_damage(error: OSError) -> bool:
+    """Whether an error while unpacking is the archive's and not the disk's: a place before its start, an odd stream."""
+    return isinstance(error, gzip.BadGzipFile) or error.errno in (None, errno.EINVAL, errno.ENAMETOOLONG)
 
 
 def _unpack_into(archive: Path, folder: Path, limit: int) -> None:
@@ -79,6 +98,7 @@ def _unpack_into(archive: Path, folder: Path, limit: int) -> None:
 def _unpack_zip(archive: Path, folder: Path, room: _Room) -> Members:
     with zipfile.ZipFile(archive) as packed:
         members = packed.infolist()
+        check_directory(archive, len(members))
         room.check(sum(member.file_size for member in members), len(members))
         for member in members:
             path = _safe_path(archive, member.orig_filename)
@@ -94,6 +114,17 @@ def _unpack_zip(archive: Path, folder: Path, room: _Room) -> Members:
                 yield _write(archive, source, folder / path, room, member.file_size)
 
 
+def check_directory(archive: Path, num_members: int) -> None:
+    """Refuse a zip whose directory lists another number of members than its end says: damage hides some of them."""
+    with open(archive, "rb") as file:
+        file.seek(max(archive.stat().st_size - _LONGEST_END, 0))
+        end = file.read()
+    at = end.rfind(b"PK\x05\x06")
+    said = int.from_bytes(end[at + 10 : at + 12], "little") if at >= 0 else 0
+    if said not in (num_members, 0xFFFF):  # the latter where they are counted elsewhere
+        raise zipfile.BadZipFile(f"{num_members:,} of {said:,} members are listed")
+
+
 def _unpack_tar(archive: Path, folder: Path, room: _Room) -> Members:
     plain = archive.name.lower().endswith(".tar")
     with open(archive, "rb") if plain else gzip.open(archive, "rb") as stream:
@@ -102,6 +133,8 @@ def _unpack_tar(archive: Path, folder: Path, room: _Room) -> Members:
             for number, member in enumerate(packed, 1):
                 declared += member.size
                 room.check(declared, number)
+                if member.isdir() and PurePosixPath(member.name) == PurePosixPath("."):
+                    continue  # the packed folder itself, which is there
                 path = folder / _safe_path(archive, member.name)
                 if not (member.isdir() or member.isreg()) or member.issparse():
                     raise _unsafe(archive, member.name, "is a link or a device")
@@ -164,6 +197,8 @@ def _write(
 
 def _safe_path(archive: Path, name: str) -> PurePosixPath:
     path = PurePosixPath(name)
+    if not path.name:
+        raise _unsafe(archive, name, "is no name of a file")
     if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name or ":" in name.split("/")[0]:
         raise _unsafe(archive, name, "points outside the folder it is unpacked to")
     return path

@@ -10,11 +10,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """One file to fetch. `size` in bytes where the publisher states it, else None: then the server's is used."""
+    """One file to fetch. `size` in bytes where the publisher states it, else None: then the server's is used. `sha256`
+    where it is known, else None: then the first download decides what later ones must be."""
 
     url: str
     name: str
     size: int | None = None
+    sha256: str | None = None
 
 
 @dataclass(frozen=True)

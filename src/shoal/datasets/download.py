@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from shoal import __version__
 from shoal.errors import ShoalError, is_full_disk
+from shoal.files import parse_json
 
 Progress: TypeAlias = Callable[
     [int, int | None], None
@@ -102,7 +103,7 @@ class _Record:
 
     def read(self, url: str) -> dict[str, Any]:
         try:
-            record = json.loads(self.path.read_text())
+            record = parse_json(self.path.read_bytes())
         except (OSError, ValueError):
             return {}
         return record if isinstance(record, dict) and record.get("url") == url else {}

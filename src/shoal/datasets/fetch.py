@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from shoal.datasets.dataset import Dataset, RemoteFile
 from shoal.datasets.download import download_file
 from shoal.datasets.places import download_folder, graph_folder, resolve_address
 from shoal.errors import ShoalError, explain_full_disk
+from shoal.files import replace_file
+from shoal.home import home_folder
 
 if TYPE_CHECKING:
     from shoal.graph import Graph
@@ -71,6 +74,7 @@ def fetch_dataset(
     downloads = download_folder(dataset.name)
     with _alone_in(downloads):
         paths = [_download(file, downloads, watcher, download_settings) for file in dataset.files]
+        pins = [_check_digest(file, path, watcher) for file, path in zip(dataset.files, paths)]
         unpacked = downloads / "unpacked"
         shutil.rmtree(unpacked, ignore_errors=True)  # of a call that was killed
         from shoal.workspace import open_workspace
@@ -82,6 +86,8 @@ def fetch_dataset(
                 _check_sizes(dataset, graph)
                 watcher.on_step(f"storing {target}")
                 _store(graph, target, overwrite)
+                for pin, digest in pins:
+                    _write_pin(pin, digest)
         finally:
             shutil.rmtree(unpacked, ignore_errors=True)
         if not keep:
@@ -122,6 +128,33 @@ def _download(file: RemoteFile, folder: Path, watcher: Watcher, settings: dict[s
         progress=lambda done, total: watcher.on_bytes(file.name, done, total),
         **settings,
     )
+
+
+def _check_digest(file: RemoteFile, path: Path, watcher: Watcher) -> tuple[Path, str]:
+    """Refuse a file with another SHA-256 than the registered one, or than the one that was stored first from its address.
+
+    Returns where the latter is kept, and the file's own.
+    """
+    from shoal.array_files import hash_file
+
+    watcher.on_step(f"checking {path.name}")
+    pin = home_folder() / "pins" / hashlib.sha256(file.url.encode()).hexdigest()
+    kept = pin.read_text().strip() if pin.is_file() else None
+    found, expected = hash_file(path), file.sha256 or kept
+    if expected is not None and found != expected:
+        path.unlink()
+        whose = "the registered one" if file.sha256 else f"that of the first download ({pin})"
+        raise ShoalError(
+            f"{file.url} came with SHA-256 {found[:16]}…, expected {expected[:16]}…, {whose}: the file was changed where it lies or on its way; "
+            + ("ask the publisher" if file.sha256 else "remove that file if the publisher says so")
+        )
+    return pin, found
+
+
+def _write_pin(pin: Path, digest: str) -> None:
+    pin.parent.mkdir(parents=True, exist_ok=True)
+    with replace_file(pin) as scratch:
+        scratch.write_text(f"{digest}\n")
 
 
 def _unpack(paths: list[Path], folder: Path, watcher: Watcher) -> Path:

@@ -74,6 +74,7 @@ def take_order(graph: Graph, order: np.ndarray) -> Graph:
     return Graph(
         indptr,
         indices.finish(),
+        checked=True,
         directed=graph.directed,
         num_classes=graph.num_classes,
         name=graph.name,

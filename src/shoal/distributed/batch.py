@@ -22,6 +22,7 @@ def local_graph(part: Part) -> Graph:
     return Graph(
         part.local_indptr,
         part.local_indices,
+        checked=True,
         x=part.x,
         y=part.y,
         train_mask=part.train_mask,

@@ -40,23 +40,27 @@ class SyncBatchNorm(nn.BatchNorm1d):
             frozen: Tensor = super().forward(h)
             return frozen
         wide = h.detach().double()
-        with self.ledger.timing(REDUCE):
-            self.transport.phase = "the sums of batch norm"
-            sums = torch.cat([wide.sum(0), wide.square().sum(0), wide.new_tensor([len(h)])])
-            total, squares, count = self.transport.sum(sums).split([h.shape[1], h.shape[1], 1])
+        sums = torch.cat([wide.sum(0), wide.square().sum(0), wide.new_tensor([len(h)])])
+        total, squares, count = self.add_up(sums).split([h.shape[1], h.shape[1], 1])
         rows = float(count)
         if rows < 2:  # one row has no spread to measure
             return functional.batch_norm(h, self.running_mean, self.running_var, self.weight, self.bias)
         mean = total / rows
         variance = (squares / rows - mean.square()).clamp(min=0)
-        self._remember(mean, variance * rows / (rows - 1))
+        self.remember(mean, variance * rows / (rows - 1))
         scale = (variance + self.eps).rsqrt().to(h.dtype)
         weight = self.weight if self.affine else h.new_ones(h.shape[1])
         bias = self.bias if self.affine else h.new_zeros(h.shape[1])
         normalized: Tensor = _Normalize.apply(h, weight, bias, mean.to(h.dtype), scale, rows, self)
         return normalized
 
-    def _remember(self, mean: Tensor, variance: Tensor) -> None:
+    def add_up(self, sums: Tensor, *, backward: bool = False) -> Tensor:
+        """Sums over the rows of all ranks, from those over this rank's."""
+        with self.ledger.timing(REDUCE):
+            self.transport.phase = "the sums of batch norm"
+            return self.transport.sum(sums)
+
+    def remember(self, mean: Tensor, variance: Tensor) -> None:
         if not self.track_running_stats:
             return
         assert self.running_mean is not None
@@ -83,16 +87,17 @@ class _Normalize(torch.autograd.Function):
         h, weight, mean, scale = ctx.saved_tensors
         flat = (h - mean) * scale
         own = torch.stack([grad.sum(0), (grad * flat).sum(0)])
-        with ctx.norm.ledger.timing(REDUCE):
-            ctx.norm.transport.phase = "the sums of batch norm"
-            shift, slope = ctx.norm.transport.sum(own.to(torch.float64, copy=True)).to(h.dtype) / ctx.rows
+        sums = ctx.norm.add_up(own.to(torch.float64, copy=True), backward=True)
+        shift, slope = sums.to(h.dtype) / ctx.rows
         grad_h = (grad - shift - flat * slope) * (scale * weight)
         return grad_h, own[1], own[0], None, None, None, None
 
 
-def share_batch_norms(model: nn.Module, transport: Transport, ledger: Ledger) -> None:
+def share_batch_norms(
+    model: nn.Module, transport: Transport, ledger: Ledger, kind: type[SyncBatchNorm] = SyncBatchNorm
+) -> None:
     """Let every batch norm of `model` measure the rows of all ranks; weights and buffers stay the same objects."""
     for parent in list(model.modules()):
         for name, norm in list(parent.named_children()):
             if isinstance(norm, nn.BatchNorm1d):
-                setattr(parent, name, SyncBatchNorm(norm, transport, ledger))
+                setattr(parent, name, kind(norm, transport, ledger))

@@ -13,7 +13,11 @@ _PURPOSE = 0xC0DEC  # keeps these draws apart from others with the same seed
 _CHUNK = 64  # rows that a thread takes at a time
 _VALUE_WORK = 16  # of one value, in the multiply-adds that threads are counted by
 _SCALE_BYTES = 4
-_PER_DRAW = 4  # values that share 64 random bits
+_PER_DRAW = 2  # values that share 32 random bits
+_GAMMA = np.uint32(0x9E3779B9)  # 2³² divided by the golden ratio
+_FIRST, _SECOND = np.uint32(0x7FEB352D), np.uint32(0x846CA68B)
+_S15, _S16 = np.uint32(15), np.uint32(16)
+_LOW, _S32 = np.uint64(0xFFFFFFFF), np.uint64(32)
 _SHIFT = 2.0**24 + 0.5  # makes rounding to the nearest a truncation
 
 
@@ -39,13 +43,15 @@ class Codec:
         """
         values = rows.detach().numpy()
         patterns = values.view(np.int64 if values.dtype == np.float64 else np.int32)
-        with worker_threads(values.size * _VALUE_WORK):
-            _encode(values, patterns, ids, np.uint64(stream), self.limit, self.bits == 4, out.numpy())
+        with worker_threads(values.size * _VALUE_WORK) as threads:
+            run = _encode_rows if threads == 1 else _encode
+            run(values, patterns, ids, np.uint64(stream), self.limit, self.bits == 4, out.numpy())
 
     def decode(self, coded: Tensor, out: Tensor) -> None:
         """Read bytes (k, row_bytes(f)) back into rows `out` (k, f)."""
-        with worker_threads(out.numel() * _VALUE_WORK):
-            _decode(coded.numpy(), self.bits == 4, out.numpy())
+        with worker_threads(out.numel() * _VALUE_WORK) as threads:
+            run = _decode_rows if threads == 1 else _decode
+            run(coded.numpy(), self.bits == 4, out.numpy())
 
 
 CODECS = {codec.name: codec for codec in (Codec("int8", 8), Codec("int4", 4))}
@@ -79,7 +85,7 @@ def _encode(values, patterns, ids, stream, limit, halved, out):
 def _encode_rows(values, patterns, ids, stream, limit, halved, out):
     """q = ⌊x / scale + u⌋, u uniform in 16 bits: by whole numbers, so that rounding floats does not enter."""
     width = values.shape[1]
-    draws = np.empty((width + _PER_DRAW - 1) // _PER_DRAW, np.uint64)
+    draws = np.empty((width + _PER_DRAW - 1) // _PER_DRAW, np.uint32)
     noise = draws.view(np.uint16)
     found = np.empty(1, patterns.dtype)
     largest = found.view(values.dtype)
@@ -90,8 +96,7 @@ def _encode_rows(values, patterns, ids, stream, limit, halved, out):
         found[0] = _find_largest(patterns[i])
         factor = _choose_scale(largest[0], limit, scale)
         own = random_u64(stream, ids[i])
-        for k in range(len(draws)):
-            draws[k] = random_u64(own, k)
+        _draw(np.uint32(own & _LOW), np.uint32(own >> _S32), draws)
         _round(values[i], factor, noise, whole)
         for k in range(_SCALE_BYTES):
             out[i, k] = scale_bytes[k]
@@ -101,6 +106,19 @@ def _encode_rows(values, patterns, ids, stream, limit, halved, out):
         else:
             for k in range(width):
                 out[i, _SCALE_BYTES + k] = whole[k]
+
+
+@kernel
+def _draw(key, again, draws):
+    """Random bits from counters: two rounds of xor and multiplication, the row's 64 bits of key before and between.
+
+    Products of 32 bits vectorise, those of 64 bits that other draws use do not.
+    """
+    for k in range(len(draws)):
+        z = np.uint32(key + np.uint32(np.uint32(k) * _GAMMA))
+        z = np.uint32(np.uint32(np.uint32(z ^ (z >> _S16)) * _FIRST) ^ again)
+        z = np.uint32(np.uint32(z ^ (z >> _S15)) * _SECOND)
+        draws[k] = z ^ (z >> _S16)
 
 
 @kernel

@@ -8,6 +8,13 @@ from dataclasses import dataclass
 
 from shoal.errors import ShoalError
 
+# What `shoal --workers` tells the ranks it starts.
+JOB = "SHOAL_JOB"  # the same after a restart
+LAUNCHER = "SHOAL_LAUNCHER"  # its process
+STORE_FD = "SHOAL_STORE_FD"  # rank 0's socket where ranks meet
+LAST_WORD_FD = "SHOAL_LAST_WORD_FD"  # where a rank that misses another says so
+LOST = 75  # with which it then ends: it may be tried again
+
 _MPI_SIZES = {
     "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK",
     "PMI_SIZE": "PMI_RANK",
@@ -42,6 +49,31 @@ def detect_launch(environment: Mapping[str, str] = os.environ) -> Launch:
         rank, size = _read_numbers(environment, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
         return Launch("slurm", asked or "gloo", rank, size)
     return Launch("none", "local", 0, 1)
+
+
+def name_job(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Which job this process belongs to, the same after its ranks were started again; None where nothing tells.
+
+    torchrun without a rendezvous of its own calls every job `none`: then it is the launcher's process that tells.
+    """
+    if JOB in environment:
+        return environment[JOB]
+    if "TORCHELASTIC_RUN_ID" in environment:
+        name = environment["TORCHELASTIC_RUN_ID"]
+        return f"torchrun {_describe_parent() if name == 'none' else name}"
+    if "SLURM_JOB_ID" in environment:
+        return f"slurm {environment['SLURM_JOB_ID']}"
+    return None
+
+
+def _describe_parent() -> str:
+    """The process that started this one, by its number and the time it began."""
+    try:
+        with open(f"/proc/{os.getppid()}/stat") as file:
+            began = file.read().rpartition(")")[2].split()[19]
+    except OSError:
+        began = ""
+    return f"{os.getppid()} {began}"
 
 
 def _read_numbers(environment: Mapping[str, str], rank: str, size: str) -> tuple[int, int]:

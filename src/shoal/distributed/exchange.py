@@ -44,6 +44,11 @@ class ExchangeMethod(ABC):
         """Whether an epoch uses what the one before received."""
         return False
 
+    @property
+    def is_coded(self) -> bool:
+        """Whether values are written as whole numbers and read back, which takes computing."""
+        return False
+
     def row_bytes(self, width: int, item_bytes: int = 4) -> int:
         """Bytes of a row on its way in training, of `width` values that have `item_bytes` in the model."""
         return width * item_bytes

@@ -1,75 +1,30 @@
-"""Starting ranks on this machine, and ending them well: what each prints, and with which code it exits."""
+"""Being one of several ranks, and ending well: what each prints, and with which code it exits."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
-import yaml
-
-from shoal.distributed.detect import Launch, detect_launch
+from shoal.distributed.detect import LAST_WORD_FD, LAUNCHER, LOST, Launch, detect_launch
 from shoal.distributed.runtime import open_transport
 from shoal.distributed.transport import KEPT, LAST_WORD, RankGone, Transport, read_limit
 from shoal.errors import ShoalError
 from shoal.kernels.jit import silence_notice
 
+_DEATH_SIGNAL = 1  # prctl's PR_SET_PDEATHSIG
 _MEETING = 30.0  # seconds in which ranks that found an error before they met still meet
 
 
-def start_workers(num_workers: int, job: dict[str, Any]) -> int:
-    """Do a job on so many ranks of this machine, started by torch's elastic launcher; returns the exit code.
-
-    Every rank runs `shoal _rank FILE` with the job in the file. Ranks that fail or are interrupted say so
-    themselves; nothing is restarted.
-    """
-    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
-    from torch.distributed.elastic.multiprocessing.api import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-
-    _quiet_launcher()
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    settings: dict[str, Any] = {
-        "min_nodes": 1,
-        "max_nodes": 1,
-        "nproc_per_node": num_workers,
-        "run_id": f"shoal-{os.getpid()}",
-        "rdzv_backend": "c10d",
-        "rdzv_endpoint": "127.0.0.1:0",
-        "max_restarts": 0,
-        "monitor_interval": 0.1,
-        "local_addr": "127.0.0.1",
-    }
-    try:
-        with TemporaryDirectory(prefix="shoal-workers-") as logs:  # the launcher never removes its own
-            settings["logs_specs"] = DefaultLogsSpecs(log_dir=logs)
-            file = Path(logs, "job.yaml")
-            file.write_text(yaml.safe_dump(job))
-            elastic_launch(LaunchConfig(**settings), sys.executable)("-m", "shoal", "_rank", str(file))
-    except ChildFailedError as error:
-        codes = [failure.exitcode for failure in error.failures.values()]
-        said = [code for code in codes if code > 0]
-        if not said:
-            rank, failure = error.get_first_failure()
-            print(f"shoal: rank {rank} was ended by signal {-failure.exitcode}", file=sys.stderr)
-        return 130 if 130 in codes else min(said, default=1)
-    except (SignalException, KeyboardInterrupt):
-        return 130
-    return 0
-
-
-def _quiet_launcher() -> None:
-    """The launcher's own log repeats what ranks say. Each of its loggers has set a level of its own."""
-    import logging
-
-    for name in list(logging.root.manager.loggerDict):
-        if name.startswith("torch.distributed.elastic"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+def follow_launcher() -> None:
+    """Have a rank that `shoal --workers` started end when that process does, however it ends."""
+    if LAUNCHER in os.environ and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+        if os.getppid() != int(os.environ[LAUNCHER]):
+            os._exit(1)
 
 
 @contextmanager
@@ -107,11 +62,14 @@ def end_early(sentence: str, launch: Launch) -> None:
 def _end_rank(error: BaseException, rank: int, transport: Transport | None) -> None:
     code = 1
     if isinstance(error, KeyboardInterrupt):
-        code, sentence = 130, str(error) or "interrupted"
+        code, sentence = 128 + getattr(error, "signal", signal.SIGINT), str(error) or "interrupted"
         quiet = rank != 0
     elif isinstance(error, ShoalError):
         code, sentence = 2, str(error)
         quiet = getattr(error, "told", False)
+        if isinstance(error, RankGone) and not quiet and LAST_WORD_FD in os.environ:
+            code, quiet = LOST, True  # whoever started this rank decides whether it is tried again
+            os.write(int(os.environ[LAST_WORD_FD]), sentence.encode())
     elif isinstance(error, SystemExit):
         code, sentence, quiet = int(error.code or 0), "", True
     else:
@@ -130,7 +88,7 @@ def _end_rank(error: BaseException, rank: int, transport: Transport | None) -> N
         )
     if transport is not None:
         with suppress(KeyboardInterrupt):
-            transport.linger(LAST_WORD if code == 130 else KEPT)
+            transport.linger(LAST_WORD if code > 128 else KEPT)
     sys.stdout.flush()
     if transport is not None and (abort := getattr(transport, "abort", None)) is not None:
         abort(code)

@@ -62,12 +62,17 @@ def share_cores(transport: Transport, threads: int | None = None) -> int:
     return set_threads(threads)
 
 
-def share_memory(transport: Transport, budget: int | None = None) -> None:
-    """Give this rank its share of its host's memory budget, or of what is free there; alone, it has all of it."""
+def share_memory(transport: Transport, budget: int | None = None, launcher: int = 0) -> None:
+    """Give this rank its share of its host's memory budget, or of what is free there; alone, it has all of it.
+
+    The process that started the ranks holds `launcher` bytes of the budget.
+    """
     transport.phase = "the sharing of memory"
     ranks = transport.gather_texts(socket.gethostname()).count(socket.gethostname())
     if budget is None and ranks > 1:
         budget = ranks * anonymous_memory() + available_memory()
+    elif budget is not None:
+        budget = max(budget - launcher, 0)
     set_memory_budget(None if budget is None else budget // ranks)
 
 

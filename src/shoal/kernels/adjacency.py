@@ -113,6 +113,10 @@ class Adjacency:
             self._transpose._origin = weakref.ref(self)
         return self._transpose
 
+    def give_transpose(self, indptr: Tensor, indices: Tensor, permutation: Tensor) -> None:
+        """Say what the transpose's pattern is, and where its entries come from, where that is known already."""
+        self._pattern = indptr, indices, permutation
+
     def transpose_permutation(self) -> Tensor:
         """Where the transpose's entries come from, (nnz,): entry k of it is entry `permutation[k]` of this.
 

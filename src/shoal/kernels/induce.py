@@ -44,8 +44,7 @@ class SubgraphExtractor:
             self._numbers = np.full(num_nodes, -1, np.int32)
         else:
             self._bitmap = make_bitmap(num_nodes)
-            self._filter = make_bitmap(FILTER_BITS)
-            self._most_bits = 1 << (num_nodes - 1).bit_length()
+            self._filter = NodeFilter(num_nodes)
             self._ranks = np.zeros(len(self._bitmap), np.int32)
         self._found = np.empty(0, indices.dtype)
         self._taken = np.empty(0, index_dtype(len(indices)))
@@ -59,7 +58,8 @@ class SubgraphExtractor:
         `values`, one for every entry of the large graph, it is that entry's value instead.
         Rows come out sorted. Shapes: (n + 1,) int64, (nnz,) int32, (nnz,).
         """
-        room = int(sum_degrees(self.indptr, nodes)) + 1
+        rows, total = locate_rows(self.indptr, nodes)
+        room = int(total) + 1
         if room > len(self._found):
             self._found = np.empty(room + room // 4, self._found.dtype)
         taken = None
@@ -71,50 +71,58 @@ class SubgraphExtractor:
         indptr = np.empty(len(nodes) + 1, np.int64)
         last = (indptr, self._found, values, taken)
         if self._small:
-            _fill_by_number(self.indptr, self.indices, nodes, self._numbers, *last)
+            _fill_by_number(rows, self.indices, nodes, self._numbers, *last)
         else:
-            _fill_by_rank(
-                self.indptr,
-                self.indices,
-                nodes,
-                self._take_filter(len(nodes)),
-                self._bitmap,
-                self._ranks,
-                *last,
-            )
+            sets = (self._filter.take(len(nodes)), self._bitmap, self._ranks)
+            _fill_by_rank(rows, self.indices, nodes, *sets, *last)
         size = int(indptr[-1])
         found = self._found[:size].astype(np.int32)
         return indptr, found, None if taken is None else taken[:size].copy()
 
-    def _take_filter(self, num_nodes: int) -> np.ndarray:
-        """An empty filter of a power of two of bits; more than the graph has nodes are of no use."""
+
+class NodeFilter:
+    """Says of most nodes that are not in a batch that they are not: 16 bits for each that is, which stay in the nearest cache."""
+
+    def __init__(self, num_nodes: int) -> None:
+        self._most_bits = 1 << max(num_nodes - 1, 0).bit_length()
+        self._words = np.zeros(FILTER_BITS // 64, np.uint64)
+
+    def take(self, num_nodes: int) -> np.ndarray:
+        """An empty filter of a power of two of bits; more than the graph has nodes are of no use. To be left empty."""
         wanted = 1 << (_BITS_A_NODE * num_nodes).bit_length()
         bits = max(FILTER_BITS, min(wanted, self._most_bits))
-        if bits > 64 * len(self._filter):
-            self._filter = make_bitmap(bits)
-        return self._filter[: bits // 64]
+        if bits > 64 * len(self._words):
+            self._words = np.zeros(bits // 64, np.uint64)
+        return self._words[: bits // 64]
 
 
 @kernel
 def sum_degrees(indptr, nodes):
-    """The total degree of the nodes; their row pointers are in the cache afterwards."""
+    """The total degree of the nodes."""
+    return locate_rows(indptr, nodes)[1]
+
+
+@kernel
+def locate_rows(indptr, nodes):
+    """Where the rows of the nodes begin and end, (nodes, 2), and their total degree."""
+    rows = np.empty((len(nodes), 2), np.int64)
     total = 0
     last = len(nodes) - 1
     for i in range(len(nodes)):
         prefetch(indptr, nodes[min(i + 2 * ROWS_AHEAD, last)])
-        total += indptr[nodes[i] + 1] - indptr[nodes[i]]
-    return total
+        rows[i, 0], rows[i, 1] = indptr[nodes[i]], indptr[nodes[i] + 1]
+        total += rows[i, 1] - rows[i, 0]
+    return rows, total
 
 
 @kernel
-def _fill_by_number(indptr, indices, nodes, numbers, sub_indptr, found, values, taken):
+def _fill_by_number(rows, indices, nodes, numbers, sub_indptr, found, values, taken):
     for i in range(len(nodes)):
         numbers[nodes[i]] = i
     size = np.uint64(0)
     sub_indptr[0] = 0
     for i in range(len(nodes)):
-        u = nodes[i]
-        for k in range(np.uint64(indptr[u]), np.uint64(indptr[u + 1])):
+        for k in range(np.uint64(rows[i, 0]), np.uint64(rows[i, 1])):
             number = numbers[np.uint64(indices[k])]
             found[size] = number
             if taken is not None:
@@ -126,7 +134,7 @@ def _fill_by_number(indptr, indices, nodes, numbers, sub_indptr, found, values, 
 
 
 @kernel
-def _fill_by_rank(indptr, indices, nodes, likely, bitmap, ranks, sub_indptr, found, values, taken):
+def _fill_by_rank(rows, indices, nodes, likely, bitmap, ranks, sub_indptr, found, values, taken):
     words = np.uint64(len(likely) - 1)
     for i in range(len(nodes)):
         v = np.uint64(nodes[i])
@@ -138,13 +146,12 @@ def _fill_by_rank(indptr, indices, nodes, likely, bitmap, ranks, sub_indptr, fou
     sub_indptr[0] = 0
     last = len(nodes) - 1
     for i in range(len(nodes)):
-        coming = nodes[min(i + ROWS_AHEAD, last)]
-        end = min(indptr[coming + 1], indptr[coming] + _LINES_AHEAD * INDICES_IN_LINE)
-        for k in range(indptr[coming], end, INDICES_IN_LINE):
+        coming = min(i + ROWS_AHEAD, last)
+        end = min(rows[coming, 1], rows[coming, 0] + _LINES_AHEAD * INDICES_IN_LINE)
+        for k in range(rows[coming, 0], end, INDICES_IN_LINE):
             prefetch(indices, k)
-        u = nodes[i]
         first = size
-        for k in range(np.uint64(indptr[u]), np.uint64(indptr[u + 1])):
+        for k in range(np.uint64(rows[i, 0]), np.uint64(rows[i, 1])):
             v = np.uint64(indices[k])
             found[size] = v
             if taken is not None:

@@ -70,6 +70,11 @@ def next_chunk(typingctx, counter):
     return types.int64(counter), codegen
 
 
+def load_kernels() -> None:
+    """Load what all kernels need (some 25 MB), so that memory that is measured from now on has it."""
+    new_counter()
+
+
 class _CompileNotice(event.Listener):
     """Says once that kernels are being compiled: the first run on a machine is slow, and should say why."""
 

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import numpy as np
 
 from shoal.kernels.bits import make_bitmap, popcount, prefetch
 from shoal.kernels.csr import count_diagonal, index_dtype
 from shoal.kernels.gather import take_values
-from shoal.kernels.induce import INDICES_IN_LINE, ROWS_AHEAD, SubgraphExtractor, sum_degrees
+from shoal.kernels.induce import (
+    INDICES_IN_LINE,
+    ROWS_AHEAD,
+    NodeFilter,
+    SubgraphExtractor,
+    locate_rows,
+    sum_degrees,
+)
 from shoal.kernels.jit import kernel
 
-MOST_ENTRIES = 1 << 28  # the edges once more are 2 bytes an entry, with their places 6: no more than 1.6 GB
+MOST_PLACED = 1 << 28  # entries of a graph whose edges' places are kept, 4 or 8 bytes an entry
 LEAST_SKEW = 4.0
+_ROWS_TO_MEASURE = 1 << 22
+_ENTRIES_AT_ONCE = 1 << 22
+_DEGREES_AHEAD = 24  # entries
 LEAST_SCANNED = 10  # entries for one that is found
 _ONE = np.uint64(1)
 _WORD = np.uint64(63)
@@ -36,22 +47,14 @@ class OrientedGraph:
     ) -> None:
         """`made` are (indptr, indices) of an earlier object for the same graph."""
         self._full = indptr, indices
-        self.indptr, self.indices = self._orient() if made is None else made
+        self.indptr, self.indices = orient_rows(indptr, indices) if made is None else made
         self._places: np.ndarray | None = None
         self._paired: tuple[np.ndarray, np.ndarray] | None = None
         self._lock = threading.Lock()
 
-    def _orient(self) -> tuple[np.ndarray, np.ndarray]:
-        indptr, indices = self._full
-        num_edges = (len(indices) + count_diagonal(indptr, indices)) // 2
-        oriented = np.zeros(len(indptr), np.int64)
-        kept = np.empty(num_edges + 1, indices.dtype)
-        _keep_lower(indptr, indices, self._degree, oriented, kept)
-        return oriented, kept[:num_edges]
-
     @property
     def _degree(self) -> np.ndarray:
-        return np.diff(self._full[0]).astype(np.int32)
+        return count_degrees(self._full[0])
 
     @property
     def places(self) -> np.ndarray:
@@ -79,17 +82,53 @@ class OrientedGraph:
         return paired[1]
 
 
+def orient_rows(indptr: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(indptr, indices) of the oriented graph."""
+    oriented = np.empty(len(indptr), np.int64)
+    kept = np.empty((len(indices) + count_diagonal(indptr, indices)) // 2, indices.dtype)
+    size = 0
+    for piece in keep_lower(indptr, indices, oriented):
+        kept[size : size + len(piece)] = piece
+        size += len(piece)
+    return oriented, kept
+
+
+def keep_lower(indptr: np.ndarray, indices: np.ndarray, oriented: np.ndarray) -> Iterator[np.ndarray]:
+    """The indices of the oriented graph, rows in order, piece by piece; `oriented` becomes its indptr.
+
+    Memory: 4 bytes a node.
+    """
+    degree = count_degrees(indptr)
+    oriented[0] = 0
+    first, num_rows = 0, len(indptr) - 1
+    while first < num_rows:
+        last = int(np.searchsorted(indptr, indptr[first] + _ENTRIES_AT_ONCE, "right")) - 1
+        last = min(max(last, first + 1), num_rows)
+        kept = np.empty(int(indptr[last] - indptr[first]) + 1, indices.dtype)
+        size = _keep_lower(indptr, indices, degree, first, last, oriented, kept)
+        yield kept[:size]
+        first = last
+
+
+def count_degrees(indptr: np.ndarray) -> np.ndarray:
+    """The rows' lengths, int32, without another array of the nodes."""
+    degree = np.empty(len(indptr) - 1, np.int32)
+    _subtract(indptr, degree)
+    return degree
+
+
 def is_worth_orienting(indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray) -> bool:
     """Whether batches like `nodes` are taken faster from the oriented graph.
 
     They are where the node at the end of a random edge has several times the mean degree, and where few of
     the scanned entries are found, since what is found has to be sorted.
     """
-    degree = np.diff(indptr).astype(np.float64)
-    if (
-        not 0 < len(indices) <= MOST_ENTRIES
-        or np.square(degree).sum() < LEAST_SKEW * degree.sum() * degree.mean()
-    ):
+    if not len(indices):
+        return False
+    num_rows = len(indptr) - 1
+    blocks = max(num_rows // _ROWS_TO_MEASURE, 1)  # of large graphs, evenly spread pieces
+    total, squares, count = _measure_degrees(indptr, 4096, 4096 * blocks)
+    if squares * count < LEAST_SKEW * total * total:
         return False
     found = SubgraphExtractor(indptr, indices).extract(nodes)[1]
     return bool(sum_degrees(indptr, nodes) >= LEAST_SCANNED * len(found))
@@ -108,6 +147,7 @@ class OrientedExtractor:
         self.oriented = oriented
         num_nodes = len(oriented.indptr) - 1
         self._bitmap = make_bitmap(num_nodes)
+        self._filter = NodeFilter(num_nodes)
         self._ranks = np.zeros(len(self._bitmap), np.int32)
         self._found = np.empty((2, 0), np.int32)
         self._edges = np.empty(0, index_dtype(len(oriented.indices)))
@@ -123,7 +163,8 @@ class OrientedExtractor:
         Rows come out sorted. Shapes: (n + 1,) int64, (nnz,) int32, (nnz,).
         """
         oriented = self.oriented
-        room = int(sum_degrees(oriented.indptr, nodes)) + 1
+        rows, total = locate_rows(oriented.indptr, nodes)
+        room = int(total) + 1
         if room > self._found.shape[1]:
             self._found = np.empty((2, room + room // 4), np.int32)
         found, back = self._found
@@ -137,8 +178,9 @@ class OrientedExtractor:
             there, home, back_there = self._taken
         start = np.empty(len(nodes) + 1, np.int64)
         start_back = np.zeros(len(nodes) + 2, np.int64)
-        graph = (oriented.indptr, oriented.indices, pairs)
-        _find_once(*graph, nodes, self._bitmap, self._ranks, start, start_back, found, edges, there, home)
+        sets = (self._filter.take(len(nodes)), self._bitmap, self._ranks)
+        graph = (rows, oriented.indices, pairs)
+        _find_once(*graph, nodes, *sets, start, start_back, found, edges, there, home)
         size = int(start[-1] + start_back[-1])
         indptr = np.empty(len(nodes) + 1, np.int64)
         indices = np.empty(size, np.int32)
@@ -149,15 +191,40 @@ class OrientedExtractor:
 
 
 @kernel
-def _keep_lower(indptr, indices, degree, kept_indptr, kept):
-    """Stores come first and the cursor advances if the edge is the row's, so `kept` has one place to spare."""
+def _subtract(indptr, degree):
+    for u in range(len(degree)):
+        degree[u] = indptr[u + 1] - indptr[u]
+
+
+@kernel
+def _measure_degrees(indptr, block, stride):
+    """(sum of degrees, of their squares, rows) over the first `block` of every `stride` rows."""
+    total, squares, count = 0.0, 0.0, 0
+    for start in range(0, len(indptr) - 1, stride):
+        for u in range(start, min(start + block, len(indptr) - 1)):
+            degree = np.float64(indptr[u + 1] - indptr[u])
+            total += degree
+            squares += degree * degree
+            count += 1
+    return total, squares, count
+
+
+@kernel
+def _keep_lower(indptr, indices, degree, first, last, oriented, kept):
+    """Rows `first` to `last` - 1; returns how many of their entries were kept.
+
+    Stores come first and the cursor advances if the edge is the row's, so `kept` has one place to spare.
+    """
     size = np.uint64(0)
-    for u in range(len(indptr) - 1):
+    end = np.uint64(len(indices) - 1)
+    for u in range(first, last):
         for k in range(np.uint64(indptr[u]), np.uint64(indptr[u + 1])):
+            prefetch(degree, np.int64(indices[min(k + np.uint64(_DEGREES_AHEAD), end)]))
             v = indices[k]
             kept[size] = v
             size += _is_lower(degree[u], degree[np.uint64(v)], u, v)
-        kept_indptr[u + 1] = size
+        oriented[u + 1] = oriented[first] + size
+    return size
 
 
 @kernel
@@ -183,48 +250,58 @@ def _is_lower(degree, other_degree, u, v):
 
 
 @kernel
-def _find_once(indptr, indices, pairs, nodes, bitmap, ranks, start, start_back, found, edges, there, home):
+def _find_once(
+    rows, indices, pairs, nodes, likely, bitmap, ranks, start, start_back, found, edges, there, home
+):
     """found[start[i] : start[i + 1]]: the new numbers j of i's edges; start_back[j + 2]: where row j → i ends.
 
-    `there` and `home` are what `pairs` has for (i, j) and (j, i), if asked for. A loop is in row i only.
-    Stores come first and the cursor advances by the looked-up bit, so there is nothing to mispredict.
+    `rows` has where the nodes' rows begin and end. `there` and `home` are what `pairs` has for (i, j) and (j, i), if asked
+    for. A loop is in row i only. Stores come first and the cursor advances by the looked-up bit, so there is nothing to
+    mispredict.
     """
     last = len(nodes) - 1
+    words = np.uint64(len(likely) - 1)
     for i in range(len(nodes)):
         v = np.uint64(nodes[i])
+        likely[(v >> _SHIFT) & words] |= _ONE << (v & _WORD)
         if bitmap[v >> _SHIFT] == 0:
             ranks[v >> _SHIFT] = i
         bitmap[v >> _SHIFT] |= _ONE << (v & _WORD)
     size = np.uint64(0)
     start[0] = 0
     for i in range(len(nodes)):
-        coming = nodes[min(i + ROWS_AHEAD, last)]
-        for k in range(indptr[coming], indptr[coming + 1], INDICES_IN_LINE):
+        coming = min(i + ROWS_AHEAD, last)
+        for k in range(rows[coming, 0], rows[coming, 1], INDICES_IN_LINE):
             prefetch(indices, k)
             if edges is not None:
                 prefetch(pairs, 2 * k)
                 prefetch(pairs, 2 * k + INDICES_IN_LINE)
-        u = nodes[i]
         first = size
-        for k in range(np.uint64(indptr[u]), np.uint64(indptr[u + 1])):
+        for k in range(np.uint64(rows[i, 0]), np.uint64(rows[i, 1])):
             v = np.uint64(indices[k])
             found[size] = v
             if edges is not None:
                 edges[size] = k
-            size += (bitmap[v >> _SHIFT] >> (v & _WORD)) & _ONE
-        for k in range(first, size):
+            size += (likely[(v >> _SHIFT) & words] >> (v & _WORD)) & _ONE
+        passed, size = size, first
+        for k in range(first, passed):
             v = np.uint64(found[k])
-            below = bitmap[v >> _SHIFT] & ((_ONE << (v & _WORD)) - _ONE)
+            word = bitmap[v >> _SHIFT]
+            below = word & ((_ONE << (v & _WORD)) - _ONE)
+            inside = (word >> (v & _WORD)) & _ONE
             j = np.uint64(ranks[v >> _SHIFT]) + popcount(below)
-            found[k] = j
+            j = j if inside else np.uint64(i)
+            found[size] = j
             start_back[j + np.uint64(2)] += np.int64(j != np.uint64(i))
             if edges is not None:
                 edge = np.uint64(edges[k]) << _ONE
-                there[k] = pairs[edge]
-                home[k] = pairs[edge + _ONE]
+                there[size] = pairs[edge]
+                home[size] = pairs[edge + _ONE]
+            size += inside
         start[i + 1] = size
     for i in range(len(nodes)):
         bitmap[np.uint64(nodes[i]) >> _SHIFT] = 0
+        likely[(np.uint64(nodes[i]) >> _SHIFT) & words] = 0
     for j in range(2, len(start_back)):
         start_back[j] += start_back[j - 1]
 

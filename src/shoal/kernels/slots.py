@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shoal.kernels.bits import prefetch
 from shoal.kernels.encoding import decode_row
 from shoal.kernels.jit import kernel
 
@@ -19,6 +20,8 @@ SLOT, LAST = range(2)
 ROW, LIST, BEFORE, AFTER = range(4)
 _CLASSES_PER_DOUBLING = 8
 _CLASSES = 32 * _CLASSES_PER_DOUBLING
+_AHEAD = 8  # rows, for each of the reads that lead to one another
+_LINE = 64  # bytes
 
 
 class Slots(NamedTuple):
@@ -82,6 +85,7 @@ def enter_batch(slots, rows, batch, place):
     """Batch number `batch`, which reads `rows`, is known from now on; its places in `follow` begin at `place`."""
     mask = len(slots.follow) - 1
     for i in range(len(rows)):
+        _ask_ahead(slots, rows, i)
         row, at = rows[i], (place + i) & mask
         slots.follow[at] = NONE
         if slots.rows[row, LAST] >= 0:
@@ -105,6 +109,8 @@ def plan_batch(slots, rows, batch, place, indptr):
     lists = np.empty(len(rows), np.int32)
     count = 0
     for i in range(len(rows)):
+        _ask_ahead(slots, rows, i)
+        prefetch(indptr, np.int64(rows[min(i + _AHEAD, len(rows) - 1)]))
         row = rows[i]
         chosen = _find_list(slots, row, place + i, indptr)
         slot = slots.rows[row, SLOT]
@@ -143,6 +149,21 @@ def plan_batch(slots, rows, batch, place, indptr):
         moved[size], to[size] = j, slot
         size += 1
     return source, misses[:count], moved[:size], to[:size]
+
+
+@kernel
+def _ask_ahead(slots, rows, i):
+    """Ask for what rows behind row i are looked up in: a row's state, then its slot's links, then its neighbours' there."""
+    last, width = len(rows) - 1, slots.rows.shape[1]
+    prefetch(slots.rows, width * np.int64(rows[min(i + 3 * _AHEAD, last)]))
+    row = rows[min(i + 2 * _AHEAD, last)]
+    if width > 1:
+        prefetch(slots.follow, np.int64(slots.rows[row, LAST]))
+    prefetch(slots.links, 4 * np.int64(slots.rows[row, SLOT]))
+    slot = slots.rows[rows[min(i + _AHEAD, last)], SLOT]
+    if slot >= 0:
+        prefetch(slots.links, 4 * np.int64(slots.links[slot, BEFORE]))
+        prefetch(slots.links, 4 * np.int64(slots.links[slot, AFTER]))
 
 
 @kernel
@@ -204,7 +225,12 @@ def _append(slots, slot, chosen):
 @kernel
 def take_cached(kept, read, source, width, kind, out, f):
     """`out[i]` = the row in slot `source[i]` of `kept`, or row `-1 - source[i]` of `read`, decoded; all flat."""
+    step = max(_LINE // kept.itemsize, 1)
     for i in range(len(source)):
+        coming = np.int64(source[min(i + _AHEAD, len(source) - 1)])
+        if coming >= 0:
+            for place in range(coming * width, (coming + 1) * width, step):
+                prefetch(kept, place)
         if source[i] >= 0:
             start = np.int64(source[i]) * width
             decode_row(kept[start : start + width], kind, out[i * f : (i + 1) * f])

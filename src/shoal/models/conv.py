@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +12,24 @@ from torch import Tensor, nn
 from shoal.aggregation import AGGREGATIONS
 from shoal.errors import ShoalError, unknown_name
 from shoal.kernels.adjacency import Adjacency
+from shoal.kernels.encoding import EncodedRows
 from shoal.kernels.plan import LayerPlan, plan_layer
 from shoal.kernels.row_sets import LoopedAdjacency, Rows
 from shoal.kernels.spmm import spmm
-from shoal.models.layerwise import Input, LayerWork, count_rows, multiply_weight, select_rows
+from shoal.models.layerwise import Input, LayerWork, Stored, count_rows, multiply_weight, select_rows
 from shoal.registry import Registry
 from shoal.settings import check_options, list_settings
+
+
+class ConvStep(NamedTuple):
+    """A piece of a conv's forward with at most one aggregation: `compute(adj, z, own)`, `width` columns wide.
+
+    z has the rows that the operator reads, of h in the first step and of the last step's result in the others; `own` are
+    the rows of h for which the result is computed.
+    """
+
+    compute: Callable[[Adjacency, Input, Input], Tensor]
+    width: int
 
 
 class Conv(nn.Module, ABC):
@@ -67,6 +79,15 @@ class Conv(nn.Module, ABC):
         `aggregated` is `adj · h` where h is fixed and the conv `starts_from_aggregate`. Sparse features are an Adjacency.
         """
 
+    def steps(self) -> list[ConvStep]:
+        """`forward` in steps, between which rows of other parts are read. One that aggregates more than once says its own."""
+        if self.kind is not None and len(self.exchange_widths()) > 1:
+            raise ShoalError(
+                f"{conv_name(type(self))} aggregates several times in a layer and has no `steps`: "
+                "parts that are worked on one after the other need them"
+            )
+        return [ConvStep(lambda adj, z, own: self(adj, z), self.out_features)]
+
     def aggregate(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
         """`A H W`, multiplied in the cheaper order, from `A H` where it is known; sparse features stay sparse."""
         if aggregated is not None:
@@ -75,7 +96,7 @@ class Conv(nn.Module, ABC):
             return spmm(adj, multiply_weight(h, self.weight))
         return spmm(adj, h) @ self.weight
 
-    def infer(self, adj: Adjacency | None, h: Input, work: LayerWork) -> Iterator[tuple[Rows, Tensor]]:
+    def infer(self, adj: Adjacency | None, h: Stored, work: LayerWork) -> Iterator[tuple[Rows, Tensor]]:
         """`forward` over a whole graph without gradients: yields (rows, the result there) for all rows that are needed.
 
         By default a chunk of rows is computed from the rows of h it reads, as a batch of a layered sampler would be.
@@ -85,7 +106,7 @@ class Conv(nn.Module, ABC):
                 yield rows, self(None, select_rows(h, rows))
         elif isinstance(h, Adjacency) or self.count_hops() is None:
             adj = adj.whole() if isinstance(adj, LoopedAdjacency) else adj
-            yield slice(0, adj.num_rows), self(adj, h)
+            yield slice(0, adj.num_rows), self(adj, select_rows(h, slice(0, count_rows(h))))
         else:
             for rows, part in work.take(adj):
                 yield rows, self(*take_neighbourhood(part, h, rows))
@@ -97,7 +118,7 @@ class Conv(nn.Module, ABC):
         hops = len(self.exchange_widths())
         return hops if hops == 1 or type(self).infer is not Conv.infer else None
 
-    def projects_inference(self, h: Input, work: LayerWork) -> bool:
+    def projects_inference(self, h: Stored, work: LayerWork) -> bool:
         """Whether `infer` multiplies by the weight first: where that is less work, and where h must be read in order."""
         result, read = work.needed[:2]
         plan = plan_layer(
@@ -209,10 +230,10 @@ def take_rows(h: Input, start: int, end: int) -> Input:
     return select_rows(h, slice(start, end))
 
 
-def take_neighbourhood(part: Adjacency, h: Tensor, rows: Rows) -> tuple[Adjacency, Tensor]:
+def take_neighbourhood(part: Adjacency, h: Tensor | EncodedRows, rows: Rows) -> tuple[Adjacency, Input]:
     """`rows` of an operator over the rows of h that they read only, preceded by their own rows of h."""
     if isinstance(rows, slice) and rows == slice(0, h.shape[0]):
-        return part, h
+        return part, select_rows(h, rows)
     read, position = torch.unique(part.indices, return_inverse=True)
     own = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
     columns = torch.cat([own, read.long()])
@@ -225,7 +246,7 @@ def take_neighbourhood(part: Adjacency, h: Tensor, rows: Rows) -> tuple[Adjacenc
         row_scale=part.row_scale,
         column_scale=None if scale is None else scale[columns],
     )
-    return block, h[columns]
+    return block, select_rows(h, columns)
 
 
 def count_entries(h: Input) -> int:

@@ -13,7 +13,7 @@ from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.attention import gat_attention
 from shoal.kernels.row_sets import Rows
 from shoal.models.conv import CONVS, Conv
-from shoal.models.layerwise import Input, LayerWork, multiply_weight, select_rows
+from shoal.models.layerwise import Input, LayerWork, Stored, multiply_weight, select_rows
 from shoal.settings import AtLeast
 
 
@@ -63,7 +63,7 @@ class GATConv(Conv):
         assert out is not None
         return self.join(out)
 
-    def infer(self, adj: Adjacency | None, h: Input, work: LayerWork) -> Iterator[tuple[Rows, Tensor]]:
+    def infer(self, adj: Adjacency | None, h: Stored, work: LayerWork) -> Iterator[tuple[Rows, Tensor]]:
         """Chunks of rows share `H W` and what the others add to the scores; slices are of whole heads."""
         assert adj is not None
         width = self.attend.shape[2]

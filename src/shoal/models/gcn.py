@@ -9,7 +9,7 @@ from torch import Tensor
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.row_sets import Rows
 from shoal.models.conv import CONVS, Conv
-from shoal.models.layerwise import Input, LayerWork
+from shoal.models.layerwise import Input, LayerWork, Stored
 
 
 @CONVS.register
@@ -23,7 +23,7 @@ class GCNConv(Conv):
     def forward(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
         return self.aggregate(adj, h, aggregated)
 
-    def infer(self, adj: Adjacency | None, h: Input, work: LayerWork) -> Iterator[tuple[Rows, Tensor]]:
+    def infer(self, adj: Adjacency | None, h: Stored, work: LayerWork) -> Iterator[tuple[Rows, Tensor]]:
         assert adj is not None
         if self.projects_inference(h, work):
             with work.project(h, self.weight) as z:

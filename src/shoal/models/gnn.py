@@ -19,7 +19,7 @@ from shoal.kernels.row_sets import Rows
 from shoal.models.conv import Conv, check_conv_options, conv_name, count_entries, find_conv, take_rows
 from shoal.models.kept_layers import KeptLayers
 from shoal.models.layers import NORMS, Layer, Output
-from shoal.models.layerwise import ROWS_AT_ONCE, Input, LayerWork, recall_plan, select_rows
+from shoal.models.layerwise import ROWS_AT_ONCE, Input, LayerWork, Stored, recall_plan, select_rows
 from shoal.models.mlp import Dense
 from shoal.models.pattern import check_head, check_orders, parse_orders, parse_widths
 from shoal.scratch import Scratch
@@ -143,14 +143,14 @@ class GNN(nn.Module):
     def embed(self, batch: Batch, step: int | None = None) -> Tensor:
         """The classifier's input for the batch's output nodes, (num_outputs, embedding_width)."""
         step = _find_step(batch, step)
-        h, is_whole = self._drop_input(batch, step)
+        h, is_whole = self.drop_input(batch.x, batch.n_id, step)
         outputs: list[Tensor] = []
         for number, layer, adj in self.walk(batch):
             known = None
             if number == 0 and is_whole and layer.kind is not None and layer.linear.starts_from_aggregate:
                 known = batch.aggregate_input(layer.kind)
             out = layer.linear(adj, h) if known is None else layer.linear(adj, h, known)
-            out = layer.finish(out, batch.n_id[: out.shape[0]], self._key(step, number))
+            out = layer.finish(out, batch.n_id[: out.shape[0]], self.key(step, number))
             h = self.connect(layer, out, h)
             outputs = [*outputs, h] if self.jumping != "none" else [h]
         if self.num_aggregations and outputs[-1].shape[0] != batch.num_outputs:
@@ -185,13 +185,14 @@ class GNN(nn.Module):
             kept = KeptLayers(scratch, whole.num_nodes, self.widths, self.jumping, dtype)
             for number in range(kept.find(), len(layers)):
                 layer = layers[number]
-                h: Input = whole.x if number == 0 else kept.input
+                h: Stored = whole.stored_x if number == 0 else kept.input
                 adj = None
                 if layer.kind is not None:
-                    adj = pattern.by_rows(layer.kind, scratch.fits)
+                    adj = pattern.by_rows(layer.kind, scratch.claim)
                 work = LayerWork(plan[number], scratch, rows_at_once, dtype)
                 for some, out in layer.linear.infer(adj, h, work):
-                    out = self.connect(layer, layer.finish(out), select_rows(h, some))
+                    own = select_rows(h, some) if self.residual else out
+                    out = self.connect(layer, layer.finish(out), own)
                     if number == len(layers) - 1:
                         take(some, self.jump(kept.read(some, out)))
                     else:
@@ -201,14 +202,14 @@ class GNN(nn.Module):
                         progress(number * chunks + -(-end // rows_at_once), chunks * len(layers))
                 kept.finish(number)
 
-    def _drop_input(self, batch: Batch, step: int) -> tuple[Input, bool]:
-        """The batch's features, and whether they are all there: in training some may be dropped."""
-        key = self._key(step, len(self.layers) + len(self.head))
+    def drop_input(self, x: Input, n_id: Tensor, step: int) -> tuple[Input, bool]:
+        """Features, and whether they are all there: in training some may be dropped."""
+        key = self.key(step, len(self.layers) + len(self.head))
         if key is None or self.input_dropout == 0:
-            return batch.x, True
-        if isinstance(batch.x, Adjacency):
-            return drop_entries(batch.x, self.input_dropout, key, batch.n_id), False
-        return dropout(batch.x, self.input_dropout, key, batch.n_id), False
+            return x, True
+        if isinstance(x, Adjacency):
+            return drop_entries(x, self.input_dropout, key, n_id), False
+        return dropout(x, self.input_dropout, key, n_id), False
 
     def list_layers(self) -> Iterator[Layer]:
         for layer in self.layers:
@@ -232,7 +233,7 @@ class GNN(nn.Module):
     def needs_halo_input(self, *, sparse: bool) -> bool:
         """Whether the first layer reads features of halo nodes: it aggregates once, and cannot start from `A x`."""
         first = next(self.list_layers())
-        if first.kind is None or self._knows_aggregate(first.linear, sparse):
+        if first.kind is None or self.knows_aggregate(first.linear, sparse):
             return False
         return not first.linear.exchange_widths(first=True, known=False)
 
@@ -250,12 +251,12 @@ class GNN(nn.Module):
             if layer.kind is None:
                 continue
             depth += 1
-            known = number == 0 and self._knows_aggregate(layer.linear, sparse)
+            known = number == 0 and self.knows_aggregate(layer.linear, sparse)
             widths = layer.linear.exchange_widths(first=number == 0, known=known)
             found += [Exchange(depth, width, not layer.linear.needs_whole_rows) for width in widths]
         return found
 
-    def _knows_aggregate(self, conv: Conv, sparse: bool) -> bool:
+    def knows_aggregate(self, conv: Conv, sparse: bool) -> bool:
         """Whether a first layer starts from `A x`, which is computed once where x is dense and whole in every step."""
         return conv.starts_from_aggregate and not sparse and self.input_dropout == 0
 
@@ -291,10 +292,11 @@ class GNN(nn.Module):
             embedding = functional.normalize(embedding, dim=1)
         for number, layer in enumerate(self.head, len(self.layers)):
             assert isinstance(layer, Layer)
-            embedding = layer.finish(layer.linear(None, embedding), n_id, self._key(step, number))
+            embedding = layer.finish(layer.linear(None, embedding), n_id, self.key(step, number))
         return embedding if self.classifier is None else self.classifier(embedding)
 
-    def _key(self, step: int, number: int) -> int | None:
+    def key(self, step: int, number: int) -> int | None:
+        """What the dropout of a layer depends on beside node and column; None where nothing is dropped."""
         return mix_key(self.seed, step, number) if self.training else None
 
     def explain(self, batch: Batch) -> list[str]:

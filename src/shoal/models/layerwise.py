@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
@@ -11,13 +11,18 @@ from torch import Tensor
 
 from shoal.batch import Block
 from shoal.kernels.adjacency import Adjacency
+from shoal.kernels.encoding import EncodedRows
+from shoal.kernels.gather import gather_rows
 from shoal.kernels.row_sets import Rows, grow_rows, take_operator_rows
 from shoal.kernels.spmm import spmm
 from shoal.scratch import Matrix, Scratch, split_columns
 
 Input = Tensor | Adjacency
+Stored = Tensor | Adjacency | EncodedRows  # of all nodes, to take rows from
 ROWS_AT_ONCE = 1 << 15
 ENTRIES_AT_ONCE = 1 << 21  # a chunk has no more unless one row has
+_PICKED_BYTES = 12  # of an entry whose row is picked: its column, its place
+_NODE_BYTES = 24  # degrees, scales, masks
 _WORTH_CHOOSING = 0.9  # share of the entries from which on all rows are computed
 
 
@@ -105,7 +110,7 @@ class LayerWork:
         made.settle()
         return made
 
-    def project(self, h: Input, weight: Tensor, hop: int = 1) -> AbstractContextManager[list[Matrix]]:
+    def project(self, h: Stored, weight: Tensor, hop: int = 1) -> AbstractContextManager[list[Matrix]]:
         """`h W` of the rows needed `hop` aggregations back, with h read in order, kept while the block lasts."""
         pieces = (
             (rows, multiply_weight(select_rows(h, rows), weight))
@@ -134,10 +139,21 @@ class LayerWork:
             for matrix in made:
                 matrix.close()
 
-    def is_near(self, h: Input) -> bool:
-        """Whether rows of h can be read in any order."""
+    def is_near(self, h: Stored) -> bool:
+        """Whether rows of h can be read in any order, without decoding them each time."""
         near = self.scratch.near
         return isinstance(h, Tensor) and (near is None or h.numel() * h.element_size() <= near)
+
+
+def count_chunk_bytes(layers: Iterable[tuple[int, int]], num_rows: int, num_entries: int) -> int:
+    """Bytes that inference holds beside matrices of all nodes, from the (in, out) widths of its layers.
+
+    Those are a chunk of a layer's input, its products and its result, once more while they are written, the rows of a
+    pattern that are picked, and vectors and masks of all nodes.
+    """
+    widest = max((before + 4 * after for before, after in layers), default=0)
+    rows, entries = min(num_rows, ROWS_AT_ONCE), min(num_entries, ENTRIES_AT_ONCE)
+    return 4 * rows * widest + _PICKED_BYTES * entries + _NODE_BYTES * num_rows
 
 
 def recall_plan(block: Block, hops: Sequence[int | None], rows: Tensor | None) -> list[list[RowSet]]:
@@ -219,8 +235,10 @@ def multiply_weight(h: Input, weight: Tensor) -> Tensor:
     return spmm(h, weight) if isinstance(h, Adjacency) else h @ weight
 
 
-def select_rows(h: Input, rows: Rows) -> Input:
-    """Rows of dense or sparse features; consecutive ones without a copy, all of them are h itself."""
+def select_rows(h: Stored, rows: Rows) -> Input:
+    """Rows of dense or sparse features; consecutive ones without a copy, all of them are h itself. Encoded ones are decoded."""
+    if isinstance(h, EncodedRows):
+        return gather_rows(h, torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows)
     if not isinstance(rows, slice):
         return take_operator_rows(h, rows) if isinstance(h, Adjacency) else h[rows]
     start, end = rows.start, rows.stop
@@ -229,5 +247,5 @@ def select_rows(h: Input, rows: Rows) -> Input:
     return h if (start, end) == (0, h.shape[0]) else h[start:end]
 
 
-def count_rows(h: Input) -> int:
+def count_rows(h: Stored) -> int:
     return h.num_rows if isinstance(h, Adjacency) else h.shape[0]

@@ -13,8 +13,8 @@ from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.row_sets import Rows
 from shoal.kernels.spmm import spmm
-from shoal.models.conv import CONVS, Conv, take_rows
-from shoal.models.layerwise import Input, LayerWork, multiply_weight, select_rows
+from shoal.models.conv import CONVS, Conv, ConvStep, take_rows
+from shoal.models.layerwise import Input, LayerWork, Stored, multiply_weight, select_rows
 from shoal.scratch import Matrix
 
 
@@ -70,7 +70,24 @@ class MixHopConv(Conv):
             out = torch.cat([part[: adj.num_rows], spmm(adj, out)], dim=1)
         return out
 
-    def infer(self, adj: Adjacency | None, h: Input, work: LayerWork) -> Iterator[tuple[Rows, Tensor]]:
+    def steps(self) -> list[ConvStep]:
+        """One for every power, the highest first: `[h W_k ‖ A z]`, where the first has `h W_K` as its z."""
+        highest = len(self.widths) - 1
+
+        def step(power: int) -> ConvStep:
+            def compute(adj: Adjacency, z: Input, own: Input) -> Tensor:
+                if power == highest - 1:
+                    z = multiply_weight(z, self.weight[:, self.starts[highest] :])
+                assert isinstance(z, Tensor)
+                start = self.starts[power]
+                weight = self.weight[:, start : start + self.widths[power]]
+                return torch.cat([multiply_weight(own, weight), spmm(adj, z)], dim=1)
+
+            return ConvStep(compute, sum(self.widths[power:]))
+
+        return [step(power) for power in range(highest - 1, -1, -1)] or super().steps()
+
+    def infer(self, adj: Adjacency | None, h: Stored, work: LayerWork) -> Iterator[tuple[Rows, Tensor]]:
         """One pass over the rows for every power, narrower ones first; what they do not multiply is projected as
         they go, so that no matrix is wider than what the next power reads."""
         assert adj is not None
@@ -94,13 +111,13 @@ class MixHopConv(Conv):
             yield from self._raise_power(adj, h, z, 0, work)
 
     def _raise_power(
-        self, adj: Adjacency, h: Input, z: list[Matrix], power: int, work: LayerWork
+        self, adj: Adjacency, h: Stored, z: list[Matrix], power: int, work: LayerWork
     ) -> Iterator[tuple[Rows, Tensor]]:
         """`[h W_power ‖ A z]`."""
         for rows, out in work.multiply(adj, z, power):
             yield rows, torch.cat([self._project(h, rows, power), out], dim=1)
 
-    def _project(self, h: Input, rows: Rows, power: int) -> Tensor:
+    def _project(self, h: Stored, rows: Rows, power: int) -> Tensor:
         start = self.starts[power]
         return multiply_weight(select_rows(h, rows), self.weight[:, start : start + self.widths[power]])
 

@@ -16,7 +16,7 @@ def parse_orders(orders: str | int | None, num_layers: int | None, default: int 
     if orders is None:
         return [default] * (DEFAULT_LAYERS if num_layers is None else num_layers)
     parts = str(orders).split("-")
-    if not all(part.isdigit() and int(part) < 10 for part in parts):
+    if not all(part.isdecimal() and len(part) == 1 for part in parts):
         raise ShoalError(f"layer pattern {orders!r}: expected orders joined by '-', such as 1-0-1-0")
     if num_layers is not None and num_layers != len(parts):
         raise ShoalError(
@@ -28,7 +28,7 @@ def parse_orders(orders: str | int | None, num_layers: int | None, default: int 
 def parse_widths(hidden: int | str, num_layers: int, num_classes: int | None = None) -> list[int]:
     """The width of every layer: one for all, or `"1024-512"` → [1024, 512]; num_classes, where given, is the last one's."""
     parts = str(hidden).split("-")
-    if not all(part.isdigit() and int(part) > 0 for part in parts):
+    if not all(part.isdecimal() and len(part) < 8 and int(part) > 0 for part in parts):
         raise ShoalError(
             f"hidden is {hidden}: expected a width of at least 1, or one for every layer, such as 512-256"
         )

@@ -13,7 +13,7 @@ from shoal.kernels.row_sets import Rows
 from shoal.kernels.sage import sage_linear
 from shoal.kernels.spmm import spmm
 from shoal.models.conv import CONVS, Conv, take_rows
-from shoal.models.layerwise import Input, LayerWork, multiply_weight, select_rows
+from shoal.models.layerwise import Input, LayerWork, Stored, multiply_weight, select_rows
 
 MIN_NORM_WIDTH = 8  # narrower halves have too few columns for a mean and a variance of their own
 
@@ -45,7 +45,7 @@ class SAGEConv(Conv):
             return self._join(self._project(aggregated), take_rows(h, 0, adj.num_rows))
         return sage_linear(adj, h, self.weight, self.split_at, self.projects_first(adj, h))
 
-    def infer(self, adj: Adjacency | None, h: Input, work: LayerWork) -> Iterator[tuple[Rows, Tensor]]:
+    def infer(self, adj: Adjacency | None, h: Stored, work: LayerWork) -> Iterator[tuple[Rows, Tensor]]:
         assert adj is not None
         if self.projects_inference(h, work):
             with work.project(h, self.weight[:, : self.split_at]) as z:

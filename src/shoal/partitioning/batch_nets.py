@@ -113,7 +113,7 @@ def weigh_entries(graph: Graph, sampler: Sampler, seen: np.ndarray) -> tuple[Gra
     both.setdiag(0)
     both.eliminate_zeros()
     both.sort_indices()
-    whole = Graph(both.indptr.astype(np.int64), both.indices.astype(np.int32), directed=False)
+    whole = Graph(both.indptr.astype(np.int64), both.indices.astype(np.int32), checked=True)
     return whole, both.data
 
 

@@ -6,11 +6,12 @@ from importlib.util import find_spec
 
 from shoal.errors import ShoalError
 from shoal.graph import Graph
-from shoal.memory import memory_left
+from shoal.memory import base_memory, given_budget, memory_budget, memory_left
 from shoal.partitioning.work import PARTITION_METHODS, traits_of
 from shoal.threads import available_cores
+from shoal.wording import format_bytes
 
-_GIB = 2**30
+_LEAST = "streaming"  # the method that takes the least memory
 _MAX_PAIRS = 4096**2
 _COVER_BYTES = 24  # of an entry or a node, patterns and their transposes while a part's cover is found
 
@@ -35,9 +36,17 @@ def check_method(graph: Graph, num_parts: int, method: str) -> None:
 
 def find_obstacle(graph: Graph, num_parts: int, method: str) -> str | None:
     """Why a method cannot run here; None if it can."""
-    needed, free = estimate_memory(graph, num_parts, method), memory_left()
-    if needed > free:
-        return f"would take about {needed / _GIB:.1f} GiB and {free / _GIB:.1f} GiB are free: use method 'streaming', which holds one number per node, or a machine with more memory"
+    most = traits_of(PARTITION_METHODS[method]).max_entries
+    if most is not None and graph.num_entries > most:
+        return f"numbers at most {most:,} entries and the graph has {graph.num_entries:,}: use another method"
+    needed, budget = base_memory() + estimate_memory(graph, num_parts, method), memory_budget()
+    if needed > budget:
+        free = "are free" if given_budget() is None else "are allowed"
+        others = "" if method == _LEAST else f"use method {_LEAST!r}, which holds one number per node, or "
+        return (
+            f"would take about {format_bytes(needed)} of memory, Python, torch and compiled kernels included, and "
+            f"{format_bytes(budget)} {free}: {others}allow more with --memory, or use a machine with more memory"
+        )
     for module, package in traits_of(PARTITION_METHODS[method]).needs.items():
         if find_spec(module) is None:
             return f"needs {module}: pip install '{package}'"
@@ -57,8 +66,11 @@ def choose_method(graph: Graph, num_parts: int, *, covers: bool = True) -> tuple
         obstacle = find_obstacle(graph, num_parts, name)
         if obstacle is None:
             return name, why
-        why = f"{name!r} {obstacle.partition(': use')[0]}"
-    return ranked[-1][1], "nothing fits in memory"
+        why = f"{name!r} {obstacle.partition(': ')[0]}"
+    last = ranked[-1][1]
+    if given_budget() is not None:
+        check_method(graph, num_parts, last)
+    return last, "nothing fits in memory"
 
 
 def count_cover_threads(graph: Graph, num_parts: int) -> int | None:

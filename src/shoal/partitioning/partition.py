@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.checks import check_whole
 from shoal.errors import ShoalError, unknown_name
-from shoal.graph import Graph
+from shoal.graph import Graph, require_graph
 from shoal.partitioning.estimate import check_method, choose_method, count_cover_threads
 from shoal.partitioning.hosts import group_parts
 from shoal.partitioning.methods.block import partition_in_blocks
@@ -49,6 +49,11 @@ class Partition:
     parts_per_host: int | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        require_graph(self.graph)
+        checked = check_assignment(self.assignment, self.graph.num_nodes, self.num_parts)
+        object.__setattr__(self, "assignment", checked)
 
     def quality(self, *, relative: bool = True, covers: bool = True) -> Quality:
         """Everything counted; with `relative`, as multiples of random partitioning with the same seed too.
@@ -116,6 +121,7 @@ def partition_graph(
         progress: called with each step's name.
         options: the method's own settings.
     """  # fmt: skip
+    require_graph(graph)
     if method != AUTO and method not in PARTITION_METHODS:
         raise unknown_name("method", method, (AUTO, *PARTITION_METHODS))
     notices: list[str] = []

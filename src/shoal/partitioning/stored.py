@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,17 +10,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from shoal.array_files import hash_file, map_array, write_array
+from shoal.array_files import find_odd_entries, hash_file, is_kind, map_array, write_array
 from shoal.checks import check_whole
 from shoal.errors import ShoalError, explain_full_disk
 from shoal.files import flush_tree
 from shoal.graph import MASKS, Graph
 from shoal.kernels.csr import index_dtype
+from shoal.lock import building, writing
 from shoal.partitioning.cut import find_halo, list_members
-from shoal.partitioning.part import Part, cut_part
+from shoal.partitioning.part import MAX_PARTS, Part, cut_part
+from shoal.partitioning.part_checks import check_part
 from shoal.partitioning.partition import Partition
 from shoal.partitioning.quality import Quality
 from shoal.store import put_in_place
+from shoal.verified import SEAL, Verified, check_seal, seal
 
 FORMAT = "shoal-parts"
 VERSION = 1
@@ -34,6 +35,12 @@ _REQUIRED = (
     *("local_indptr", "local_indices", "halo_indptr", "halo_indices", "degree"),
 )
 _OPTIONAL = ("has_loop", "keep", "x", *_SPARSE, "y", *MASKS)
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("num_parts", "num_nodes", "num_features", "num_classes"), int),
+    **dict.fromkeys(("directed", "multi_label"), bool),
+    **dict.fromkeys(("name", "checksum"), str),
+}
+_AGAIN = "partition again"
 
 
 def store_parts(
@@ -51,26 +58,22 @@ def store_parts(
     are found first and kept in a scratch file, from which each rank's send lists are read.
     """
     folder = Path(folder)
-    check_target(folder, overwrite)
-    with explain_full_disk(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
-    try:
-        with explain_full_disk(folder):
-            fresh = scratch / "new"
-            fresh.mkdir()
-            _write_parts(graph, partition, fresh, scratch / "halos", progress)
-            _write_manifest(graph, partition, quality or partition.quality(), fresh)
-            flush_tree(fresh)
-            put_in_place(fresh, folder, old=scratch.with_suffix(".old"))
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with building(folder) as scratch, explain_full_disk(folder):
+        check_target(folder, overwrite)
+        fresh = scratch / "new"
+        fresh.mkdir()
+        _write_parts(graph, partition, fresh, scratch / "halos", progress)
+        _write_manifest(graph, partition, quality or partition.quality(), fresh)
+        flush_tree(fresh)
+        put_in_place(fresh, folder, old=scratch.with_suffix(".old"))
     return folder
 
 
 def check_target(folder: Path, overwrite: bool = False) -> None:
     """Refuse a folder that parts cannot be written to, before any work is done."""
     if folder.exists() and not overwrite:
+        with writing(folder):  # removes what a killed one left beside it
+            pass
         raise ShoalError(
             f"{folder} exists already: choose another name, or let it be overwritten (--overwrite; in Python overwrite=True)"
         )
@@ -194,6 +197,7 @@ def _write_manifest(graph: Graph, partition: Partition, quality: Quality, fresh:
             for q in range(partition.num_parts)
         ],
     }
+    manifest[SEAL] = seal(manifest)
     (fresh / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
 
 
@@ -209,50 +213,77 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
             f"{folder} holds no stored parts: `shoal partition DATA --parts P -o DIR` writes them"
         )
     try:
-        manifest: dict[str, Any] = json.loads(path.read_text())
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if manifest.get("format") != FORMAT:
             raise ValueError
         if manifest.get("version") != VERSION:
             raise ShoalError(
-                f"{path} has format version {manifest.get('version')}: this Shoal reads version {VERSION}; partition again"
+                f"{path} has format version {manifest.get('version')}: this Shoal reads version {VERSION}; {_AGAIN}"
             )
-        if len(manifest["parts"]) != manifest["num_parts"]:
+        odd = [key for key, kind in _KINDS.items() if not is_kind(manifest[key], kind)]
+        if odd or len(manifest["parts"]) != manifest["num_parts"] or manifest["num_parts"] > MAX_PARTS:
             raise ValueError
     except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
         raise ShoalError(f"{path} is damaged or not Shoal's: expected format {FORMAT!r}") from None
+    check_seal(path, manifest, _AGAIN)
     return manifest
 
 
 def open_part(folder: str | Path, rank: int, *, verify: bool = False) -> Part:
-    """One rank's share, memory-mapped; nothing but its own folder is read. `verify` checks every byte."""
+    """One rank's share, memory-mapped; nothing but its own folder is read. Once on every machine, or if told to `verify`,
+    every byte is checked."""
     folder = Path(folder)
     manifest = read_manifest(folder)
     check_whole("rank", rank, 0, manifest["num_parts"] - 1)
     own = folder / name_folder(rank)
-    path = own / PART
-    if not path.is_file() or hash_file(path) != manifest["parts"][rank]["sha256"]:
-        raise ShoalError(f"{path} is missing or was changed: partition again")
-    entries = json.loads(path.read_text())["arrays"]
+    about = _read_about(own / PART, manifest, rank)
+    entries = about["arrays"]
     arrays = {name: map_array(own, name, entry) for name, entry in entries.items()}
-    if verify:
-        for entry in entries.values():
-            if hash_file(own / entry["file"]) != entry["sha256"]:
-                raise ShoalError(
-                    f"{own / entry['file']} has changed since it was written: its checksum does not match {PART}"
-                )
-    x: Any = arrays.pop("x", None)
-    if "x_indptr" in arrays:
-        parts = tuple(arrays.pop(name) for name in _SPARSE)
-        x = sp.csr_array(parts, shape=(len(arrays["n_id"]), manifest["num_features"]))
-    return Part(
-        rank=rank,
-        num_parts=manifest["num_parts"],
-        num_global_nodes=manifest["num_nodes"],
-        directed=manifest["directed"],
-        num_classes=manifest["num_classes"],
-        multi_label=manifest["multi_label"],
-        name=manifest["name"],
-        checksum=manifest["checksum"],
-        x=x,
-        **arrays,
+    known = Verified(
+        {"part": about, **{key: manifest[key] for key in _KINDS}},
+        own,
+        {entry["file"]: entry["sha256"] for entry in entries.values()},
     )
+    known.check(_AGAIN, everything=verify)
+    x: Any = arrays.pop("x", None)
+    try:
+        if "x_indptr" in arrays:
+            parts = tuple(arrays.pop(name) for name in _SPARSE)
+            x = sp.csr_array(parts, shape=(len(arrays["n_id"]), manifest["num_features"]))
+        part = Part(
+            rank=rank,
+            num_parts=manifest["num_parts"],
+            num_global_nodes=manifest["num_nodes"],
+            directed=manifest["directed"],
+            num_classes=manifest["num_classes"],
+            multi_label=manifest["multi_label"],
+            name=manifest["name"],
+            checksum=manifest["checksum"],
+            x=x,
+            **arrays,
+        )
+        if not known.sound:
+            check_part(part)
+    except (ShoalError, ValueError, TypeError) as error:
+        raise ShoalError(f"{own} is damaged: {error}; {_AGAIN}") from None
+    known.remember()
+    return part
+
+
+def _read_about(path: Path, manifest: dict[str, Any], rank: int) -> dict[str, Any]:
+    """The part.json of a rank, which the manifest vouches for."""
+    try:
+        if not path.is_file() or hash_file(path) != manifest["parts"][rank]["sha256"]:
+            raise ShoalError(f"{path} is missing or was changed: {_AGAIN}")
+        about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        arrays = about["arrays"]
+        missing = [name for name in _REQUIRED if name not in arrays]
+        if any(name in arrays for name in _SPARSE):
+            missing += [name for name in _SPARSE if name not in arrays]
+        odd = find_odd_entries(arrays, (*_REQUIRED, *_OPTIONAL))
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
+        raise ShoalError(f"{path} is damaged: expected the arrays of a part; {_AGAIN}") from None
+    if missing or odd:
+        said = f"it lacks {', '.join(missing)}" if missing else f"{', '.join(odd)} cannot be what was stored"
+        raise ShoalError(f"{path} is damaged: {said}; {_AGAIN}")
+    return about

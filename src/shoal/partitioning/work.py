@@ -91,6 +91,7 @@ class Traits:
         refines: it searches locally itself unless refine=False; the others' results are searched with refine=True.
         balances: it keeps parts within the imbalance.
         for_covers: it lowers rows and sums sent by covers, not rows.
+        max_entries: entries of the largest graph that it can number; None for any.
     """
 
     entry_bytes: int = 0
@@ -101,6 +102,7 @@ class Traits:
     refines: bool = False
     balances: bool = True
     for_covers: bool = False
+    max_entries: int | None = None
 
 
 def traits(**told: Any) -> Callable[[F], F]:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError
 from shoal.graph import Graph
+from shoal.memory import require_memory
 from shoal.models.conv import CONVS
 from shoal.models.gnn import GNN
 from shoal.models.module import MODELS
 from shoal.partitioning.part import Part
+from shoal.partitioning.partition import Partition
 from shoal.runs.config import RunConfig
 from shoal.sampling.base import Sampler, make_sampler
 from shoal.sampling.feature_cache import FeatureCaching
@@ -42,8 +45,19 @@ def make_model(config: RunConfig, num_features: int, num_classes: int) -> nn.Mod
         return model(num_features, num_classes, **settings, **seed)
 
 
+def check_training_graph(graph: Graph, setting: str) -> None:
+    """Refuse an inductive training graph that the memory budget has no room for; it has at most its nodes' entries."""
+    if setting == "transductive" or graph.train_mask is None or graph.train_mask.all():
+        return
+    nodes = np.flatnonzero(graph.train_mask)
+    entries = int((graph.indptr[nodes + 1] - graph.indptr[nodes]).sum())
+    size = graph.indices.itemsize * entries + 4 * graph.num_nodes + 24 * len(nodes)
+    require_memory(size, "the inductive training graph, at most,", "train with training.setting=transductive")
+
+
 def make_batches(config: RunConfig, graph: Graph) -> Sampler:
     """The sampler a configuration describes: the whole graph where it draws none."""
+    check_training_graph(graph, config.training.setting)
     options = {"setting": config.training.setting, "seed": config.training.seed}
     if not config.draws:
         return make_sampler("full", graph, **options)
@@ -58,11 +72,13 @@ def make_trainer(
     *,
     whole: Graph | None = None,
     transport: Transport | None = None,
+    swapped: Partition | None = None,
 ) -> Trainer:
     """The trainer a configuration describes.
 
     Args:
         graph: the graph, or this rank's part of it.
+        swapped: the parts of the graph to work on one after the other, None to train on it otherwise.
         whole: what batches are drawn from where ranks share them; None where every step takes the whole graph.
     """
     config.validate()
@@ -73,6 +89,7 @@ def make_trainer(
         None if source is None else make_batches(config, source),
         transport=transport,
         exchange=config.make_exchange(),
+        swapped=swapped,
         features=FeatureCaching(**config.features.resolve()),
         checkpoints=checkpoints,
         **config.training.select(Trainer),

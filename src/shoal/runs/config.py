@@ -13,13 +13,17 @@ import yaml
 from shoal.checks import check_whole
 from shoal.distributed.exchange import EXCHANGES, STALE_BATCHES, ExchangeMethod
 from shoal.errors import ShoalError, unknown_name
+from shoal.models.conv import CONVS
+from shoal.models.pattern import DEFAULT_LAYERS
 from shoal.registry import load_plugin
 from shoal.runs import sections
 from shoal.runs.sections import Section
 from shoal.sampling.base import SAMPLERS
 from shoal.settings import Setting, list_settings
 
-METHODS = ("sampled", "full", "partitioned")
+_MOST_VALUES = 10_000
+METHODS = ("sampled", "full", "partitioned", "swapped")
+DEFAULT_SWAPPED = 8  # parts
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # YAML 1.1 reads 1e-3, without a point, as text
 
 
@@ -30,7 +34,8 @@ class RunConfig:
     Attributes:
         data, data_options: what `shoal.load` gets.
         plugins: modules or files that register components.
-        method: `sampled` (mini-batches), `full` (the whole graph every step) or `partitioned` (a part on every rank).
+        method: `sampled` (mini-batches), `full` (the whole graph every step), `partitioned` (a part on every rank) or
+            `swapped` (as `full`, one part after the other with activations in files).
         ranks: how many ranks train together; a run across ranks sets it.
         repeat: seeds to train with, one after the other.
         target: the test score a recipe must reach. It decides nothing in a run.
@@ -64,6 +69,11 @@ class RunConfig:
         settings = self.partition.select(EXCHANGES[self.partition.exchange])
         return EXCHANGES[self.partition.exchange](**settings, **self._give_seed())
 
+    def fill_depth(self) -> None:
+        """Put in the depth that a stack without a pattern has, so that the file shows it."""
+        if self.model.name in CONVS and self.model.orders is None:
+            self.model.num_layers = self.model.num_layers or DEFAULT_LAYERS
+
     def _give_seed(self) -> dict[str, int]:
         own = list_settings(EXCHANGES[self.partition.exchange])
         return {"seed": self.training.seed} if "seed" in own else {}
@@ -90,9 +100,10 @@ class RunConfig:
         """Refuse ways of sharing the work that contradict each other."""
         exchange = self.make_exchange()
         if self.method != "partitioned":
-            if self.partition.sampled or exchange.thins or exchange.is_stale:
+            self._refuse_exchange()
+            if self.method == "swapped" and self.training.setting == "inductive":
                 raise ShoalError(
-                    f"partition.sampled, the boundary rate and staleness belong to method partitioned, not to {self.method}"
+                    "method swapped trains on the whole graph: leave out training.setting=inductive"
                 )
             return
         if self.training.setting == "inductive" and not self.draws:
@@ -113,13 +124,23 @@ class RunConfig:
                 f"partition.exchange={exchange.name} sends every row: leave out the sampler, or use another exchange"
             )
 
+    def _refuse_exchange(self) -> None:
+        """Refuse settings of an exchange, and shared batches, where no rank holds a part."""
+        declared = {"sampled": self.partition.declared["sampled"]}
+        declared |= sections.exchange_settings(self.partition.exchange)
+        for name, setting in declared.items():
+            if (value := self.partition.given.get(name, setting.default)) != setting.default:
+                raise ShoalError(
+                    f"partition.{name}={value} belongs to method partitioned, not to {self.method}: leave it out, or add --method partitioned"
+                )
+
     def to_dict(self) -> dict[str, Any]:
         """Every setting with its value, as YAML has it; those that the method does not use are left out."""
         content: dict[str, Any] = {}
         for name, value in self.items():
             if isinstance(value, Section):
                 unused = (name in ("sampler", "features") and not self.draws) or (
-                    name == "partition" and self.method != "partitioned"
+                    name == "partition" and self.method not in ("partitioned", "swapped")
                 )
                 if name != "target" or value.given:
                     content[name] = value.to_dict(given_only=unused)
@@ -145,10 +166,16 @@ def read_config(path: Path) -> RunConfig:
         ) from None
     except FileNotFoundError:
         raise ShoalError(f"{path} does not exist: expected a YAML file with a run's configuration") from None
+    except (RecursionError, ValueError, OverflowError, TypeError):  # 9…9, 2001-99-99, lists as keys
+        raise ShoalError(f"{path} holds a value that cannot be one, or is nested too deeply") from None
     except yaml.YAMLError as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         where = f"{path}, line {line + 1}" if line is not None else str(path)
         raise ShoalError(f"{where}: not valid YAML") from None
+    if (
+        count_values(content) > _MOST_VALUES
+    ):  # references to references, which take no room until they are shown
+        raise ShoalError(f"{path} holds more than {_MOST_VALUES:,} values: expected a run's configuration")
     config = make_config(content or {}, str(path))
     beside = [path.parent / plugin for plugin in config.plugins if isinstance(plugin, str)]
     config.plugins = [
@@ -156,6 +183,16 @@ def read_config(path: Path) -> RunConfig:
         for plugin, file in zip(config.plugins, beside)
     ]
     return config
+
+
+def count_values(value: Any, known: dict[int, int] | None = None) -> int:
+    """How many values there are in nested ones; what is referred to twice counts twice, without being visited twice."""
+    known = {} if known is None else known
+    if id(value) not in known:
+        known[id(value)] = _MOST_VALUES  # while it is visited: it may hold itself
+        inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        known[id(value)] = 1 + sum(count_values(one, known) for one in inside)
+    return known[id(value)]
 
 
 def make_config(content: Any, where: str = "the configuration") -> RunConfig:

@@ -10,19 +10,21 @@ import numpy as np
 import torch
 
 from shoal.aggregation import AGGREGATIONS
+from shoal.array_files import map_file
 from shoal.datasets import load
 from shoal.datasets.places import absolute_data, is_data_stored
 from shoal.distributed.runtime import agree
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError
+from shoal.files import replace_file
 from shoal.graph import Graph
 from shoal.models.conv import CONVS
 from shoal.partitioning.estimate import choose_method
-from shoal.partitioning.part import Part, make_part
+from shoal.partitioning.part import Part, check_assignment, make_part
 from shoal.partitioning.partition import AUTO, Partition, partition_graph
 from shoal.partitioning.stored import open_part, read_manifest
 from shoal.partitioning.work import PARTITION_METHODS
-from shoal.runs.config import RunConfig
+from shoal.runs.config import DEFAULT_SWAPPED, RunConfig
 from shoal.settings import list_settings
 from shoal.training.share import check_trainable
 
@@ -40,6 +42,7 @@ class RunData:
         notices: what the run did to the graph; what its import said long ago is not repeated.
         assignment: the part of every node, where the run has cut the graph itself.
         source: the graph that a part was cut from, until it is known to be the one the run began with.
+        swapped: the parts of the graph that are worked on one after the other, else None.
     """
 
     graph: Graph | Part
@@ -48,11 +51,37 @@ class RunData:
     notices: tuple[str, ...] = ()
     assignment: np.ndarray | None = None
     source: Graph | None = None
+    swapped: Partition | None = None
+
+    def drop_assignment(self, folder: Path) -> None:
+        """Remove parts of other ranks than there are now, before the folder says that there are others."""
+        path = folder / ASSIGNMENT
+        if self.assignment is not None and path.is_file():
+            try:
+                is_same = np.array_equal(map_file(path), self.assignment)
+            except ValueError:  # damaged: it is written anew
+                is_same = False
+            if not is_same:
+                path.unlink()
+
+    def keep_assignment(self, folder: Path) -> None:
+        """Write which part every node is in, unless the run's folder has it."""
+        path = folder / ASSIGNMENT
+        if self.assignment is not None and not path.is_file():
+            with replace_file(path) as scratch, open(scratch, "wb") as file:
+                np.save(file, self.assignment, allow_pickle=False)
 
 
-def open_data(config: RunConfig, folder: Path, transport: Transport) -> RunData:
-    """The data of a run in `folder`. Of ranks that hold parts each has its own; others all have the graph."""
-    if config.method != "partitioned":
+def open_data(
+    config: RunConfig, folder: Path | None, transport: Transport, *, to_train: bool = True
+) -> RunData:
+    """The data of a run in `folder`, None if no parts are kept there yet. Of ranks that hold parts each has its own; others all have the graph.
+
+    Not `to_train`, the parts that one process works on after each other are not needed.
+    """
+    if config.method == "swapped" and to_train:
+        data = _open_swapped(config, folder)
+    elif config.method != "partitioned":
         graph, notices = load_graph(config)
         data = RunData(graph, identify(graph), notices=notices)
     elif config.partition.folder:
@@ -81,6 +110,22 @@ def make_paths_absolute(config: RunConfig) -> None:
         config.partition.folder = absolute_data(config.partition.folder)
 
 
+def share_among(config: RunConfig, ranks: int, parts: str | None) -> None:
+    """Have another number of ranks, or other stored parts, go on with a run."""
+    if parts is None and config.partition.folder is not None:
+        raise ShoalError(
+            f"the run's parts in {config.partition.folder} are for {config.num_ranks} ranks, here are {ranks}: start as many, or give --parts DIR"
+        )
+    if parts is not None and config.method == "swapped":
+        raise ShoalError("a resumed run of method swapped keeps its parts: leave out --parts")
+    if parts is not None and config.method != "partitioned":
+        raise ShoalError(f"--parts belongs to method partitioned, not to {config.method}")
+    config.ranks = ranks if ranks > 1 else None
+    if config.method == "partitioned":
+        config.partition.parts = ranks
+        config.partition.folder = parts
+
+
 def identify(graph: Graph) -> dict[str, Any]:
     """What tells a run's graph from another one under the same path."""
     sizes = {name: getattr(graph, name) for name in ("num_nodes", "num_features", "num_classes")}
@@ -104,10 +149,35 @@ def _open_part(config: RunConfig, transport: Transport) -> RunData:
             )
         whole, _ = load_graph(config)
     part = open_part(folder, transport.rank)
-    return RunData(part, _identify_part(part, "", transport), whole)
+    made_by = str(read_manifest(folder).get("method"))
+    return RunData(part, _identify_part(part, "", transport), whole, _note_covers(config, made_by))
 
 
-def _cut_part(config: RunConfig, folder: Path, transport: Transport) -> RunData:
+def _open_swapped(config: RunConfig, folder: Path | None) -> RunData:
+    """The graph with its parts: the stored ones, those that the run began with, or new ones."""
+    graph, loaded = load_graph(config)
+    notices, kept = list(loaded), None
+    if config.partition.folder:
+        stored = Path(config.partition.folder)
+        manifest = read_manifest(stored)
+        if not graph.has_checksum(manifest["checksum"]):
+            raise ShoalError(
+                f"{stored} holds the parts of another graph than {config.data}, or of one with another split: partition it again"
+            )
+        num_parts = int(manifest["num_parts"])
+        assignment = _map_assignment(stored / ASSIGNMENT, "partition again")
+        if config.partition.parts not in (None, num_parts):
+            raise ShoalError(
+                f"{stored} holds {num_parts} parts and partition.parts is {config.partition.parts}: leave that out, or partition again"
+            )
+    else:
+        num_parts = config.partition.parts or DEFAULT_SWAPPED
+        kept = assignment = _assign(config, graph, folder, num_parts, notices)
+    parts = Partition(graph, assignment, num_parts)
+    return RunData(graph, identify(graph), notices=tuple(notices), assignment=kept, swapped=parts)
+
+
+def _cut_part(config: RunConfig, folder: Path | None, transport: Transport) -> RunData:
     """This rank's part of the graph, which every rank can read and none keeps.
 
     Rank 0 decides which node goes where; the run's folder keeps that, so that a resumed run has the same parts.
@@ -131,20 +201,30 @@ def _cut_part(config: RunConfig, folder: Path, transport: Transport) -> RunData:
     )
 
 
-def _assign(config: RunConfig, graph: Graph, folder: Path, num_parts: int, notices: list[str]) -> np.ndarray:
-    kept = folder / ASSIGNMENT
-    if kept.is_file():
-        assignment = np.load(kept, allow_pickle=False)
-        if len(assignment) != graph.num_nodes:
+def _assign(
+    config: RunConfig, graph: Graph, folder: Path | None, num_parts: int, notices: list[str]
+) -> np.ndarray:
+    kept = None if folder is None else folder / ASSIGNMENT
+    if kept is not None and kept.is_file():
+        assignment = _map_assignment(kept, "start a new run")
+        if assignment.ndim != 1 or len(assignment) != graph.num_nodes:
             raise ShoalError(
-                f"{folder} was trained on another graph than {config.data} is now: it has {graph.num_nodes:,} nodes where the run began with {len(assignment):,}; put the graph back, or start a new run"
+                f"{folder} was trained on another graph than {config.data} is now: it has {graph.num_nodes:,} nodes where the run began with {assignment.size:,}; put the graph back, or start a new run"
             )
-        return np.asarray(assignment)
+        return check_assignment(assignment, graph.num_nodes, num_parts)
     if num_parts == 1:
         return np.zeros(graph.num_nodes, np.int32)
     found = partition_for_run(config, graph, num_parts)
-    notices += found.notices
+    notices += [*found.notices, *_note_covers(config, found.method)]
     return found.assignment
+
+
+def _map_assignment(path: Path, remedy: str) -> np.ndarray:
+    try:
+        return map_file(path)
+    except (ValueError, OSError):
+        what = "damaged" if path.is_file() else "missing"
+        raise ShoalError(f"{path} is {what}: expected the part of every node; {remedy}") from None
 
 
 def partition_for_run(config: RunConfig, graph: Graph, num_parts: int) -> Partition:
@@ -155,14 +235,29 @@ def partition_for_run(config: RunConfig, graph: Graph, num_parts: int) -> Partit
     method = config.partition.method
     settings: dict[str, Any] = {}
     if method == AUTO:
-        name = config.model.name
-        kinds = [CONVS[name].kind or "sum"] if name in CONVS else AGGREGATIONS
-        method, _ = choose_method(graph, num_parts, covers=config.make_exchange().covers(kinds))
-        if "effort" in list_settings(PARTITION_METHODS[method]):
-            settings["effort"] = "fast"
+        method, _ = choose_method(graph, num_parts, covers=_uses_covers(config))
+        if "effort" in list_settings(PARTITION_METHODS[method]) or "effort" in config.partition.given:
+            settings["effort"] = config.partition.effort
     else:
         settings = config.partition.select(PARTITION_METHODS[method])
     return partition_graph(graph, num_parts, method, seed=config.training.seed, **settings)
+
+
+def _uses_covers(config: RunConfig) -> bool:
+    """Whether sums may travel in place of rows in a run's exchanges."""
+    name = config.model.name
+    kinds = [CONVS[name].kind or "sum"] if name in CONVS else AGGREGATIONS
+    return config.method != "swapped" and config.make_exchange().covers(kinds)
+
+
+def _note_covers(config: RunConfig, method: str) -> tuple[str, ...]:
+    """What to say of parts that were made for sums in a run that sends rows."""
+    if method != "cover" or _uses_covers(config):
+        return ()
+    return (
+        f"the parts were made by method cover for partial sums, and this run sends whole rows "
+        f"(model {config.model.name}): method hypergraph makes parts that send fewer rows",
+    )
 
 
 def _identify_part(part: Part, content: str, transport: Transport) -> dict[str, Any]:

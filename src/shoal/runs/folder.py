@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
-from shoal.errors import ShoalError
+import numpy as np
+
+from shoal.distributed.detect import JOB as OWN_JOB
+from shoal.distributed.detect import name_job
+from shoal.errors import ShoalError, explain_full_disk
+from shoal.files import check_place, flush, flush_tree, parse_json
+from shoal.lock import building
 from shoal.runs.config import RunConfig, read_config
 from shoal.training.share import Record
 
@@ -18,6 +29,68 @@ CHECKPOINTS = "checkpoints"
 SCRATCH = "scratch"
 REPEAT = "repeat.yaml"
 SUMMARY = "summary.json"
+JOB = "job.json"
+
+
+def check_new(folder: Path) -> None:
+    """Refuse a folder in which a new run cannot be made."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ShoalError(f"{folder} exists already: choose another --out, or continue it with --resume")
+    check_place(folder)
+
+
+def make_folder(folder: Path, files: Mapping[str, str | np.ndarray | None]) -> None:
+    """Make a run's folder with its first files; it appears in one rename, whole or not at all."""
+    with explain_full_disk(folder), building(folder) as scratch:
+        fresh = scratch / "new"
+        fresh.mkdir()
+        for name, content in files.items():
+            if isinstance(content, str):
+                (fresh / name).write_text(content)
+            elif content is not None:
+                np.save(fresh / name, content, allow_pickle=False)
+        flush_tree(fresh)
+        check_new(folder)  # another process may have made it meanwhile
+        os.rename(fresh, folder)
+        flush(folder.parent)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a run's folder; killed in the middle it is gone all the same."""
+    with suppress(OSError, ShoalError), building(folder) as scratch:
+        os.rename(folder, scratch / "old")
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def describe_job(config: RunConfig) -> str | None:
+    """What tells a run that this job of a launcher begins from all others; None where no launcher says which job it is."""
+    job = name_job()
+    if job is None:
+        return None
+    digest = hashlib.sha256(config.to_yaml().encode()).hexdigest()
+    return json.dumps({"job": job, "config": digest}, indent=1) + "\n"
+
+
+def is_of_this_job(folder: Path, config: RunConfig) -> bool:
+    """Whether this job began the run in `folder`, with this configuration: its ranks were lost and started again.
+
+    A job of a cluster may have several commands, and the same one twice: a run that has ended is not begun again. Ranks
+    that `shoal` itself started have a job of their own.
+    """
+    try:
+        if (folder / JOB).read_text() != describe_job(config):
+            return False
+        return OWN_JOB in os.environ or not _has_ended(folder)
+    except (OSError, UnicodeDecodeError, ShoalError):
+        return False
+
+
+def _has_ended(folder: Path) -> bool:
+    """Whether a run, or all of repeated ones, have their test scores."""
+    path = folder / METRICS
+    records = read_metrics(path) if path.is_file() else []
+    return (folder / SUMMARY).is_file() or (bool(records) and "epoch" not in records[-1])
 
 
 def find_config(folder: Path) -> Path:
@@ -44,11 +117,19 @@ def read_any_config(folder: Path) -> RunConfig:
 
 
 def read_metrics(path: Path) -> list[Record]:
-    """The records of a metrics.jsonl; a last line cut short by a kill is left out."""
+    """The records of a metrics.jsonl; a last line cut short by a kill is left out, any other damage is refused."""
+    lines = path.read_bytes().splitlines()
     records = []
-    for line in path.read_text().splitlines():
+    for number, line in enumerate(lines, 1):
         try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
+            record = parse_json(line)
+            if not isinstance(record, dict) or type(record.get("epoch", 0)) is not int:
+                raise ValueError
+        except ValueError:
+            if number == len(lines):
+                break
+            raise ShoalError(
+                f"{path} is damaged: line {number} is no record of an epoch; remove the line, or the file"
+            ) from None
+        records.append(record)
     return records

@@ -9,24 +9,50 @@ import numpy as np
 import scipy.sparse as sp
 
 from shoal.batch import Batch
+from shoal.distributed.transport import LocalTransport, Transport
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.encoding import EncodedRows
-from shoal.memory import anonymous_memory, given_budget, memory_budget
+from shoal.kernels.jit import load_kernels
+from shoal.kernels.orient import MOST_PLACED
+from shoal.memory import (
+    anonymous_memory,
+    base_memory,
+    given_budget,
+    memory_budget,
+    memory_left,
+    return_freed_memory,
+)
 from shoal.models.gnn import GNN
 from shoal.models.layers import Layer
-from shoal.models.layerwise import ENTRIES_AT_ONCE, ROWS_AT_ONCE
+from shoal.sampling.base import Sampler
 from shoal.sampling.full import FullSampler
 from shoal.sampling.layered import LayeredSampler
+from shoal.sampling.oriented import LEAST_KEPT, SHARE, find_folder
+from shoal.sampling.row_file import count_buffers
 from shoal.sampling.shard import RankSampler
-from shoal.training.inference import free_for_matrices
+from shoal.sampling.stream import count_batches_held
+from shoal.training.inference import count_held, free_for_matrices
+from shoal.training.part_share import PartShare
 from shoal.training.share import ReplicaShare
+from shoal.training.swap_plan import SwapPlan
+from shoal.training.swapped_share import SwappedShare
 from shoal.training.trainer import Trainer
 from shoal.wording import format_bytes
 
 _VALUE = 4  # bytes
-_BATCHES_HELD = 3  # the features of a step's batch, and of those drawn ahead of it
 _WEIGHT_COPIES = 6  # of a weight: itself, its gradient, Adam's two, the best and the last
+_ORIENTED_BYTES = 2  # of an entry, where every edge is kept once more
+_DRAWN_BYTES = 20  # of a node: where its row begins among those, tables to draw from
+_WINDOW_BYTES = (
+    20  # of a row that a batch in the window reads: its number, and twice as many places as are used
+)
+_NORM_BYTES = 4  # of an entry: its factor, where batches are made unbiased
+_PLACED_BYTES = 8  # of an entry: where its edge is among those kept once, and both factors there
+_EXACT_BYTES, _COUNTED_BYTES = (
+    40,
+    20,
+)  # of an entry, while factors are made of known probabilities or of counts
 _NOBODY = np.empty(0, np.int64)
 
 
@@ -36,90 +62,214 @@ class Need:
 
     Attributes:
         held: what the process holds now.
-        step: what a training step adds; 0 where nothing is trained.
+        code: of kernels that it still loads.
+        step: what training adds: a step, and the batches drawn ahead of it; 0 where nothing is trained.
+        ahead: how much of that stays while a run evaluates.
         evaluation: what evaluation adds whatever happens: vectors of all nodes, and chunks of rows.
+        cache: of feature rows.
         matrices: of all nodes, that evaluation holds at once, in memory or in files.
         mapped: bytes of the graph that are read from its files and held by nobody.
+        helps: what would make a step smaller.
+        swaps: where parts are swapped, what an epoch reads and writes.
     """
 
     held: int
+    code: int
     step: int
+    ahead: int
     evaluation: int
+    cache: int
     matrices: int
     mapped: int
     place: Path
+    helps: str = "smaller batches of the sampler"
+    swaps: str = ""
 
-    def check(self) -> str:
-        """What is needed and where it goes, in a line; refused where a budget that was given cannot hold it."""
+    @property
+    def least(self) -> int:
+        """What is held at most where matrices are in files."""
+        return self.held + self.code + self.cache + max(self.step, self.ahead + self.evaluation)
+
+    def check(self, transport: Transport | None = None) -> str:
+        """What is needed and where it goes, in a line; refused where a budget that was given cannot hold it.
+
+        Ranks refuse together, in the same words.
+        """
         budget = memory_budget()
-        least = self.held + max(self.step, self.evaluation)
-        if least > budget and given_budget() is not None:
-            largest = "a training step" if self.step >= self.evaluation else "evaluation"
-            helps = "a smaller model.hidden"
-            if largest == "a training step":
-                helps = f"smaller batches of the sampler, {helps}"
-            raise ShoalError(
-                f"this needs about {format_bytes(least)} of memory ({format_bytes(self.held)} held already, "
-                f"{largest} {format_bytes(least - self.held)}) and --memory allows {format_bytes(budget)}: "
-                f"give {helps}, or more memory"
-            )
-        fits = self.matrices <= free_for_matrices()
+        if given_budget() is not None:
+            self._refuse(transport if transport is not None else LocalTransport(), budget)
+        fits = self.matrices <= free_for_matrices(self.code + self.cache + self.ahead + self.evaluation)
         place = "" if fits else f" in files of {self.place}"
-        parts = [f"{format_bytes(self.held)} held"]
+        parts = [f"{format_bytes(self.held)} held, kernels to load {format_bytes(self.code)}"]
         if self.step:
-            parts.append(f"a step takes about {format_bytes(self.step)}")
+            parts.append(f"a step takes about {format_bytes(self.step)}{self.swaps}")
         parts.append(
             f"evaluation {format_bytes(self.evaluation)} and matrices of {format_bytes(self.matrices)}{place}"
         )
+        if self.cache:
+            parts.append(f"a cache of features {format_bytes(self.cache)}")
         if self.mapped:
             parts.append(f"{format_bytes(self.mapped)} of the graph stay in its files")
         allowed = "allowed" if given_budget() is not None else "free or held"
-        if least > budget:
+        if self.least > budget:
             allowed += ", which may not suffice"
         return f"memory: {format_bytes(budget)} {allowed}; {', '.join(parts)}"
 
+    def _refuse(self, transport: Transport, budget: int) -> None:
+        """Raise on every rank if one of them needs more than it is allowed."""
+        transport.phase = "the estimate of memory"
+        base, trained, step = self.held + self.code, self.cache + self.step, self.step
+        own = [self.least, budget, base, trained, step]
+        known = transport.gather(np.array(own, np.int64))
+        least, budget, base, trained, step = known[(known[:, 0] - known[:, 1]).argmax()].tolist()
+        if least <= budget:
+            return
+        helps = ["fewer --workers"] if transport.size > 1 else []
+        largest = f"training {format_bytes(trained)}" if base + trained == least else "evaluation"
+        if largest == "evaluation":
+            largest += f" {format_bytes(least - base)}"
+        if base < budget:
+            if step and base + trained == least:
+                helps.append(self.helps)
+            helps.append("a smaller model.hidden")
+        ranks, total = "", format_bytes(budget)
+        if transport.size > 1:
+            ranks = f" on a rank, {format_bytes(int(known[:, 0].sum()))} on all {transport.size}"
+            total = f"{total} to a rank, {format_bytes(int(known[:, 1].sum()))} to all, beside the process that starts them"
+        raise ShoalError(
+            f"this needs about {format_bytes(least)} of memory{ranks} ({format_bytes(base)} of it Python, torch, kernels "
+            f"and what is loaded, {largest}) and --memory allows {total}: "
+            f"give {', '.join([*helps, 'or more memory'] if helps else ['more memory'])}"
+        )
+
 
 def estimate_need(trainer: Trainer, place: Path, *, to_train: bool = True) -> Need:
-    """What training with `trainer`, or only evaluating its model, will hold."""
+    """What training with `trainer`, or only evaluating its model, will hold; a cache of features gets what is left."""
     graph = trainer.graph
-    n, entries = graph.num_nodes, graph.num_entries
+    n = graph.num_nodes
     widths = list(trainer.model.widths) if isinstance(trainer.model, GNN) else []
     weights = sum(weight.numel() for weight in trainer.model.parameters())
     whole = isinstance(trainer.share, ReplicaShare)
-    step = _count_step(trainer, widths) + _VALUE * _WEIGHT_COPIES * weights if to_train else 0
+    halo, _ = _count_halo(trainer)
+    step = ahead = 0
+    if to_train:
+        step, ahead = _count_step(trainer, widths)
+        ahead += _VALUE * _WEIGHT_COPIES * weights
     if whole:
-        step += n * (len(widths) + 2) if to_train else 0  # which rows an evaluation reads is kept
-        widest = max([*widths, *(layer.linear.out_features for layer in _list_layers(trainer))], default=0)
-        rows = 24 * n + graph.num_classes * _VALUE * n // 5
-        evaluation = rows + _VALUE * (4 * min(n, ROWS_AT_ONCE) * widest + 8 * min(entries, ENTRIES_AT_ONCE))
+        ahead += n * (len(widths) + 2) if to_train else 0  # which rows an evaluation reads is kept
+        scored = n if graph.val_mask is None else int(np.count_nonzero(graph.val_mask))
+        evaluation = count_held(trainer.model, trainer.share.whole) + _VALUE * graph.num_classes * scored
         pairs = [a + 2 * b for a, b in zip([0, *widths[:-1]], widths)]
         matrices = _VALUE * n * max(pairs, default=0)
     else:
-        evaluation = int(n * (_VALUE * sum(widths) + _row_bytes(graph)))
+        evaluation = int((n + halo) * (_VALUE * sum(widths) + _row_bytes(graph)))
         matrices = 0
-    return Need(anonymous_memory(), step, evaluation, matrices, _count_mapped(graph), place)
+    if given_budget() is not None:
+        load_kernels()
+        return_freed_memory()
+    held = anonymous_memory()
+    code = base_memory() - held
+    found = Need(held, code, step + ahead, ahead, evaluation, 0, matrices, _count_mapped(graph), place)
+    if to_train and trainer.share.can_prefetch:
+        left = max(memory_budget() - found.least, 0)
+        room = left if given_budget() is not None else left // 2
+        if trainer.features.count_slots(trainer.sampler.graph, room) is not None:
+            more = _count_reading(trainer)
+            found.step, found.ahead, room = found.step + more, found.ahead + more, max(room - more, 0)
+        trainer.features.room = room
+        found.cache = trainer.features.count_bytes(trainer.sampler.graph, trainer.features.room)
+    if isinstance(trainer.share, SwappedShare):
+        found.helps = "more --parts"
+        found.swaps = _say_swaps(trainer.share.plan, place) if to_train else ""
+    elif whole and isinstance(trainer.sampler, FullSampler):
+        found.helps = "--method swapped, which works on one part of the graph after the other"
+    return found
 
 
-def _count_step(trainer: Trainer, widths: list[int]) -> int:
-    """Bytes of a step's activations, and of the features and patterns of batches where they are drawn."""
+def _say_swaps(plan: SwapPlan, place: Path) -> str:
+    moved = plan.predict()
+    return (
+        f" and files of {format_bytes(plan.filed)} in {place}, of which an epoch reads {format_bytes(moved.read)} "
+        f"and writes {format_bytes(moved.written)}"
+    )
+
+
+def _count_step(trainer: Trainer, widths: list[int]) -> tuple[int, int]:
+    """Bytes of a step's activations; bytes that stay while a run evaluates: batches where they are drawn, and what the
+    sampler keeps of the graph, or `A x` of the whole graph."""
     graph = trainer.graph
     n, entries = graph.num_nodes, graph.num_entries
-    sampler = trainer.sampler
+    sampler, threads = trainer.sampler, trainer.sampling_threads
+    if isinstance(trainer.share, SwappedShare):
+        return trainer.share.plan.held, 0
     if not isinstance(trainer.share, ReplicaShare) or isinstance(sampler, FullSampler):
         first = next(iter(_list_layers(trainer)), None)
         keeps = first is not None and first.kind is not None and first.linear.starts_from_aggregate
         known = n * graph.num_features if keeps and not _is_sparse(graph) else 0
-        return _VALUE * (3 * n * sum(widths) + 2 * entries + known)  # `A x`; x is read where it is
-    source = sampler.source if isinstance(sampler, RankSampler) else sampler
-    if isinstance(
-        source, LayeredSampler
-    ):  # its batch_size counts outputs, of which layers read many times as many
+        halo, more = _count_halo(trainer)
+        kept = _VALUE * (2 * (entries + more) + known)
+        return _VALUE * 3 * (n + halo) * sum(widths), kept  # x is read where it is
+    source = _find_source(sampler)
+    nodes = _count_read(trainer)
+    own = making = 0
+    if isinstance(source, LayeredSampler):
         batch = source.sample(0)
-        nodes, values, drawn = batch.num_nodes, _count_values(trainer, batch), sum(batch.edges_per_layer)
+        values, drawn = _count_values(trainer, batch), sum(batch.edges_per_layer)
     else:
-        nodes = min(n, int(sampler.batch_size))
         values, drawn = 3 * nodes * sum(widths), min(entries, nodes * (entries // max(n, 1) + 1))
-    return int(_VALUE * (values + 2 * drawn) + _BATCHES_HELD * nodes * _row_bytes(graph))
+        own, making = _count_drawing(source)
+    batches = count_batches_held(threads, cached=False)
+    held = int(_VALUE * (2 + 2 * threads) * drawn + batches * nodes * _row_bytes(graph)) + own
+    return max(_VALUE * values, making), held
+
+
+def _count_drawing(source: Sampler) -> tuple[int, int]:
+    """Bytes that a sampler of subgraphs keeps of its graph, and that making them takes before the first step."""
+    graph = source.graph
+    entries = graph.num_entries
+    oriented = 0
+    if not graph.directed:
+        kept = entries if find_folder(graph) is None else min(entries, LEAST_KEPT)
+        oriented = min(_ORIENTED_BYTES * kept, int(SHARE * memory_left()))
+    own = oriented + _DRAWN_BYTES * graph.num_nodes
+    if source.coverage is None:
+        return own, 0
+    own += _PLACED_BYTES * entries if oriented and entries <= MOST_PLACED else 0
+    if source._norms is not None:
+        return own, 0
+    is_exact = type(source).inclusion_probabilities is not Sampler.inclusion_probabilities
+    return own + _NORM_BYTES * entries, (_EXACT_BYTES if is_exact else _COUNTED_BYTES) * entries
+
+
+def _count_reading(trainer: Trainer) -> int:
+    """Bytes that reading features ahead takes beside the cache: more batches, the window's rows, reads under way."""
+    caching, graph, threads = trainer.features, trainer.graph, trainer.sampling_threads
+    nodes = _count_read(trainer)
+    more = count_batches_held(threads, cached=True) - count_batches_held(threads, cached=False)
+    window = caching.window if caching.policy == "lookahead" else 0
+    x = graph.find_features(_NOBODY)[0]
+    buffers = count_buffers(x.nbytes // max(len(x), 1), caching.readers, caching.direct is not False)
+    return int(more * nodes * _row_bytes(graph)) + _WINDOW_BYTES * window * nodes + buffers
+
+
+def _count_read(trainer: Trainer) -> int:
+    """Nodes whose features a batch reads. The batch_size of layers counts outputs, which read many times as many."""
+    source = _find_source(trainer.sampler)
+    if isinstance(source, LayeredSampler):
+        return source.sample(0).num_nodes
+    return min(trainer.graph.num_nodes, int(trainer.sampler.batch_size))
+
+
+def _find_source(sampler: Sampler) -> Sampler:
+    return sampler.source if isinstance(sampler, RankSampler) else sampler
+
+
+def _count_halo(trainer: Trainer) -> tuple[int, int]:
+    """Rows of others that a rank with a part holds beside its own, and its entries in their columns."""
+    if not isinstance(trainer.share, PartShare):
+        return 0, 0
+    part = trainer.share.part
+    return part.num_halo, len(part.halo_indices)
 
 
 def _count_values(trainer: Trainer, batch: Batch) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import statistics
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,12 +13,26 @@ from typing import Any
 import numpy as np
 
 from shoal.distributed.transport import LocalTransport, Transport
-from shoal.errors import ShoalError
-from shoal.files import check_place, replace_file
+from shoal.errors import ShoalError, Stopped
+from shoal.files import replace_file
+from shoal.lock import clear_folder
 from shoal.runs.config import RunConfig, read_config
 from shoal.runs.data import make_paths_absolute
-from shoal.runs.folder import CONFIG, METRICS, REPEAT, SUMMARY, read_metrics
+from shoal.runs.folder import (
+    CHECKPOINTS,
+    CONFIG,
+    JOB,
+    METRICS,
+    REPEAT,
+    SUMMARY,
+    check_new,
+    describe_job,
+    make_folder,
+    read_metrics,
+)
 from shoal.runs.run import Run
+from shoal.training.keeper import list_last
+from shoal.training.share import Record
 
 
 class Repeat:
@@ -32,19 +47,18 @@ class Repeat:
         self.config = config
         self.transport = transport if transport is not None else LocalTransport()
         self.writes = self.transport.rank == 0
+        self._job: str | None = None
         config.ranks = self.transport.size if self.transport.size > 1 else None
 
     @classmethod
     def create(cls, folder: Path, config: RunConfig, transport: Transport | None = None) -> Repeat:
         """Start anew; the folder is made when the first run begins."""
         make_paths_absolute(config)
+        job = describe_job(config)
         repeat = cls(folder, config, transport)
+        repeat._job = job
         if repeat.writes:
-            if folder.exists():
-                raise ShoalError(
-                    f"{folder} exists already: choose another --out, or continue it with --resume"
-                )
-            check_place(folder)
+            check_new(folder)
         return repeat
 
     @classmethod
@@ -55,6 +69,7 @@ class Repeat:
     def open(cls, folder: Path, transport: Transport | None = None, *, epochs: int | None = None) -> Repeat:
         """Go on with what was started: finished runs stay, unless more epochs are asked for."""
         config = read_config(folder / REPEAT)
+        config.validate()  # before anything is read of it
         if epochs is not None:
             config.training.epochs = epochs
         return cls(folder, config, transport)
@@ -63,20 +78,41 @@ class Repeat:
     def seeds(self) -> range:
         return range(self.config.training.seed, self.config.training.seed + self.config.repeat)
 
+    @property
+    def has_trained(self) -> bool:
+        """Whether there is something to resume from."""
+        return any(list_last(self.folder / f"seed-{seed}" / CHECKPOINTS) for seed in self.seeds)
+
     def runs(self) -> Iterator[Run]:
         """The runs one after the other, each opened when it is its turn and to be trained before the next."""
+        if self.writes and self.folder.exists():
+            clear_folder(self.folder)
+            self._write()  # resuming may have asked for more epochs
         for seed in self.seeds:
             folder = self.folder / f"seed-{seed}"
             if self._has_begun(folder):
-                yield Run.open(folder, self.transport, epochs=self.config.training.epochs)
-                continue
-            config = copy.deepcopy(self.config)
-            config.repeat, config.training.seed = 1, seed
-            run = Run.create(folder, config, self.transport)
-            if self.writes:
-                with replace_file(self.folder / REPEAT) as scratch:
-                    scratch.write_text(self.config.to_yaml())
+                run = Run.open(folder, self.transport, epochs=self.config.training.epochs)
+            else:
+                config = copy.deepcopy(self.config)
+                config.repeat, config.training.seed = 1, seed
+                run = Run.create(folder, config, self.transport, before=self._write)
             yield run
+            if seed != self.seeds[-1]:
+                self._heed(run.trainer.asked.missed)
+
+    def _heed(self, missed: int | None) -> None:
+        """End here if a signal came, on whichever rank, after a run's last step."""
+        self.transport.phase = "the signals that ranks have heard"
+        if number := int(self.transport.gather(np.array([missed or 0])).max()):
+            raise Stopped(number)
+
+    def _write(self) -> None:
+        """Write `repeat.yaml`; a new folder appears with it."""
+        if not self.folder.exists():
+            make_folder(self.folder, {REPEAT: self.config.to_yaml(), JOB: self._job})
+            return
+        with replace_file(self.folder / REPEAT) as scratch:
+            scratch.write_text(self.config.to_yaml())
 
     def _has_begun(self, folder: Path) -> bool:
         """Whether the run is there already, as rank 0 sees it."""
@@ -95,11 +131,21 @@ class Repeat:
 
 def summarize_scores(folders: Iterable[Path]) -> dict[str, Any]:
     """Mean, deviation and each value of every test score that finished run folders have; one alone deviates by 0."""
-    finals = [read_metrics(folder / METRICS)[-1] for folder in folders]
+    finals = [_read_final(folder / METRICS) for folder in folders]
     summary = {}
     for name in finals[0]:
         if name.startswith("test_"):
-            each = [final[name] for final in finals]
+            each: list[Any] = [final.get(name) for final in finals]
+            if not all(isinstance(value, int | float) and math.isfinite(value) for value in each):
+                raise ShoalError(f"the runs' {name} are {each}: expected a number of every run in {METRICS}")
             spread = statistics.stdev(each) if len(each) > 1 else 0.0
             summary[name] = {"mean": statistics.mean(each), "deviation": spread, "each": each}
     return summary
+
+
+def _read_final(path: Path) -> Record:
+    """The last record of a finished run: its test scores."""
+    records = read_metrics(path) if path.is_file() else []
+    if not records:
+        raise ShoalError(f"{path} holds no record: train the run to its end first")
+    return records[-1]

@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-
-import numpy as np
 
 from shoal.datasets.places import explain_missing
 from shoal.digest import digest_array
 from shoal.distributed.runtime import agree, share_cores
 from shoal.distributed.transport import LocalTransport, Transport
 from shoal.errors import ShoalError, explain_full_disk
-from shoal.files import check_place, replace_file
+from shoal.files import parse_json, replace_file
 from shoal.graph import Graph
 from shoal.kernels.plan import explain_products
-from shoal.models.conv import CONVS
-from shoal.models.pattern import DEFAULT_LAYERS
+from shoal.lock import clear_folder, writing
 from shoal.runs.build import make_trainer
 from shoal.runs.config import RunConfig
-from shoal.runs.data import ASSIGNMENT, make_paths_absolute, open_data
+from shoal.runs.data import ASSIGNMENT, make_paths_absolute, open_data, share_among
 from shoal.runs.folder import (
     CHECKPOINTS,
     CONFIG,
     GRAPH,
+    JOB,
     METRICS,
     PLAN,
     RANKS,
     SCRATCH,
+    check_new,
+    describe_job,
+    make_folder,
     read_metrics,
     read_run_config,
+    remove_folder,
 )
 from shoal.runs.need import estimate_need
 from shoal.scratch import Scratch
-from shoal.training.inference import has_embeddings, open_scratch
+from shoal.training.inference import count_held, has_embeddings, open_scratch
+from shoal.training.keeper import list_last
 from shoal.training.part_share import PartShare
 from shoal.training.share import Record
 from shoal.wording import count
@@ -45,7 +47,15 @@ from shoal.wording import count
 class Run:
     """A run folder and what its configuration describes. Several ranks, joined by `transport`, open one run together."""
 
-    def __init__(self, folder: Path, config: RunConfig, transport: Transport | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        config: RunConfig,
+        transport: Transport | None = None,
+        *,
+        cuts: bool = False,
+        to_train: bool = True,
+    ) -> None:
         config.validate()
         self.folder = folder
         self.config = config
@@ -55,37 +65,57 @@ class Run:
         self.ranks: list[dict[str, int]] = []
         self._check_method()
         self.threads = share_cores(self.transport, config.training.threads)
-        self.data = open_data(config, folder, self.transport)
+        self.data = open_data(config, None if cuts else folder, self.transport, to_train=to_train)
         self.notices = self.data.notices
         if self.writes and (folder / GRAPH).is_file():
             self._check_graph()
         self.data.source = None
         self.trainer = make_trainer(
-            config, self.data.graph, folder / CHECKPOINTS, whole=self.data.whole, transport=self.transport
+            config,
+            self.data.graph,
+            folder / CHECKPOINTS,
+            whole=self.data.whole,
+            transport=self.transport,
+            swapped=self.data.swapped,
         )
-        self.trainer.share.scratch_folder = folder
+        self.trainer.share.scratch_folder, self.trainer.share.to_train = folder, to_train
 
     @classmethod
-    def create(cls, folder: Path, config: RunConfig, transport: Transport | None = None) -> Run:
-        """Start a new run. Everything is checked before the folder is made; its name is rank 0's."""
+    def create(
+        cls,
+        folder: Path,
+        config: RunConfig,
+        transport: Transport | None = None,
+        before: Callable[[], None] = lambda: None,
+    ) -> Run:
+        """Start a new run. Everything is checked before the folder is made; its name is rank 0's.
+
+        Rank 0 calls `before` when all is checked, before the folder is made.
+        """
         transport = transport if transport is not None else LocalTransport()
         transport.phase = "the choice of the run's folder"
         folder = Path(transport.gather_texts(str(folder))[0])
         if transport.rank == 0:
-            if folder.exists():
-                raise ShoalError(
-                    f"{folder} exists already: choose another --out, or continue it with --resume"
-                )
-            check_place(folder)
+            check_new(folder)
         make_paths_absolute(config)
+        job = describe_job(config)
         config.ranks = transport.size if transport.size > 1 else None
         if config.method == "partitioned":
             config.partition.parts = transport.size
         run = cls(folder, config, transport)
+        if run.data.swapped is not None:
+            config.partition.parts = run.data.swapped.num_parts
         run.check_memory()
-        fill_defaults(config)
+        config.fill_depth()
         if run.writes:
-            run._make_folder()
+            before()
+            about = {
+                CONFIG: config.to_yaml(),
+                GRAPH: json.dumps(run.data.identity, indent=2) + "\n",
+                JOB: job,
+            }
+            make_folder(folder, about | {ASSIGNMENT: run.data.assignment})
+            run._made_folder = True
         transport.phase = "the making of the run's folder"
         transport.barrier()
         return run
@@ -97,39 +127,47 @@ class Run:
         transport: Transport | None = None,
         *,
         epochs: int | None = None,
+        parts: str | None = None,
         to_train: bool = True,
     ) -> Run:
         """Open a run that was started before, with its last checkpoint loaded on every rank.
 
-        A run whose ranks all had the whole graph can be used, not `to_train`, by a single one.
+        Where there are other ranks than it was started on, the graph is cut anew, or stored `parts` are taken. A run
+        whose ranks all had the whole graph can be used, not `to_train`, by a single one.
         """
         config = read_run_config(folder)
         transport = transport if transport is not None else LocalTransport()
-        if (to_train or config.method == "partitioned") and (config.num_ranks or 1) != transport.size:
+        if not to_train and config.method == "partitioned" and (config.num_ranks or 1) != transport.size:
             raise ShoalError(
                 f"{folder} was started on {count(config.num_ranks or 1, 'rank')}, here are {transport.size}: start as many"
             )
+        cuts = to_train and (parts is not None or (config.num_ranks or 1) != transport.size)
+        if cuts:
+            share_among(config, transport.size, parts)
         if epochs is not None:
             config.training.epochs = epochs
-        if not config.partition.folder and (missing := explain_missing(config.data)) is not None:
+        if (config.method == "swapped" or not config.partition.folder) and (
+            missing := explain_missing(config.data)
+        ) is not None:
             raise ShoalError(
                 f"the data of run {folder} was not found: looked for {missing}; put it back, or change `data` in {folder / CONFIG}"
             )
-        run = cls(folder, config, transport)
+        run = cls(folder, config, transport, cuts=cuts, to_train=to_train)
+        agree(transport, "this many checkpoints:", len(list_last(folder / CHECKPOINTS)))
         if run.has_checkpoint:
             run.trainer.resume(folder / CHECKPOINTS)
-        if transport.size > 1:
-            agree(transport, "a checkpoint of epoch", run.trainer.epoch)
+            run.notices += tuple(run.trainer.notices)
+        agree(transport, "a checkpoint of step", run.trainer.step)
         return run
 
     @property
     def has_checkpoint(self) -> bool:
         """Whether there is something to resume from."""
-        return (self.folder / CHECKPOINTS / "last.safetensors").is_file()
+        return bool(list_last(self.folder / CHECKPOINTS))
 
     def check_memory(self, *, to_train: bool = True) -> str:
         """What the run will hold in memory and where the rest goes, in a line; refused if the budget is too small."""
-        return estimate_need(self.trainer, self.folder, to_train=to_train).check()
+        return estimate_need(self.trainer, self.folder, to_train=to_train).check(self.transport)
 
     def open_kept_scratch(self, promised: int = 0) -> Scratch | None:
         """Scratch in the run's folder whose finished layers a killed process leaves to the next one with the same weights
@@ -139,6 +177,7 @@ class Run:
             return None
         weights = {name: digest_array(value.numpy()) for name, value in model.state_dict().items()}
         stamp = {"weights": weights} | {name: self.data.identity[name] for name in ("checksum", "content")}
+        promised += count_held(model, self.trainer.share.whole)
         return open_scratch(self.folder / SCRATCH, stamp, promised=promised)
 
     def explain_interval(self) -> str | None:
@@ -152,13 +191,21 @@ class Run:
     def train(self, on_epoch: Callable[[Record], None] | None = None) -> dict[str, float]:
         """Train to the end, writing metrics as they come; returns and writes the test scores.
 
-        A new run that ends before its first checkpoint leaves no folder.
+        A new run that ends before its first checkpoint leaves no folder. A signal ends it after the step, with a
+        checkpoint, by `Stopped`.
         """
-        with explain_full_disk(self.folder, self._say_kept), self._remove_unless_trained():
+        lock = writing(self.folder) if self.writes else nullcontext()
+        with explain_full_disk(self.folder, self._say_kept), lock, self._remove_unless_trained():
             return self._train(on_epoch)
 
     def _train(self, on_epoch: Callable[[Record], None] | None) -> dict[str, float]:
+        if self.writes:
+            clear_folder(self.folder)
+            clear_folder(self.folder / CHECKPOINTS)
+            self.data.drop_assignment(self.folder)
         self._replace(CONFIG, self.config.to_yaml())  # resuming may have asked for more epochs
+        if self.writes:
+            self.data.keep_assignment(self.folder)
         self._drop_metrics(self.trainer.epoch)
 
         def write(record: Record) -> None:
@@ -166,7 +213,8 @@ class Run:
             if on_epoch is not None:
                 on_epoch(record)
 
-        self.trainer.fit(self.config.training.epochs, write)
+        with self.trainer.asked.listening():
+            self.trainer.fit(self.config.training.epochs, write)
         self._replace(PLAN, "\n".join(self.explain()) + "\n")
         final: Record = {"best_epoch": self.trainer.best_epoch}
         if self.trainer.has_nodes("test"):
@@ -191,7 +239,9 @@ class Run:
         parts.append(f"{graph.num_features:,} features")
         line = f"{graph.name}: {', '.join(parts)}, {graph.num_classes} classes"
         if isinstance(graph, Graph) and self.transport.size == 1:
-            return line
+            if self.data.swapped is None:
+                return line
+            return f"{line}; {count(self.data.swapped.num_parts, 'part')}, one after the other"
         how = f"{self.transport.name}, {count(self.threads, 'thread')} a rank"
         if isinstance(graph, Graph):
             return f"{line}; {self.transport.size} ranks by {how}, each with batches of its own"
@@ -223,31 +273,18 @@ class Run:
 
     def explain(self) -> list[str]:
         """What the scheduler decided: the order of products in each layer, the variant of each kind of product."""
-        explain: Callable[..., list[str]] = getattr(self.trainer.model, "explain", lambda batch: [])
-        return [*explain(self.trainer.share.example()), *explain_products()]
+        return [*self.trainer.share.explain(self.trainer.model), *explain_products()]
 
     def _check_method(self) -> None:
         """Refuse methods that make no sense on this many ranks."""
-        if self.config.method == "full" and self.transport.size > 1:
+        if self.config.method in ("full", "swapped") and self.transport.size > 1:
             raise ShoalError(
-                f"method full trains in one process and there are {self.transport.size} ranks: use method partitioned, or start it alone"
+                f"method {self.config.method} trains in one process and there are {self.transport.size} ranks: use method partitioned, or start it alone"
             )
         if self.config.make_exchange().thins and self.transport.size == 1:
             raise ShoalError(
                 "a boundary rate is for several ranks and there is one: add --workers N, or start ranks (docs/cluster.md)"
             )
-
-    def _make_folder(self) -> None:
-        """Make the folder of a new run, with every setting and what tells its graph from another."""
-        with explain_full_disk(self.folder):
-            self.folder.mkdir(parents=True)
-            self._made_folder = True
-            with self._remove_unless_trained():
-                (self.folder / CONFIG).write_text(self.config.to_yaml())
-                (self.folder / GRAPH).write_text(json.dumps(self.data.identity, indent=2) + "\n")
-                if self.data.assignment is not None:
-                    with replace_file(self.folder / ASSIGNMENT) as scratch, open(scratch, "wb") as file:
-                        np.save(file, self.data.assignment, allow_pickle=False)
 
     @contextmanager
     def _remove_unless_trained(self) -> Iterator[None]:
@@ -255,7 +292,7 @@ class Run:
             yield
         except BaseException:
             if self._made_folder and not self.has_checkpoint:
-                shutil.rmtree(self.folder, ignore_errors=True)
+                remove_folder(self.folder)
             raise
 
     def _say_kept(self) -> str:
@@ -267,10 +304,11 @@ class Run:
         """Refuse to go on with another graph than the run began with."""
         found = self.data.identity
         try:
-            began = json.loads((self.folder / GRAPH).read_text())
-            began.setdefault("content", found["content"])  # older runs do not tell
+            began = parse_json((self.folder / GRAPH).read_bytes())
+            if not found["content"] or not began.get("content"):
+                began["content"] = found["content"]  # older runs and stored parts do not tell
             began = {key: type(value)(began[key]) for key, value in found.items()}
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             raise ShoalError(
                 f"{self.folder / GRAPH} is damaged: expected JSON with {', '.join(found)}; without the file the graph is not checked"
             ) from None
@@ -306,9 +344,3 @@ class Run:
         if self.writes:
             with replace_file(self.folder / name) as scratch:
                 scratch.write_text(text)
-
-
-def fill_defaults(config: RunConfig) -> None:
-    """Put in the depth that a stack without a pattern has, so that the file shows it."""
-    if config.model.name in CONVS and config.model.orders is None:
-        config.model.num_layers = config.model.num_layers or DEFAULT_LAYERS

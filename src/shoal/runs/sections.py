@@ -256,7 +256,9 @@ class PartitionSettings:
     folder: Annotated[
         str | None, Null("cut the graph when training starts"), "stored parts (`shoal partition`), one a rank"
     ] = None
-    parts: Annotated[int | None, AtLeast(1), Null("one a rank"), "parts to cut the graph into"] = None
+    parts: Annotated[int | None, AtLeast(1), Null("one a rank, swapped 8"), "parts to cut the graph into"] = (
+        None
+    )
     method: Annotated[
         str,
         Choices(_Names({"auto": None}, PARTITION_METHODS)),
@@ -269,9 +271,10 @@ class PartitionSettings:
 def partition_section() -> Section:
     def declare(section: Section) -> Declared:
         exchange, method = _chosen(section, "exchange", "p2p"), _chosen(section, "method", "auto")
-        own = (
-            _without(list_settings(PARTITION_METHODS[method]), "seed") if method in PARTITION_METHODS else {}
-        )
+        if method in PARTITION_METHODS:
+            own = _without(list_settings(PARTITION_METHODS[method]), "seed")
+        else:  # auto's choice may have the setting; other ranks wait while rank 0 cuts
+            own = {"effort": replace(list_settings(PARTITION_METHODS["cover"])["effort"], default="fast")}
         return dict(own) | dict(list_settings(PartitionSettings)) | exchange_settings(exchange)
 
     def rivals() -> Mapping[str, Declared]:

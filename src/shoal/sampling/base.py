@@ -12,13 +12,14 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
+from shoal.array_files import ask_large_pages
 from shoal.batch import Batch, Block, as_tensor
-from shoal.checks import MAX_NODES, check_positive
+from shoal.checks import MAX_NODES, MAX_SEED, check_positive, check_whole
 from shoal.errors import ShoalError
-from shoal.graph import SETTINGS, Graph
+from shoal.graph import SETTINGS, Graph, require_graph
 from shoal.kernels.bits import make_bitmap
 from shoal.kernels.induce import SubgraphExtractor
-from shoal.kernels.orient import OrientedExtractor, OrientedGraph, is_worth_orienting
+from shoal.kernels.orient import MOST_PLACED, OrientedExtractor, OrientedGraph, is_worth_orienting
 from shoal.kernels.row_sets import find_loops
 from shoal.registry import Registry
 from shoal.sampling.normalize import Norms, make_norms
@@ -71,7 +72,9 @@ class Sampler(ABC):
         seed: Seed = 0,
         coverage: Coverage = None,
     ) -> None:
+        require_graph(graph)
         self.graph = graph.train_graph(setting) if graph.has_split else graph
+        ask_large_pages(self.graph.indptr, self.graph.indices)
         self.setting = setting
         self.seed = seed
         self.coverage = coverage
@@ -114,6 +117,7 @@ class Sampler(ABC):
 
     def sample(self, k: int) -> Batch:
         """Batch number k."""
+        k = check_whole("k", k, 0, MAX_SEED)
         norms = self.norms
         nodes = self.draw_nodes(k)
         indptr, indices, edge_norm = self.extract(nodes, values=None if norms is None else norms.edge_norm)
@@ -134,13 +138,16 @@ class Sampler(ABC):
 
         With `values`, one for every entry of the graph, those of the subgraph's entries instead of entries.
         """
-        oriented = self._oriented
+        places = (
+            with_entries or values is not None
+        )  # where an edge's entries are is kept of smaller graphs only
+        oriented = None if places and self.graph.num_entries > MOST_PLACED else self._oriented
         make = lambda: (  # noqa: E731
             OrientedExtractor(oriented)
             if oriented is not None
             else SubgraphExtractor(self.graph.indptr, self.graph.indices)
         )
-        with self.borrow("extractor", make) as extractor:
+        with self.borrow("extractor" if oriented is None else "oriented extractor", make) as extractor:
             extracted: tuple[np.ndarray, np.ndarray, np.ndarray | None]
             extracted = extractor.extract(nodes, with_entries=with_entries, values=values)
         return extracted
@@ -222,10 +229,10 @@ class Sampler(ABC):
         """Batches in an epoch: the training graph's nodes over the expected nodes of a batch (JPDC'21 §3.2)."""
         return max(1, round(self.graph.num_nodes / self.batch_size))
 
-    def epoch(self, number: int) -> Iterator[Batch]:
-        """The batches of epoch `number`, counted from 0."""
+    def epoch(self, number: int, first: int = 0) -> Iterator[Batch]:
+        """The batches of epoch `number`, counted from 0, from the `first` on."""
         count = self.num_batches
-        for k in range(number * count, (number + 1) * count):
+        for k in range(number * count + first, (number + 1) * count):
             yield self.sample(k)
 
     # -- what subclasses build on --------------------------------------------------------------------------

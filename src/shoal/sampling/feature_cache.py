@@ -22,7 +22,7 @@ from shoal.kernels.slots import (
     slots_bytes,
     take_cached,
 )
-from shoal.memory import memory_budget
+from shoal.memory import memory_left
 from shoal.settings import Choices, Null, Range, Share, check_settings
 
 POLICIES = ("lookahead", "lru", "degree", "mapped")
@@ -43,21 +43,52 @@ class FeatureCaching:
         cache: Annotated[
             float | None,
             Share,
-            Null("all where they fit half the memory budget, else what it holds"),
+            Null("what the memory budget has left; none where all of them would fit"),
             "share of the feature rows to keep in memory",
         ] = None,
-        window: Annotated[int, Range(1, 1 << 16), "batches that lookahead draws ahead"] = 64,
-        readers: Annotated[int, Range(1, 256), "threads that read rows, a read under way for each"] = 8,
-        direct: Annotated[bool, "bypass the system's page cache"] = False,
+        window: Annotated[int, Range(1, 1 << 16), "batches that lookahead draws ahead"] = 200,
+        readers: Annotated[
+            int,
+            Range(1, 256),
+            "threads that read rows; past the page cache, 16 queued reads stand for each, 256 at most",
+        ] = 8,
+        direct: Annotated[
+            bool | None, Null("where the file exceeds the free memory"), "bypass the system's page cache"
+        ] = None,
     ) -> None:
         self.policy = policy
         self.cache = cache
         self.window = window
         self.readers = readers
         self.direct = direct
+        self.room: int | None = (
+            None  # bytes that a cache may take; None for half of what is left when it is made
+        )
 
     def make_cache(self, graph: Graph) -> FeatureCache | None:
         """A cache for the features of `graph`; None where they are in memory, sparse, or few enough to be left mapped."""
+        num_slots = self.count_slots(graph, memory_left() // 2 if self.room is None else self.room)
+        if num_slots is None:
+            return None
+        x, _ = graph.find_features(np.empty(0, np.int64))
+        while graph.parent is not None:
+            graph = graph.parent
+        return FeatureCache(x, num_slots, graph.indptr, window=self._window, recent=self.policy == "lru")
+
+    def count_bytes(self, graph: Graph, room: int) -> int:
+        """What a cache would take that may take `room` bytes; 0 where none is made."""
+        num_slots = self.count_slots(graph, room)
+        if num_slots is None:
+            return 0
+        x, _ = graph.find_features(np.empty(0, np.int64))
+        return num_slots * (x.nbytes // len(x)) + slots_bytes(len(x), num_slots, self._window)
+
+    @property
+    def _window(self) -> int:
+        return self.window if self.policy == "lookahead" else 0
+
+    def count_slots(self, graph: Graph, room: int) -> int | None:
+        """The rows that a cache of at most `room` bytes holds; None where none is made."""
         if self.policy == "mapped" or not graph.num_features:
             return None
         x, _ = graph.find_features(np.empty(0, np.int64))
@@ -65,20 +96,12 @@ class FeatureCaching:
         whole: object = getattr(codes, "base", None)  # of a slice, it would be the map that was sliced
         if not isinstance(codes, np.memmap) or not isinstance(whole, mmap.mmap):
             return None
-        window = self.window if self.policy == "lookahead" else 0
-        if self.cache is None:
-            room = memory_budget() // 2
-            if codes.nbytes <= room:
-                return None
-            row_bytes = codes.nbytes // len(codes) + slots_bytes(0, 1, window)
-            num_slots = max(room - slots_bytes(len(codes), 0, window), 0) // row_bytes
-        else:
-            num_slots = round(self.cache * len(codes))
-        while graph.parent is not None:
-            graph = graph.parent
-        return FeatureCache(
-            x, min(num_slots, len(codes)), graph.indptr, window=window, recent=self.policy == "lru"
-        )
+        if self.cache is not None:
+            return min(round(self.cache * len(codes)), len(codes))
+        if codes.nbytes <= room:
+            return None
+        row_bytes = codes.nbytes // len(codes) + slots_bytes(0, 1, self._window)
+        return min(max(room - slots_bytes(len(codes), 0, self._window), 0) // row_bytes, len(codes))
 
 
 class Plan(NamedTuple):
@@ -111,7 +134,7 @@ class FeatureCache:
         num_slots: int,
         indptr: np.ndarray,
         *,
-        window: int = 64,
+        window: int = 200,
         recent: bool = False,
     ) -> None:
         codes = x.codes if isinstance(x, EncodedRows) else x

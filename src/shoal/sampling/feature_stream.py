@@ -14,12 +14,17 @@ from torch import Tensor
 
 from shoal.batch import Batch
 from shoal.errors import ShoalError
+from shoal.memory import available_memory
 from shoal.sampling.base import Sampler
 from shoal.sampling.feature_cache import FeatureCache, FeatureCaching, Plan
 from shoal.sampling.row_file import Reading, RowFile
 
 STREAM = "shoal-features"
-_READING = 2  # batches being read while one is gathered
+READING = 2  # batches being read while one is gathered
+_FIRST_WINDOW, _GROWTH = (
+    16,
+    4,
+)  # batches drawn ahead of the first, and more ahead of each that follows: it does not wait for all
 
 
 @dataclass
@@ -58,7 +63,8 @@ class FeatureStream:
         self, sampler: Sampler, start: int, cache: FeatureCache, caching: FeatureCaching, *, ahead: int = 4
     ) -> None:
         self.sampler = sampler
-        self.file = RowFile(cache.codes, num_threads=caching.readers, direct=caching.direct)  # type: ignore[arg-type]
+        direct = cache.codes.nbytes > available_memory() if caching.direct is None else caching.direct
+        self.file = RowFile(cache.codes, num_threads=caching.readers, direct=direct)  # type: ignore[arg-type]
         self._reader = _Reader(sampler, start, cache, self.file, ahead)
         self._thread = threading.Thread(target=self._reader.run, name=STREAM, daemon=True)
         self._end = weakref.finalize(self, self._reader.stop)
@@ -132,14 +138,15 @@ class _Reader:
         entered = self._start
         reading: deque[tuple[int, Plan, Reading]] = deque()
         for k in count(self._start):
-            while self._cache.num_entered <= self._cache.window:
+            window = min(self._cache.window, _FIRST_WINDOW + _GROWTH * (k - self._start))
+            while self._cache.num_entered <= window:
                 if self._is_stopped:
                     return
                 self._cache.enter(entered, self._list_rows(entered))
                 entered += 1
             plan = self._cache.plan()
             reading.append((k, plan, self._file.start(plan.misses)))
-            if len(reading) > _READING and not self._finish(*reading.popleft()):
+            if len(reading) > READING and not self._finish(*reading.popleft()):
                 return
 
     def _list_rows(self, k: int) -> np.ndarray:

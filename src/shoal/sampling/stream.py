@@ -7,10 +7,21 @@ from collections.abc import Iterator
 from shoal.batch import Batch
 from shoal.sampling.base import Sampler
 from shoal.sampling.feature_cache import FeatureCaching
-from shoal.sampling.feature_stream import FeatureCounts, FeatureStream
+from shoal.sampling.feature_stream import READING, FeatureCounts, FeatureStream
 from shoal.sampling.prefetch import Prefetcher
 
 _FEATURES_AHEAD = 4
+
+
+def count_batches_held(num_threads: int, *, cached: bool) -> int:
+    """Batches whose features are in memory at most: the step's, the one before it, those drawn and those read ahead."""
+    read = count_features_ahead(num_threads) + READING if cached else 0
+    return max(2 + 2 * num_threads + read, 3)
+
+
+def count_features_ahead(num_threads: int) -> int:
+    """Batches whose features are gathered ahead of those that are sampled."""
+    return max(_FEATURES_AHEAD, 2 * num_threads)
 
 
 class BatchStream:
@@ -67,7 +78,7 @@ class BatchStream:
         cache = self._caching.make_cache(self._sampler.graph)
         threads = self._num_threads
         if cache is not None:
-            ahead = max(_FEATURES_AHEAD, 2 * threads)
+            ahead = count_features_ahead(threads)
             self._features = FeatureStream(self._sampler, start, cache, self._caching, ahead=ahead)
         if threads:
             self._drawn = Prefetcher(self._features or self._sampler, start, num_threads=threads)

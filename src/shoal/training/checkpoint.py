@@ -1,7 +1,8 @@
 """Checkpoints: weights, optimizer state and counters in one safetensors file, written in one rename."""
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,27 @@ from safetensors.torch import save
 from torch import Tensor
 
 from shoal.errors import ShoalError
-from shoal.files import replace_file
+from shoal.files import parse_json, replace_file
 
-FORMAT = "shoal-checkpoint-1"
-HALO_FORMAT = "shoal-halo-1"
+FORMAT = "shoal-checkpoint"
+HALO_FORMAT = "shoal-halo"
+BUFFER_FORMAT = "shoal-buffers"
+_STATE = frozenset({"step", "exp_avg", "exp_avg_sq"})  # what Adam keeps of a weight
+_VERSIONS = ("-1", "-2")  # the first has no checksum
 
 
 def save_checkpoint(
     path: Path,
     weights: Mapping[str, Tensor],
     optimizer: torch.optim.Optimizer | None = None,
-    progress: dict[str, Any] | None = None,
+    progress: Mapping[str, Any] | None = None,
+    before: Callable[[], None] | None = None,
 ) -> None:
     """Write a model's weights (its `state_dict`) with what training needs to go on; a killed writer leaves the
-    previous checkpoint under `path`."""
+    previous checkpoint under `path`.
+
+    `progress` has numbers, and the list `losses` where an epoch is not finished. `before` is called before the rename.
+    """
     tensors: dict[str, Tensor] = {}
     for name, value in weights.items():
         is_tied = value.numel() and any(value.data_ptr() == other.data_ptr() for other in tensors.values())
@@ -33,7 +41,10 @@ def save_checkpoint(
         for index, state in optimizer.state_dict()["state"].items():
             for name, value in state.items():
                 tensors[f"optimizer.{index}.{name}"] = torch.as_tensor(value).contiguous()
-    save_tensors(path, tensors, FORMAT, progress)
+    numbers = dict(progress or {})
+    if (losses := numbers.pop("losses", None)) is not None:
+        tensors["losses"] = torch.tensor(losses, dtype=torch.float64)
+    save_tensors(path, tensors, FORMAT, numbers, before)
 
 
 def load_checkpoint(
@@ -51,11 +62,7 @@ def load_checkpoint(
         )
     model.load_state_dict(weights)
     if optimizer is not None:
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
-            if name.startswith("optimizer."):
-                _, index, key = name.split(".", 2)
-                state.setdefault(int(index), {})[key] = tensor
+        state = _read_state(path, tensors, optimizer)
         optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
         for (
             weight,
@@ -64,48 +71,129 @@ def load_checkpoint(
             for key, value in kept.items():
                 if value.shape == weight.shape and value.stride() != weight.stride():
                     kept[key] = torch.empty_like(weight).copy_(value)
-    return progress
+    if "losses" not in tensors:
+        return progress
+    if tensors["losses"].ndim != 1 or not tensors["losses"].is_floating_point():
+        raise ShoalError(f"{path} is damaged: its losses are no list of numbers")
+    return progress | {"losses": tensors["losses"].tolist()}
 
 
-def save_halo(folder: Path, epoch: int, rank: int, tensors: dict[str, Tensor]) -> None:
-    """Write what a rank needs beside the weights of an epoch to go on with stale halos.
+def check_progress(path: Path, progress: dict[str, Any]) -> tuple[int, int, float]:
+    """(epoch, best epoch, best score) of a trainer's checkpoint, refused unless they can be that."""
+    epoch, best_epoch, best_score = (progress.get(name) for name in ("epoch", "best_epoch", "best_score"))
+    if type(epoch) is not int or type(best_epoch) is not int or not 0 <= best_epoch <= epoch < 2**53:
+        raise ShoalError(f"{path} is damaged: its epoch is {epoch!r:.40}, the best one {best_epoch!r:.40}")
+    if not isinstance(best_score, int | float) or isinstance(best_score, bool):
+        raise ShoalError(f"{path} is damaged: its best score is {best_score!r:.40}, expected a number")
+    return epoch, best_epoch, best_score
 
-    Until the weights are written the checkpoint is that of the epoch before, whose file stays; older ones go.
+
+def _read_state(
+    path: Path, tensors: dict[str, Tensor], optimizer: torch.optim.Optimizer
+) -> dict[int, dict[str, Tensor]]:
+    """The optimizer's state of every weight; each has the weight's shape, or is one number."""
+    shapes = [weight.shape for group in optimizer.param_groups for weight in group["params"]]
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("optimizer."):
+            index, _, key = name.removeprefix("optimizer.").partition(".")
+            place = int(index) if index.isdecimal() and len(index) < 9 else -1
+            if not (0 <= place < len(shapes) and key and tensor.shape in ((), shapes[place])):
+                raise ShoalError(f"{path} does not fit this optimizer: it has {name} {tuple(tensor.shape)}")
+            state.setdefault(place, {})[key] = tensor
+    keys = {frozenset(kept) for kept in state.values()}  # weights without a gradient have none
+    is_adam = (
+        isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW) and not optimizer.defaults["amsgrad"]
+    )
+    if len(keys) > 1 or (is_adam and keys - {_STATE}):
+        raise ShoalError(f"{path} is damaged: it lacks part of the optimizer's state")
+    return state
+
+
+def save_own(folder: Path, kind: str, step: int, rank: int, tensors: dict[str, Tensor], keep: int) -> None:
+    """Write what a rank needs beside the weights of a step to go on, such as its stale halos.
+
+    Until the weights are written the checkpoint is that of a step before, whose file stays; older ones go, and those of
+    later steps, which training went back from.
     """
-    path = _name_halo(folder, epoch, rank)
-    save_tensors(path, tensors, HALO_FORMAT)
-    for other in folder.glob(f"halo-*-{rank}.safetensors"):
-        if other not in (path, _name_halo(folder, epoch - 1, rank)):
-            other.unlink(missing_ok=True)
+    others = _list_own(folder, kind, rank)
+    for late in [other for other in others if other > step]:
+        others.pop(late).unlink(missing_ok=True)
+    save_tensors(name_own(folder, kind, step, rank), tensors, kind)
+    for old in sorted({*others, step})[:-keep]:
+        others[old].unlink(missing_ok=True)
 
 
-def read_halo(folder: Path, epoch: int, rank: int) -> dict[str, Tensor]:
-    return read_tensors(_name_halo(folder, epoch, rank), HALO_FORMAT)[0]
+def drop_own(folder: Path, kind: str, rank: int, before: int) -> None:
+    """Remove a rank's files of steps `before` one, which no checkpoint needs any more."""
+    for step, path in _list_own(folder, kind, rank).items():
+        if step < before:
+            path.unlink(missing_ok=True)
 
 
-def _name_halo(folder: Path, epoch: int, rank: int) -> Path:
-    return folder / f"halo-{epoch}-{rank}.safetensors"
+def _list_own(folder: Path, kind: str, rank: int) -> dict[int, Path]:
+    """A rank's files by step."""
+    found = folder.glob(f"{_stem(kind)}-*-{rank}.safetensors")
+    named = ((path.name.split("-")[1], path) for path in found)
+    return {int(step): path for step, path in named if step.isdecimal()}
+
+
+def read_own(folder: Path, kind: str, step: int, rank: int) -> dict[str, Tensor]:
+    return read_tensors(name_own(folder, kind, step, rank), kind)[0]
+
+
+def name_own(folder: Path, kind: str, step: int, rank: int) -> Path:
+    return folder / f"{_stem(kind)}-{step}-{rank}.safetensors"
+
+
+def _stem(kind: str) -> str:
+    return kind.removeprefix("shoal-")
 
 
 def save_tensors(
-    path: Path, tensors: dict[str, Tensor], kind: str, progress: dict[str, Any] | None = None
+    path: Path,
+    tensors: dict[str, Tensor],
+    kind: str,
+    progress: Mapping[str, Any] | None = None,
+    before: Callable[[], None] | None = None,
 ) -> None:
-    """Write tensors under `path` in one rename."""
-    content = save(tensors, metadata={"format": kind, "progress": json.dumps(progress or {})})
+    """Write tensors under `path` in one rename, with a checksum."""
+    said = json.dumps(progress or {})
+    metadata = {"format": kind + _VERSIONS[-1], "progress": said, "sha256": _digest(tensors, said)}
+    content = save(tensors, metadata=metadata)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replace_file(path) as scratch:
+    with replace_file(path, before) as scratch:
         scratch.write_bytes(content)  # a full disk is then an OSError like any other
 
 
 def read_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors that `save_tensors` wrote, and the progress stored with them."""
+    """The tensors that `save_tensors` wrote, and the progress stored with them; damaged ones are refused."""
     if not path.is_file():
         raise ShoalError(f"{path} does not exist: expected a checkpoint written by `shoal train`")
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            if metadata.get("format") != kind:
-                raise ShoalError(f"{path} is not a Shoal checkpoint: expected format {kind!r}")
-            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(metadata["progress"])  # noqa: SIM118
-    except (SafetensorError, json.JSONDecodeError):
+            if metadata.get("format") not in [kind + version for version in _VERSIONS]:
+                raise ShoalError(
+                    f"{path} is not a Shoal checkpoint: expected format {kind + _VERSIONS[-1]!r}"
+                )
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            progress = parse_json(metadata["progress"])
+            if not isinstance(progress, dict):
+                raise ValueError
+    except (SafetensorError, ValueError, KeyError, RuntimeError):
         raise ShoalError(f"{path} is damaged: it is not a readable safetensors file") from None
+    if metadata["format"] != kind + _VERSIONS[0] and metadata.get("sha256") != _digest(
+        tensors, metadata["progress"]
+    ):
+        raise ShoalError(f"{path} is damaged: its checksum does not match what it holds")
+    return tensors, progress
+
+
+def _digest(tensors: Mapping[str, Tensor], progress: str) -> str:
+    """The SHA-256 of names, types, shapes and bytes of all tensors, and of the progress."""
+    digest = hashlib.sha256(progress.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

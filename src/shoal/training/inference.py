@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from shoal.batch import Batch
 from shoal.errors import ShoalError
 from shoal.kernels.row_sets import Rows
-from shoal.memory import available_memory, memory_left
-from shoal.models.layerwise import ROWS_AT_ONCE
+from shoal.memory import available_memory, given_budget, memory_left, return_freed_memory
+from shoal.models.layerwise import ROWS_AT_ONCE, count_chunk_bytes
 from shoal.scratch import KeptScratch, Scratch
 
-_SPARE = 1 << 28  # bytes that chunks, and what a process does beside them, take
+_SPARE = 1 << 25  # bytes that a process takes beside chunks: kernels that are not loaded yet
 _SHARE = 0.8  # of what is left that matrices may take; the rest is for what lasts as long as they do
 
 
@@ -38,9 +38,19 @@ def has_embeddings(model: nn.Module) -> bool:
     return all(callable(getattr(model, name, None)) for name in ("embed", "infer", "classify"))
 
 
-def free_for_matrices() -> int:
-    """Bytes of matrices that inference may hold in memory now, within the budget."""
-    return max(int(_SHARE * (memory_left() - _SPARE)), 0)
+def count_held(model: nn.Module, whole: Batch) -> int:
+    """Bytes that inference over a graph holds beside matrices of all nodes; 0 for models that compute all at once."""
+    if not has_embeddings(model):
+        return 0
+    stack = _require_embeddings(model)
+    layers = [(layer.linear.in_features, layer.linear.out_features) for layer in stack.list_layers()]
+    last = (stack.embedding_width, stack.num_classes)
+    return count_chunk_bytes([*layers, last], whole.num_nodes, whole.num_edges)
+
+
+def free_for_matrices(promised: int = 0) -> int:
+    """Bytes of matrices that inference may hold in memory now, within the budget, beside `promised` ones."""
+    return max(int(_SHARE * (memory_left() - _SPARE - promised)), 0)
 
 
 def near_bytes() -> int:
@@ -53,10 +63,12 @@ def open_scratch(
 ) -> Scratch:
     """Scratch within the process's memory budget; beyond it in `folder`, or in the system's folder for temporary files.
 
-    With a `stamp`, files outlive a process that is killed (`KeptScratch`). `promised` bytes, of matrices that were made
-    and not yet written, are left out of it.
+    With a `stamp`, files outlive a process that is killed (`KeptScratch`). `promised` bytes, of chunks (`count_held`) and
+    of matrices that were made and not yet written, are left out of it.
     """
-    limit, near = max(free_for_matrices() - promised, 0), near_bytes()
+    if given_budget() is not None:
+        return_freed_memory()
+    limit, near = free_for_matrices(promised), near_bytes()
     if folder is not None and stamp is not None:
         return KeptScratch(limit, folder, stamp, near=near)
     return Scratch(limit, folder if folder is not None and folder.is_dir() else None, near=near)
@@ -84,7 +96,7 @@ def embed_nodes(
             found = embed(whole)
         return found if out is None else out.copy_(found)
     stack = _require_embeddings(model)
-    with evaluating(model), scratch or open_scratch() as room:
+    with evaluating(model), scratch or open_scratch(promised=count_held(model, whole)) as room:
         if out is None:
             dtype = next(model.parameters()).dtype
             out = torch.empty(whole.num_nodes, stack.embedding_width, dtype=dtype)
@@ -144,7 +156,7 @@ def predict_logits(
         out[done : done + len(values)] = values
         done += len(values)
 
-    with evaluating(model), scratch or open_scratch() as room:
+    with evaluating(model), scratch or open_scratch(promised=count_held(model, whole)) as room:
         if count:
             stack.infer(whole, keep, rows=mask, rows_at_once=rows_at_once, scratch=room, progress=progress)
         else:

@@ -1,5 +1,6 @@
 """The loss of a batch, and losses by name: cross-entropy for single-label, per-class sigmoid for multi-label graphs."""
 
+import inspect
 from collections.abc import Callable, Sequence
 
 import torch
@@ -83,3 +84,10 @@ def weigh_classes(
     even = nodes / max(int((counts > 0).sum()), 1)
     wanted = nodes - counts if multi_label else torch.full_like(counts, even)
     return torch.where((counts > 0) & (wanted > 0), wanted / counts.clamp(min=1), 1.0).float()
+
+
+def check_weighs(loss: Loss) -> None:
+    """Refuse class weights for a loss that does not take them."""
+    if "class_weights" not in inspect.signature(loss).parameters:
+        name = next((name for name, one in LOSSES.items() if one is loss), loss)
+        raise ShoalError(f"loss {name!r} takes no class_weights: leave them out, or give it that argument")

@@ -19,13 +19,14 @@ from shoal.distributed.exchange import STALE_BATCHES, ExchangeMethod
 from shoal.distributed.minibatch import RestrictedSampler
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError
-from shoal.memory import forget_peak, read_memory
+from shoal.memory import anonymous_memory
 from shoal.partitioning.part import Part
 from shoal.sampling.base import Sampler
 from shoal.scratch import Scratch
-from shoal.training.checkpoint import read_halo, save_halo
+from shoal.training.checkpoint import HALO_FORMAT, read_own, save_own
 from shoal.training.inference import classify_nodes, evaluating, has_embeddings
-from shoal.training.share import SPLITS, Progress, Record, Share
+from shoal.training.share import SPLITS, EpochState, Progress, Record, Share
+from shoal.wording import count
 
 _MAX_TABULATED = 32  # ranks up to which an epoch's record has what each sent to each
 
@@ -95,7 +96,7 @@ class PartShare(Share):
         if prepare is not None:
             prepare(self.batch)
         self.input_costs = self.ledger.take()
-        self._start_memory = read_memory()[0]
+        self._start_memory = anonymous_memory()
 
     def begin(self, epochs: int, *, saves: bool = False) -> None:
         self.boundary.epochs = epochs
@@ -115,25 +116,32 @@ class PartShare(Share):
     def stepping(self, step: int) -> AbstractContextManager[None]:
         return self.plan.wire.training(step)
 
-    def save(self, folder: Path, epoch: int) -> None:
+    def save(self, folder: Path, step: int, model: nn.Module, *, keep: int, in_epoch: bool = False) -> None:
         """What the next step uses of others is not in the weights: every rank writes its own, before rank 0 writes those."""
         if (stale := self.plan.wire.stale) is not None:
-            save_halo(folder, epoch, self.transport.rank, stale.export())
-            self.transport.phase = f"the halos of epoch {epoch}"
+            save_own(folder, HALO_FORMAT, step, self.transport.rank, stale.export(), keep)
+            self.transport.phase = f"the halos of epoch {step}"
             self.transport.barrier()
 
-    def resume(self, folder: Path, epoch: int) -> None:
-        if (stale := self.plan.wire.stale) is not None:
-            stale.restore(read_halo(folder, epoch, self.transport.rank))
+    def resume(self, folder: Path, step: int, model: nn.Module, *, in_epoch: bool = False) -> None:
+        if (stale := self.plan.wire.stale) is not None and self.to_train:
+            stale.restore(read_own(folder, HALO_FORMAT, step, self.transport.rank))
 
-    def batches(self, epoch: int) -> Iterator[Batch]:
-        forget_peak()
-        for batch in self.sampler.epoch(epoch):
+    def adopt(self, ranks: int, done: EpochState | None) -> list[str]:
+        """The steps are the same on any number of ranks, to rounding, but for what depends on who is whose neighbour."""
+        if self.plan.wire.stale is not None:
+            return [
+                f"the halos of {count(ranks, 'rank')} do not fit {self.transport.size}: the next step waits for its own"
+            ]
+        return []
+
+    def batches(self, epoch: int, first: int = 0) -> Iterator[Batch]:
+        for batch in self.sampler.epoch(epoch, first):
             assert batch.exchange is not None
             self._kept_rows = max(self._kept_rows, batch.exchange.num_received)
             yield batch
         if self._peak_memory == 0:  # evaluation, which comes after an epoch, leaves memory behind
-            self._peak_memory = read_memory()[1]
+            self._peak_memory = anonymous_memory()  # what a step frees is kept (`keep_freed_memory`)
 
     def example(self) -> Batch:
         return self.batch

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +19,52 @@ from shoal.distributed.gradients import average_buffers
 from shoal.distributed.ledger import Ledger
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError
-from shoal.graph import Graph
+from shoal.graph import Graph, require_graph
 from shoal.partitioning.part import Part
 from shoal.sampling.base import Sampler
 from shoal.sampling.full import FullSampler
 from shoal.sampling.shard import ShardedSampler
 from shoal.scratch import Scratch
-from shoal.training.inference import embed_nodes, open_scratch, predict_logits
+from shoal.training.checkpoint import BUFFER_FORMAT, drop_own, read_own, save_own
+from shoal.training.inference import count_held, embed_nodes, open_scratch, predict_logits
+from shoal.wording import count
 
 SPLITS = ("train", "val", "test")
 Record = dict[str, Any]
 Progress = Callable[[int, int], None]
+
+
+@dataclass
+class EpochState:
+    """How far an epoch has come: its batches, what they lost, their nodes, the seconds they took."""
+
+    batches: int = 0
+    losses: list[float] = field(default_factory=list)
+    nodes: int = 0
+    seconds: float = 0.0
+
+    def add(self, loss: float, nodes: int) -> None:
+        """One more batch."""
+        self.batches += 1
+        self.losses.append(loss)
+        self.nodes += nodes
+
+    def to_record(self, epoch: int, lr: float) -> Record:
+        """The record of an epoch that has ended; a loss that is not finite is refused."""
+        mean = sum(self.losses) / len(self.losses)
+        if not math.isfinite(mean):
+            raise ShoalError(
+                f"the loss became {mean} in epoch {epoch}: lower the learning rate, or clip gradients"
+            )
+        rate = self.nodes / self.seconds
+        return {
+            "epoch": epoch,
+            "loss": mean,
+            "batches": len(self.losses),
+            "lr": lr,
+            "seconds": self.seconds,
+            "nodes_per_second": rate,
+        }
 
 
 class Share(ABC):
@@ -40,6 +77,7 @@ class Share(ABC):
         whole: all of this rank's rows as one batch, which evaluation works on.
         loss_weight: factor on a batch's loss, with which the ranks' gradients add up to those of the step.
         can_prefetch: whether threads may draw batches ahead.
+        to_train: whether steps will follow; what only they need is then read from a checkpoint.
         scratch_folder: where evaluation puts what does not fit in memory; None for temporary files.
         ledger: counts messages and waiting.
     """
@@ -50,6 +88,7 @@ class Share(ABC):
     n_id: Tensor | None = None
     loss_weight = 1.0
     can_prefetch = True
+    to_train = True
     scratch_folder: Path | None = None
 
     def __init__(self, transport: Transport) -> None:
@@ -65,19 +104,39 @@ class Share(ABC):
     def end(self) -> None:  # noqa: B027
         """Training has ended for now: no message may be left under way."""
 
+    def release(self) -> None:  # noqa: B027
+        """Training has ended, by an exception too: give back what only steps need, without messages."""
+
     def stepping(self, step: int) -> AbstractContextManager[None]:
         """What is exchanged inside the block belongs to an optimizer step."""
         return nullcontext()
 
-    def save(self, folder: Path, epoch: int) -> None:  # noqa: B027
-        """Write what the checkpoint of an epoch lacks of this rank; it is complete when that is written."""
+    def save(self, folder: Path, step: int, model: nn.Module, *, keep: int, in_epoch: bool = False) -> None:  # noqa: B027
+        """Write what the checkpoint after a step lacks of this rank; it is complete when that is written.
 
-    def resume(self, folder: Path, epoch: int) -> None:  # noqa: B027
+        The files of `keep` checkpoints stay. `in_epoch`: the epoch is not finished.
+        """
+
+    def resume(self, folder: Path, step: int, model: nn.Module, *, in_epoch: bool = False) -> None:  # noqa: B027
         """Read what `save` wrote."""
 
-    def batches(self, epoch: int) -> Iterator[Batch]:
-        """This rank's batches of an epoch."""
-        return self.sampler.epoch(epoch)
+    def adopt(self, ranks: int, done: EpochState | None) -> list[str]:
+        """Go on with what another number of ranks trained, `done` so far of the epoch; returns what changes by it."""
+        return []
+
+    def batches(self, epoch: int, first: int = 0) -> Iterator[Batch]:
+        """This rank's batches of an epoch, from the `first` on."""
+        return self.sampler.epoch(epoch, first)
+
+    def differentiate(
+        self, model: nn.Module, batch: Batch, measure: Callable[[Tensor, Batch], Tensor]
+    ) -> Tensor:
+        """Put this rank's gradients of a step into the weights' `.grad`; answers its loss, `measure` of the logits."""
+        loss = measure(model(batch), batch)
+        if self.loss_weight != 1:
+            loss = loss * self.loss_weight
+        loss.backward()
+        return loss.detach()
 
     def sum(self, counts: Tensor) -> Tensor:
         """Counts over the rows of all ranks, from those over this rank's."""
@@ -120,6 +179,11 @@ class Share(ABC):
         """A batch such as steps work on, made without messages."""
         return self.sampler.sample(0)
 
+    def explain(self, model: nn.Module) -> list[str]:
+        """What the scheduler decides for each layer of a step, a line each."""
+        explain: Callable[[Batch], list[str]] = getattr(model, "explain", lambda batch: [])
+        return explain(self.example())
+
     def describe_ranks(self) -> list[dict[str, int]]:
         """Rows and memory of every rank that holds a part; empty for others."""
         return []
@@ -158,7 +222,36 @@ class ReplicaShare(Share):
                 self.sampler = ShardedSampler(self.sampler, transport.rank, transport.size)
             self.loss_weight = 1 / transport.size
         self.can_prefetch = not isinstance(self.sampler, FullSampler)
-        self.whole = FullSampler(graph).sample(0)
+        own = isinstance(self.sampler, FullSampler) and self.sampler.graph is graph
+        self.whole = (self.sampler if own else FullSampler(graph)).sample(0)
+
+    def save(self, folder: Path, step: int, model: nn.Module, *, keep: int, in_epoch: bool = False) -> None:
+        """Inside an epoch every rank has buffers of its own, such as means of what its batches had."""
+        if in_epoch and (buffers := self._own_buffers(model)):
+            save_own(folder, BUFFER_FORMAT, step, self.transport.rank, buffers, keep)
+            self.transport.phase = "the buffers of a checkpoint"
+            self.transport.barrier()
+        if not in_epoch and self.transport.size > 1:  # each of `keep` epochs has written a checkpoint since
+            past = step - keep * self.sampler.num_batches
+            drop_own(folder, BUFFER_FORMAT, self.transport.rank, past)
+
+    def resume(self, folder: Path, step: int, model: nn.Module, *, in_epoch: bool = False) -> None:
+        if in_epoch and self._own_buffers(model):
+            model.load_state_dict(read_own(folder, BUFFER_FORMAT, step, self.transport.rank), strict=False)
+
+    def _own_buffers(self, model: nn.Module) -> dict[str, Tensor]:
+        if self.transport.size == 1:
+            return {}
+        kept = model.state_dict()
+        return {name: kept[name].contiguous() for name, _ in model.named_buffers() if name in kept}
+
+    def adopt(self, ranks: int, done: EpochState | None) -> list[str]:
+        size = self.transport.size
+        if done is not None:  # so many of the common sequence are trained
+            done.batches = min(-(-done.batches * ranks // size), self.sampler.num_batches)
+        return [
+            f"a step takes a batch of each of {count(size, 'rank')} from now on, before it was {ranks}: scores will differ from those of {ranks}"
+        ]
 
     def agree(self, score: float) -> float:
         return float(self.transport.broadcast(torch.tensor([score], dtype=torch.float64), 0))
@@ -174,7 +267,7 @@ class ReplicaShare(Share):
         out: Tensor | None = None,
         scratch: Scratch | None = None,
     ) -> Tensor:
-        return embed_nodes(model, self.whole, out=out, progress=progress, scratch=self._open(scratch))
+        return embed_nodes(model, self.whole, out=out, progress=progress, scratch=self._open(model, scratch))
 
     def predict(
         self,
@@ -186,13 +279,15 @@ class ReplicaShare(Share):
         out: Tensor | None = None,
         scratch: Scratch | None = None,
     ) -> Tensor:
-        scratch = self._open(scratch)
+        scratch = self._open(model, scratch)
         return predict_logits(
             model, self.whole, rows=rows, progress=progress, take=take, out=out, scratch=scratch
         )
 
-    def _open(self, scratch: Scratch | None) -> Scratch:
-        return open_scratch(self.scratch_folder) if scratch is None else scratch
+    def _open(self, model: nn.Module, scratch: Scratch | None) -> Scratch:
+        if scratch is not None:
+            return scratch
+        return open_scratch(self.scratch_folder, promised=count_held(model, self.whole))
 
     def take_costs(self, epoch: int, nodes: int, seconds: float) -> Record:
         if self.transport.size == 1:
@@ -215,6 +310,10 @@ def check_trainable(graph: Graph) -> None:
 
 def check_fit(model: nn.Module, graph: Graph | Part) -> None:
     """Refuse a graph that cannot be trained on, and a model made for another one."""
+    if not isinstance(model, nn.Module):
+        raise ShoalError(f"the model is a {type(model).__name__}: expected a torch.nn.Module")
+    if not isinstance(graph, Part):
+        require_graph(graph)
     if isinstance(graph, Graph):
         check_trainable(graph)
         if graph.train_mask is None:
@@ -234,7 +333,7 @@ def check_fit(model: nn.Module, graph: Graph | Part) -> None:
 def _check_same_graph(sampler: Sampler, graph: Graph) -> None:
     """Refuse a sampler of another graph, or of this one before it had its split: it would train on test labels."""
     drawn = sampler.graph
-    while drawn.parent is not None:
+    while drawn is not graph and drawn.parent is not None:
         drawn = drawn.parent
     if drawn is graph or (
         drawn.num_nodes == graph.num_nodes

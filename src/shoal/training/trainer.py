@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from shoal.batch import Batch
 from shoal.checks import MAX_THREADS
-from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
+from shoal.distributed.exchange import ExchangeMethod
 from shoal.distributed.gradients import GradientBucket, broadcast_weights
 from shoal.distributed.ledger import IDLE, REDUCE
 from shoal.distributed.runtime import default_transport
@@ -23,21 +22,23 @@ from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.memory import keep_freed_memory
 from shoal.partitioning.part import Part
+from shoal.partitioning.partition import Partition
 from shoal.sampling.base import Sampler
 from shoal.sampling.feature_cache import FeatureCaching
 from shoal.sampling.stream import BatchStream
 from shoal.scratch import Scratch
 from shoal.settings import Above, AtLeast, Choices, Null, Range, check_settings
 from shoal.training.callback import Callback, make_callbacks
-from shoal.training.checkpoint import load_checkpoint, save_checkpoint
+from shoal.training.checkpoint import save_checkpoint
 from shoal.training.evaluation import choose_interval, score_split
-from shoal.training.loss import LOSSES, Loss, compute_loss, weigh_classes
+from shoal.training.interruption import Interruption
+from shoal.training.keeper import BEST, load_best, load_last, save_last, save_progress
+from shoal.training.loss import LOSSES, Loss, check_weighs, compute_loss, weigh_classes
 from shoal.training.metrics import METRICS, choose_metric, decide_class, decide_labels
-from shoal.training.part_share import PartShare
+from shoal.training.optimizer import OPTIMIZERS, make_optimizer
 from shoal.training.schedule import SCHEDULES, scale_learning_rate
-from shoal.training.share import Progress, Record, ReplicaShare, Share, check_fit
-
-OPTIMIZERS = ("adam", "adamw")
+from shoal.training.share import EpochState, Progress, Record, check_fit
+from shoal.training.shares import make_share
 
 
 class Trainer:
@@ -54,8 +55,9 @@ class Trainer:
         transport: joins the ranks; by default the process group of `torch.distributed` where the program has
             initialised one, else this process alone.
         exchange: how the rows of a Part's halo travel, by name or as an object.
+        swapped: parts of the Graph to work on one after the other, activations in files: full-batch training, exactly.
         features: how features on disk are read where they exceed their share of memory.
-        checkpoints: folder for `last.safetensors` (every epoch) and `best.safetensors`, None for none.
+        checkpoints: folder for the last checkpoints (every epoch, `last.safetensors`) and the best, None for none.
 
     The other arguments are settings (`shoal train --help` lists them). `train_step` is one step, for loops of your own.
     """
@@ -69,6 +71,7 @@ class Trainer:
         *,
         transport: Transport | None = None,
         exchange: ExchangeMethod | str = "p2p",
+        swapped: Partition | None = None,
         features: FeatureCaching | None = None,
         optimizer: Annotated[str, Choices(OPTIMIZERS), "adam, or adamw: weight decay apart from it"] = "adam",
         lr: Annotated[float, Above(0), "learning rate"] = 0.01,
@@ -108,40 +111,40 @@ class Trainer:
             int, Range(0, MAX_THREADS), "threads that draw batches ahead of the step; the run is the same"
         ] = 0,
         callbacks: Annotated[Sequence[str | Callback] | Callback, "callbacks by name or as objects"] = (),
+        checkpoint_minutes: Annotated[
+            float | None, Above(0), Null("none"), "minutes between checkpoints inside an epoch"
+        ] = 10.0,
+        keep_checkpoints: Annotated[int, Range(1, 100), "how many of the last checkpoints are kept"] = 2,
         checkpoints: Path | None = None,
     ) -> None:
         check_fit(model, graph)
         self.model = model
         self.transport = transport if transport is not None else default_transport()
-        self.share: Share
-        if isinstance(graph, Part):
-            method = EXCHANGES[exchange]() if isinstance(exchange, str) else exchange
-            self.share = PartShare(graph, sampler, self.transport, method, model)
-        else:
-            self.share = ReplicaShare(graph, sampler, self.transport)
+        self.share = make_share(model, graph, sampler, self.transport, exchange, swapped)
         self.graph, self.sampler = self.share.graph, self.share.sampler
-        adam = torch.optim.AdamW if optimizer == "adamw" else torch.optim.Adam
-        self.optimizer = adam(model.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
+        self.optimizer = make_optimizer(optimizer, model.parameters(), lr=lr, weight_decay=weight_decay)
         self.lr, self.schedule, self.warmup = lr, schedule, warmup
         self.loss: Loss = LOSSES[loss] if isinstance(loss, str) else loss
         self.class_weights = weigh_classes(self.graph, class_weights, self.share.sum)
-        if self.class_weights is not None and "class_weights" not in inspect.signature(self.loss).parameters:
-            raise ShoalError(
-                f"loss {loss!r} takes no class_weights: leave them out, or give it that argument"
-            )
+        if self.class_weights is not None:
+            check_weighs(self.loss)
         self.clip = clip
         self.patience, self.eval_every, self.eval_share = patience, eval_every, eval_share
         self.sampling_threads = sampling_threads
-        caching = features if features is not None else FeatureCaching()
-        self._stream = BatchStream(self.sampler, num_threads=sampling_threads, caching=caching)
+        self.features = features if features is not None else FeatureCaching()
+        self._stream = BatchStream(self.sampler, num_threads=sampling_threads, caching=self.features)
         self.callbacks = make_callbacks(callbacks)
-        self.checkpoints = checkpoints
+        self.checkpoints, self.keep_checkpoints = checkpoints, keep_checkpoints
+        self.asked = Interruption(checkpoint_minutes)
+        self.notices: list[str] = []  # what a resumed trainer found
+        self.unreadable: list[Path] = []  # checkpoints newer than the one it went on from
         self._metrics = [] if metric is None else [metric]
         self.metric = choose_metric(metric, self.graph)
         self.epoch = self.step = self.best_epoch = 0
         self.best_score = float("-inf")
         self._best_weights: dict[str, Tensor] | None = None
         self._last_weights: dict[str, Tensor] | None = None
+        self._resumed: EpochState | None = None  # of the epoch that a checkpoint was written in
         self._stopped = False
         if self.transport.size > 1:
             broadcast_weights(model, self.transport)
@@ -157,16 +160,20 @@ class Trainer:
         if epochs < 1:
             raise ShoalError(f"epochs is {epochs}: expected at least 1")
         keep_freed_memory()
-        self._take_last_weights()
+        if self._last_weights is not None:  # those it stopped at, which the best ones replaced
+            self.model.load_state_dict(self._last_weights)
+            self._last_weights = None
         self.share.begin(epochs, saves=self.checkpoints is not None)
         self._stopped = False
+        self.asked.begin(self.transport, saves=self.checkpoints is not None)
         for callback in self.callbacks:
             callback.on_start(self)
         try:
             records = self._fit(epochs, on_epoch)
+            self.share.end()
         finally:
             self._stream.close()
-        self.share.end()
+            self.share.release()
         for callback in self.callbacks:
             callback.on_end(self)
         return records
@@ -189,9 +196,7 @@ class Trainer:
                 on_epoch(record)
             self.share.align_buffers(self.model)
             if self.checkpoints is not None:
-                self.share.save(self.checkpoints, self.epoch)
-                if self.transport.rank == 0:
-                    self.save(self.checkpoints / "last.safetensors")
+                save_last(self, self.checkpoints, self.keep_checkpoints)
         self._last_weights = self._copy_weights()
         self.restore_best()
         return records
@@ -204,28 +209,20 @@ class Trainer:
         """One epoch of steps, on `batches` or on the sampler's; returns its record. Nothing is evaluated."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr * lr_factor
-        self.step = self.epoch * self.sampler.num_batches
-        started, nodes, losses = time.perf_counter(), 0, []
-        for batch in self._batches() if batches is None else batches:
-            losses.append(self.train_step(batch))
-            nodes += batch.num_nodes
-        seconds = time.perf_counter() - started
+        done, self._resumed = self._resumed or EpochState(), None
+        self.step = self.epoch * self.sampler.num_batches + done.batches
+        started = time.perf_counter() - done.seconds
+        for batch in self._batches(done.batches) if batches is None else batches:
+            done.add(self.train_step(batch), batch.num_nodes)
+            if self.asked.is_due:
+                done.seconds = time.perf_counter() - started
+                self._heed(done)
+        done.seconds = time.perf_counter() - started
         self.epoch += 1
-        mean = sum(losses) / len(losses)
-        if not torch.isfinite(torch.tensor(mean)):
-            raise ShoalError(
-                f"the loss became {mean} in epoch {self.epoch}: lower the learning rate, or clip gradients"
-            )
-        return {
-            "epoch": self.epoch,
-            "loss": mean,
-            "batches": len(losses),
-            "lr": self.optimizer.param_groups[0]["lr"],
-            "seconds": seconds,
-            "nodes_per_second": nodes / seconds,
-            **self._stream.take_counts(),
-            **self.share.take_costs(self.epoch, nodes, seconds),
-        }
+        record = done.to_record(self.epoch, self.optimizer.param_groups[0]["lr"])
+        return (
+            record | self._stream.take_counts() | self.share.take_costs(self.epoch, done.nodes, done.seconds)
+        )
 
     def train_step(self, batch: Batch) -> float:
         """One optimizer step on a batch, on every rank on its own; returns the step's loss.
@@ -236,12 +233,10 @@ class Trainer:
             self.model.train()
         batch.step = self.step if batch.fixed else batch.index
         self.optimizer.zero_grad()
+        measure = partial(compute_loss, class_weights=self.class_weights, loss=self.loss)
         with self.share.stepping(batch.step):
-            loss = compute_loss(self.model(batch), batch, self.class_weights, self.loss)
-            if self.share.loss_weight != 1:
-                loss = loss * self.share.loss_weight
-            loss.backward()
-        value = self._join_ranks(loss.detach())
+            loss = self.share.differentiate(self.model, batch, measure)
+        value = self._join_ranks(loss)
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
         self.optimizer.step()
@@ -250,16 +245,26 @@ class Trainer:
 
     def _join_ranks(self, loss: Tensor) -> float:
         """Sum loss and gradients over the ranks. The loss is one number: what it takes is waiting for the slowest."""
+        asks = self.asked.tell(keeps_time=self.transport.rank == 0)
         if self.transport.size == 1:
+            self.asked.hear(asks)
             return float(loss)
-        total, ledger = loss.double().reshape(1).clone(), self.share.ledger
+        total, ledger = torch.tensor([float(loss), asks], dtype=torch.float64), self.share.ledger
         with ledger.timing(IDLE):
             self.transport.phase = f"the loss of epoch {self.epoch + 1}"
             self.transport.sum(total)
+            self.asked.hear(int(total[1]))
         with ledger.timing(REDUCE):
             self.transport.phase = f"the gradients of epoch {self.epoch + 1}"
             self._bucket.sum()
-        return float(total)
+        return float(total[0])
+
+    def _heed(self, done: EpochState) -> None:
+        """Save what is `done` of an epoch, on all ranks after the same step, and end if a signal asks for that."""
+        if self.checkpoints is not None and self.asked.saves:
+            save_last(self, self.checkpoints, self.keep_checkpoints, done)
+            self.transport.barrier()  # whoever ends must not be missed by the one who writes
+        self.asked.obey()
 
     def evaluate(self, split: str = "test") -> dict[str, float]:
         """Scores on a split's nodes, computed on the full graph: `f1_micro`, `f1_macro`, for single-label graphs
@@ -288,21 +293,22 @@ class Trainer:
 
     def save(self, path: Path) -> None:
         """Write a checkpoint from which `resume` goes on exactly."""
-        progress = {"epoch": self.epoch, "best_epoch": self.best_epoch, "best_score": self.best_score}
-        weights = self._last_weights or self.model.state_dict()  # after fit the model has the best ones
-        save_checkpoint(path, weights, self.optimizer, progress)
+        save_progress(self, path)
 
     def resume(self, folder: Path) -> None:
-        """Go on from the last checkpoint in `folder`."""
+        """Go on from the last checkpoint in `folder`, or from the one before where that is damaged."""
         self._last_weights = None
-        best = folder / "best.safetensors"
-        if best.is_file():
-            load_checkpoint(best, self.model)
-            self._best_weights = self._copy_weights()
-        progress = load_checkpoint(folder / "last.safetensors", self.model, self.optimizer)
-        self.epoch, self.best_epoch = progress["epoch"], progress["best_epoch"]
-        self.best_score = progress["best_score"]
-        self.share.resume(folder, self.epoch)
+        has_best, lost = load_best(self, folder)
+        self._best_weights = self._copy_weights() if has_best else None
+        self._resumed, notices = load_last(self, folder)
+        self.notices = notices + lost
+        if lost:
+            self.best_epoch, self.best_score = 0, float("-inf")
+
+    @property
+    def last_weights(self) -> dict[str, Tensor]:
+        """Those of the last step: after `fit` the model has the best ones."""
+        return self._last_weights or self.model.state_dict()
 
     def restore_best(self) -> None:
         """Put back the weights of the best evaluation; fit does so at its end."""
@@ -320,18 +326,12 @@ class Trainer:
         """Epochs from one evaluation to the next: as set, else so many that evaluations take at most `eval_share`."""
         return self.eval_every or choose_interval(self.share, self.model, self.eval_share)
 
-    def _take_last_weights(self) -> None:
-        """Undo `restore_best`: training goes on from the weights it stopped at."""
-        if self._last_weights is not None:
-            self.model.load_state_dict(self._last_weights)
-            self._last_weights = None
-
-    def _batches(self) -> Iterator[Batch]:
-        """The epoch's batches. Threads go on to the next epoch's while this one is evaluated."""
+    def _batches(self, first: int) -> Iterator[Batch]:
+        """The epoch's batches from the `first` on. Threads go on to the next epoch's while this one is evaluated."""
         if not self.share.can_prefetch:
-            return self.share.batches(self.epoch)
+            return self.share.batches(self.epoch, first)
         count = self.sampler.num_batches
-        return self._stream.take(self.epoch * count, count)
+        return self._stream.take(self.epoch * count + first, count - first)
 
     def _evaluate_epoch(self, record: Record) -> None:
         started = time.perf_counter()
@@ -344,7 +344,7 @@ class Trainer:
             self.best_score, self.best_epoch = score, self.epoch
             self._best_weights = self._copy_weights()
             if self.checkpoints is not None and self.transport.rank == 0:
-                save_checkpoint(self.checkpoints / "best.safetensors", self.model.state_dict())
+                save_checkpoint(self.checkpoints / BEST, self.model.state_dict())
 
     def _copy_weights(self) -> dict[str, Tensor]:
         return {name: value.clone() for name, value in self.model.state_dict().items()}

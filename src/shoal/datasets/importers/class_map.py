@@ -41,13 +41,13 @@ def _check_class(path: Path, key: str, value: object, width: int | None) -> int 
     if width is None:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if not isinstance(value, int) or value < -1:
+        if not isinstance(value, int) or not -1 <= value < 2**31:
             raise ShoalError(f"{path} gives node {key!r} the class {value!r}: expected {EXPECTED}")
         return int(value)
     if not isinstance(value, list) or len(value) != width:
         raise ShoalError(
             f"{path} gives node {key!r} {value!r:.60}: expected a list of {width} classes as for other nodes"
         )
-    if any(entry not in (0, 1) for entry in value):
+    if any(not isinstance(entry, int | float) or entry not in (0, 1) for entry in value):
         raise ShoalError(f"{path} gives node {key!r} a class entry other than 0 and 1: expected {EXPECTED}")
     return [int(entry) for entry in value]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
+import math
+import os
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -13,12 +17,17 @@ from typing import IO, Any
 
 import numpy as np
 
+from shoal.array_files import map_file, read_header
+from shoal.datasets.archive import check_directory
 from shoal.datasets.formats import Progress as Progress
 from shoal.errors import ShoalError, is_full_disk
 from shoal.workspace import Rows
 
 _BYTES_AT_ONCE = 1 << 24
 _EDGES_AT_ONCE = 1 << 22
+_MOST_DEFLATED = 1100  # bytes that one byte can stand for
+_FEW_NODES = 1 << 22  # so many may be isolated, however small the file
+_NODES_PER_BYTE = 16
 
 
 def silent(message: str) -> None:
@@ -38,14 +47,18 @@ def reading(path: Path, expected: str) -> Iterator[None]:
         yield
     except PermissionError:
         raise ShoalError(f"{path} may not be read: check its permissions") from None
-    except (EOFError, zlib.error, zipfile.BadZipFile, OSError) as error:
+    except (EOFError, zlib.error, zipfile.BadZipFile, OSError, struct.error) as error:
         if isinstance(error, OSError) and is_full_disk(error):  # what is unpacked is written elsewhere
             raise
         raise ShoalError(
             f"{path} is truncated or damaged ({_first_line(error)}): expected {expected}"
         ) from None
-    except (ValueError, KeyError, RecursionError) as error:
+    except (ValueError, LookupError, RecursionError, OverflowError, NotImplementedError, csv.Error) as error:
         raise ShoalError(f"{path} cannot be read ({_first_line(error)}): expected {expected}") from None
+    except MemoryError:
+        raise ShoalError(
+            f"{path} asks for more memory than there is: it is damaged, or needs a machine with more"
+        ) from None
 
 
 def open_text(path: Path) -> IO[str]:
@@ -70,10 +83,7 @@ def read_json_object(path: Path, expected: str) -> dict[str, Any]:
 def read_npy(path: Path, expected: str) -> np.ndarray:
     """One array of a .npy file, memory-mapped so that it can be converted in pieces; never a pickled one."""
     with reading(path, expected):
-        array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(array, np.ndarray):
-            raise ValueError("an archive, not one array")
-        return array
+        return map_file(path)
 
 
 def read_npz(path: Path, expected: str, *, required: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
@@ -81,12 +91,19 @@ def read_npz(path: Path, expected: str, *, required: tuple[str, ...] = ()) -> di
 
     Where a workspace is open, an array too large for its memory budget is unpacked into it and mapped.
     """
+    arrays: dict[str, np.ndarray] = {}
     with reading(path, expected), open(path, "rb") as file:
-        archive = np.load(file, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise ValueError("one array, not an archive")
-        with archive:
-            arrays = {key: _unpack(archive, key) for key in archive.files}
+        if file.read(2) != b"PK":
+            raise ValueError("no plain NumPy array")
+        size = os.fstat(file.fileno()).st_size
+        with zipfile.ZipFile(file) as archive:
+            check_directory(path, len(archive.infolist()))
+            for member in archive.infolist():
+                key = member.filename.removesuffix(".npy")
+                if key in arrays:
+                    raise ValueError(f"two arrays {key!r}")
+                _check_member(member, size)
+                arrays[key] = _unpack(archive, member, key)
     missing = [key for key in required if key not in arrays]
     if missing:
         found = ", ".join(sorted(arrays)) or "nothing"
@@ -94,30 +111,52 @@ def read_npz(path: Path, expected: str, *, required: tuple[str, ...] = ()) -> di
     return arrays
 
 
-def _unpack(archive: np.lib.npyio.NpzFile, key: str) -> np.ndarray:
-    """One array of an archive, block by block."""
-    assert archive.zip is not None
-    member = next(name for name in (f"{key}.npy", key) if name in archive.zip.namelist())
-    with archive.zip.open(member) as file:
-        version = np.lib.format.read_magic(file)
-        read_header = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }
-        if version not in read_header:
-            return np.asarray(archive[key])
-        shape, fortran, dtype = read_header[version](file)
-        if fortran or dtype.hasobject or not shape or 0 in shape:
-            return np.asarray(archive[key])
+def _check_member(member: zipfile.ZipInfo, size: int) -> None:
+    """Refuse a member that is encrypted, packed in an odd way, or larger than what is packed can be."""
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or member.flag_bits & 0x1:
+        raise ValueError(f"{member.filename} is encrypted or packed in an unknown way")
+    if member.compress_size > size or member.file_size > _MOST_DEFLATED * (member.compress_size + 64):
+        raise ValueError(f"{member.filename} declares a size it cannot have")
+
+
+def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo, key: str) -> np.ndarray:
+    """One array of an archive, block by block; the sum over its bytes is checked with the last one."""
+    with archive.open(member) as file:
+        shape, by_column, dtype = read_header(file, member.file_size)
+        if by_column or not shape:
+            content = file.read(member.file_size)
+            if len(content) < math.prod(shape) * dtype.itemsize:
+                raise EOFError(f"{member.filename} ends early")
+            return np.frombuffer(content, dtype).reshape(shape, order="F" if by_column else "C")
+        if math.prod(shape) * dtype.itemsize == 0:
+            return np.empty(shape, dtype)
         rows = Rows(f"{key}.unpacked", dtype, shape[1:], shape[0])
         size = max(_BYTES_AT_ONCE // max(rows.row_bytes, 1), 1)
         for start in range(0, shape[0], size):
             count = min(size, shape[0] - start)
             content = file.read(count * rows.row_bytes)
             if len(content) < count * rows.row_bytes:
-                raise EOFError(f"{member} ends early")
+                raise EOFError(f"{member.filename} ends early")
             rows.append(np.frombuffer(content, dtype).reshape(count, *shape[1:]))
         return rows.finish()
+
+
+def check_num_nodes(path: Path, num_nodes: int) -> int:
+    """`num_nodes`, unless a file or folder so small cannot mean so many: arrays of that length would be made."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    size = sum(file.stat().st_size for file in files)
+    if num_nodes > max(_FEW_NODES, _NODES_PER_BYTE * size):
+        raise ShoalError(
+            f"{path} has {size:,} bytes and speaks of {num_nodes:,} nodes: it is damaged, or its nodes need other numbers, 0, 1, 2, …"
+        )
+    return num_nodes
+
+
+def read_scalar(path: Path, name: str, value: np.ndarray) -> int:
+    """The whole number in an array of one element."""
+    if value.size != 1 or value.dtype.kind not in "iub":
+        raise ShoalError(f"{path}: {name} is {value.dtype} of shape {value.shape}: expected one whole number")
+    return int(value.reshape(())[()])
 
 
 def cut_edges(sources: np.ndarray, targets: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -8,13 +8,23 @@ from typing import Annotated, Any
 import numpy as np
 import scipy.sparse as sp
 
+from shoal.conversion import tidy_ends
 from shoal.datasets.formats import FORMATS, recognised
 from shoal.datasets.importers.class_map import read_class_map
-from shoal.datasets.importers.files import Progress, read_json_object, read_npy, reading, silent
+from shoal.datasets.importers.files import (
+    Progress,
+    check_num_nodes,
+    read_json_object,
+    read_npy,
+    read_npz,
+    reading,
+    silent,
+)
 from shoal.datasets.importers.node_lists import masks_from_lists, standardize_features
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.build import build_csr
+from shoal.validation import check_csr
 
 ROLES = {"tr": "train_mask", "va": "val_mask", "te": "test_mask"}
 FILES = ("adj_full.npz", "adj_train.npz", "role.json", "class_map.json", "feats.npy")
@@ -78,12 +88,32 @@ def read_graphsaint(
 
 def _read_adjacency(path: Path) -> sp.csr_array:
     expected = "a square sparse matrix written by scipy.sparse.save_npz"
-    with reading(path, expected), open(path, "rb") as file:
-        matrix = sp.csr_array(sp.load_npz(file))
-        matrix.check_format(full_check=True)
-    if matrix.shape[0] != matrix.shape[1]:
-        raise ShoalError(f"{path} is {matrix.shape[0]:,} × {matrix.shape[1]:,}: expected {expected}")
-    return matrix
+    arrays = read_npz(path, expected, required=("format", "shape", "data"))
+    said, shape = arrays["format"], arrays["shape"]
+    with reading(path, expected):
+        item: Any = said.item() if said.shape == () and said.dtype.kind in "SU" else ""
+    kind = item.decode("latin1") if isinstance(item, bytes) else str(item)
+    needed = {"coo": ("row", "col"), "csr": ("indptr", "indices"), "csc": ("indptr", "indices")}.get(
+        str(kind)
+    )
+    if needed is None or shape.shape != (2,) or shape.dtype.kind not in "iu" or shape[0] != shape[1]:
+        sizes = " × ".join(str(size) for size in shape.ravel()[:3])
+        raise ShoalError(f"{path} is {sizes} in format {kind!r}: expected {expected}, csr, csc or coo")
+    if missing := [key for key in needed if key not in arrays]:
+        raise ShoalError(f"{path} lacks {', '.join(missing)}: expected {expected}")
+    n = check_num_nodes(path, int(shape[0]))
+    first, second = (arrays[key] for key in needed)
+    if kind == "coo":
+        for ends in (first, second):
+            tidy_ends(ends, n)
+        if len(first) != len(second):
+            raise ShoalError(f"{path} has {len(first):,} rows for {len(second):,} columns: expected as many")
+        return sp.csr_array((np.ones(len(first), np.float32), (first, second)), shape=(n, n))
+    check_csr(path.name, first, second, n, n)
+    made = (sp.csr_array if kind == "csr" else sp.csc_array)(
+        (np.ones(len(second), np.float32), second, first), shape=(n, n)
+    )
+    return sp.csr_array(made)
 
 
 def _is_train_part(full: sp.csr_array, train: sp.csr_array, train_mask: np.ndarray) -> bool:

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-import gzip
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-import scipy.io
+import pyarrow as pa
 
 from shoal.datasets.formats import FORMATS, recognised
-from shoal.datasets.importers.files import Progress, reading, silent
+from shoal.datasets.importers.files import Progress, check_num_nodes, open_text, reading, silent
+from shoal.datasets.importers.number_csv import stream_columns
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 
 EXPECTED = "a square matrix in Matrix Market coordinate format"
+FIELDS = {"pattern": 0, "real": 1, "double": 1, "integer": 1, "unsigned-integer": 1, "complex": 2}
+SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")
+LINES_AT_ONCE = 1 << 18
+
+
+class Header(NamedTuple):
+    """What stands before the entries: `lines` lines. An entry has `width` numbers."""
+
+    num_nodes: int
+    num_entries: int
+    field: str
+    symmetry: str
+    lines: int
+
+    @property
+    def width(self) -> int:
+        return 2 + FIELDS[self.field]
 
 
 def matches(path: Path) -> bool:
@@ -34,35 +53,113 @@ def read_mtx(
     """
     progress(f"reading {path.name}")
     with reading(path, EXPECTED):
-        rows, columns, _, layout, field, symmetry = scipy.io.mminfo(str(path))
-        if layout != "coordinate":
-            raise ShoalError(f"{path} is in {layout} format: expected {EXPECTED}")
-        if rows != columns:
-            raise ShoalError(f"{path} is {rows:,} × {columns:,}: expected {EXPECTED}")
-        if path.suffix == ".gz":
-            _check_gzip(path)
-        matrix = scipy.io.mmread(str(path))
+        header = _read_header(path)
     notices = []
-    if field != "pattern":
-        notices.append(f"ignored the {field} weights of {path.name}")
-    sources, targets = (np.asarray(ends) for ends in (matrix.row, matrix.col))
-    del matrix
-    wanted = directed
-    if symmetry != "general":
-        directed = True if directed else None  # both triangles are there already
-    graph = Graph.from_edge_chunks(
-        [(sources, targets)],
-        rows,
+    if header.field != "pattern":
+        notices.append(f"ignored the {header.field} weights of {path.name}")
+    if header.symmetry != "general":
+        directed = True if directed else None  # both triangles are given below
+    return Graph.from_edge_chunks(
+        _list_arcs(path, header),
+        header.num_nodes,
         directed=directed,
         name=name or path.name.removesuffix(".gz").removesuffix(".mtx"),
         notices=notices,
+        expected=header.num_entries,
     )
-    assert wanted is not False or not graph.directed
-    return graph
 
 
-def _check_gzip(path: Path) -> None:
-    """Read the file through once: the parser takes a cut-off stream for a short file."""
-    with gzip.open(path) as file:
-        while file.read(1 << 20):
-            pass
+def _read_header(path: Path) -> Header:
+    with open_text(path) as file:
+        words = file.readline(1000).lower().split()
+        if len(words) != 5 or words[:2] != ["%%matrixmarket", "matrix"]:
+            raise ValueError("no banner %%MatrixMarket matrix …")
+        layout, field, symmetry = words[2:]
+        if layout != "coordinate":
+            raise ShoalError(f"{path} is in {layout} format: expected {EXPECTED}")
+        if field not in FIELDS or symmetry not in SYMMETRIES:
+            raise ValueError(f"a matrix that is {field} and {symmetry}")
+        lines, line = 1, "%"
+        while not line.strip() or line.startswith("%"):
+            lines, line = lines + 1, file.readline()
+            if not line:
+                raise ValueError("no line of sizes")
+    sizes = [int(word) for word in line.split()]
+    if len(sizes) != 3 or min(sizes) < 0:
+        raise ValueError(f"sizes {line.strip()!r:.60}")
+    if sizes[0] != sizes[1]:
+        raise ShoalError(f"{path} is {sizes[0]:,} × {sizes[1]:,}: expected {EXPECTED}")
+    return Header(check_num_nodes(path, sizes[0]), sizes[2], field, symmetry, lines)
+
+
+def _list_arcs(path: Path, header: Header) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(sources, targets) of all entries, and of those that symmetry implies."""
+    count = 0
+    with reading(path, EXPECTED):
+        for rows, columns in _stream_entries(path, header):
+            for ends in (rows, columns):
+                if len(ends) and (int(ends.min()) < 1 or int(ends.max()) > header.num_nodes):
+                    bad = int(ends.min()) if int(ends.min()) < 1 else int(ends.max())
+                    raise ShoalError(
+                        f"{path} names node {bad}: the matrix has rows and columns 1 to {header.num_nodes:,}"
+                    )
+            count += len(rows)
+            if count > header.num_entries:
+                break
+            rows, columns = rows - 1, columns - 1
+            yield rows, columns
+            if header.symmetry != "general":
+                off = rows != columns
+                yield columns[off], rows[off]
+    if count != header.num_entries:
+        more = "or more" if count > header.num_entries else "of them"
+        raise ShoalError(
+            f"{path} holds {count:,} {more} where its header says {header.num_entries:,} entries: it is truncated or damaged"
+        )
+
+
+def _stream_entries(path: Path, header: Header) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Rows and columns as they stand; regular files are parsed by Arrow, others line by line."""
+    if header.num_entries == 0:
+        return
+    given = 0
+    kinds = [np.int64] * 2 + [np.float64] * FIELDS[header.field]
+    try:
+        for rows, columns, *_ in stream_columns(path, kinds, delimiter=" ", skip_lines=header.lines):
+            given += len(rows)
+            yield rows, columns
+    except pa.ArrowInvalid:
+        yield from _stream_lines(path, header, given)
+
+
+def _stream_lines(path: Path, header: Header, skip: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The slow reader, behind the first `skip` entries: any white space, and the number of a bad line."""
+    pairs: list[tuple[int, int]] = []
+    with open_text(path) as file:
+        for number, line in enumerate(file, 1):
+            cells = line.split()
+            if number <= header.lines or not cells or line.startswith("%"):
+                continue
+            if skip:
+                skip -= 1
+                continue
+            try:
+                pair = int(cells[0]), int(cells[1])
+                [float(cell) for cell in cells[2:]]
+                if len(cells) != header.width or max(map(abs, pair)) >= 2**63:
+                    raise ValueError
+            except (ValueError, IndexError):
+                raise ShoalError(
+                    f"{path}: line {number} is {line.strip()!r:.60}: expected {header.width} numbers"
+                ) from None
+            pairs.append(pair)
+            if len(pairs) == LINES_AT_ONCE:
+                yield _as_ends(pairs)
+                pairs = []
+    if pairs:
+        yield _as_ends(pairs)
+
+
+def _as_ends(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    ends = np.array(pairs, np.int64)
+    return ends[:, 0], ends[:, 1]

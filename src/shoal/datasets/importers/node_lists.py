@@ -20,7 +20,10 @@ def masks_from_lists(
     """One bool mask for each list of node numbers; `where` names the place of each list for messages."""
     masks = {}
     for name, nodes in lists.items():
-        given = np.asarray(nodes)
+        try:
+            given = np.asarray(nodes)
+        except (ValueError, OverflowError):  # lists in the list, of several lengths
+            given = np.empty((), object)
         if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
             raise ShoalError(
                 f"{where[name]} is not a list of node numbers: expected integers below {num_nodes:,}"

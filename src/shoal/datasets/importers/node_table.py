@@ -83,7 +83,10 @@ def _read_ids(path: Path, name: str, column: pa.Array) -> NodeIds:
         numbers = to_integers(column) if path.suffix not in (".parquet", ".pq") else None
         ids = NodeIds(column if numbers is None else numbers)
     elif pa.types.is_integer(column.type):
-        ids = NodeIds(column.cast(pa.int64()))
+        try:
+            ids = NodeIds(column.cast(pa.int64()))
+        except pa.ArrowInvalid:
+            raise ShoalError(f"{path}: column {name!r} holds ids beyond 64 bits: expected smaller") from None
     else:
         raise ShoalError(f"{path}: column {name!r} holds {column.type}: expected integer or string ids")
     row = ids.first_repeated

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from shoal.datasets.formats import FORMATS, recognised
-from shoal.datasets.importers.files import Progress, cut_edges, read_npy, silent
+from shoal.datasets.importers.files import Progress, check_num_nodes, cut_edges, read_npy, silent
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.settings import AtLeast, Null
@@ -38,7 +38,7 @@ def read_edge_array(
     if num_nodes is None:
         progress(f"looking for the largest node number in {path.name}")
         largest = (max(int(s.max()), int(t.max())) for s, t in cut_edges(sources, targets))
-        num_nodes = max(largest, default=-1) + 1
+        num_nodes = check_num_nodes(path, max(largest, default=-1) + 1)
     progress(f"reading the edges of {path.name}")
     return Graph.from_edge_chunks(
         cut_edges(sources, targets),

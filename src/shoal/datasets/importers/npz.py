@@ -10,11 +10,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from shoal.datasets.formats import FORMATS, recognised
-from shoal.datasets.importers.files import Progress, read_npz, silent
+from shoal.datasets.importers.files import Progress, read_npz, read_scalar, silent
 from shoal.datasets.importers.node_lists import standardize_features
 from shoal.errors import ShoalError
 from shoal.graph import MASKS, Graph
+from shoal.memory import memory_left
 from shoal.settings import AtLeast
+from shoal.validation import check_csr, first_fall
 
 SPARSE = ("x_data", "x_indices", "x_indptr", "x_shape")
 KNOWN = {"indptr", "indices", "num_nodes", "directed", "x", *SPARSE, "y", "num_classes", *MASKS}
@@ -47,15 +49,15 @@ def read_npz_graph(
     """
     progress(f"reading {path.name}")
     arrays = read_npz(path, EXPECTED, required=("indptr", "indices"))
-    indptr, indices = arrays["indptr"], arrays["indices"]
-    n = len(indptr) - 1
     _check_pattern(path, arrays)
+    indptr, indices = arrays["indptr"].astype(np.int64, copy=False), arrays["indices"]
+    n = len(indptr) - 1
     fields: dict[str, Any] = {"x": _read_features(path, arrays)}
     fields["y"] = arrays.get("y")
     if fields["y"] is not None and fields["y"].ndim == 2 and fields["y"].dtype.kind not in "fiub":
         raise ShoalError(f"{path}: y holds {fields['y'].dtype}: expected integers or a 0/1 matrix")
     if "num_classes" in arrays:
-        fields["num_classes"] = int(arrays["num_classes"])
+        fields["num_classes"] = read_scalar(path, "num_classes", arrays["num_classes"])
     used = set(KNOWN)
     for mask in MASKS:
         fields[mask] = arrays.get(mask)
@@ -67,13 +69,13 @@ def read_npz_graph(
         if fields["x"] is None or fields["train_mask"] is None:
             raise ShoalError(f"{path}: standardize needs x and train_mask, and one of them is missing")
         x = fields["x"]
-        dense = x.toarray() if sp.issparse(x) else x
+        dense = _make_dense(path, x) if sp.issparse(x) else x
         fields["x"] = standardize_features(dense, fields["train_mask"], path)
         notices.append("standardised the features with mean and deviation of the training rows")
     ignored = sorted(set(arrays) - used)
     if ignored:
         notices.append(f"ignored the arrays {', '.join(ignored)} of {path.name}")
-    said_directed = bool(arrays["directed"]) if "directed" in arrays else None
+    said_directed = bool(read_scalar(path, "directed", arrays["directed"])) if "directed" in arrays else None
     if directed is None and said_directed:
         directed = True
     graph = Graph.from_edge_chunks(
@@ -90,6 +92,16 @@ def read_npz_graph(
             f"{path} says directed = False but some edges lack their reverse: store both directions, or add them with --undirected (directed=False in Python)"
         )
     return graph
+
+
+def _make_dense(path: Path, x: sp.csr_array) -> np.ndarray:
+    """Sparse features as a matrix, where that has room."""
+    if 4 * x.shape[0] * x.shape[1] > memory_left():
+        raise ShoalError(
+            f"{path}: standardized, x would be a dense matrix of {x.shape[0]:,} × {x.shape[1]:,}: leave out standardize"
+        )
+    dense: np.ndarray = x.toarray()
+    return dense
 
 
 def _list_entries(indptr: np.ndarray, indices: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -110,13 +122,14 @@ def _check_pattern(path: Path, arrays: dict[str, np.ndarray]) -> None:
             raise ShoalError(
                 f"{path}: {key} is {array.dtype} of shape {array.shape}: expected a row of integers"
             )
-    if len(indptr) < 2 or indptr[0] != 0 or int(indptr[-1]) != len(indices) or (np.diff(indptr) < 0).any():
+    if len(indptr) < 2 or indptr[0] != 0 or int(indptr[-1]) != len(indices) or first_fall(indptr) >= 0:
         raise ShoalError(
             f"{path}: indptr is not a CSR row pointer: expected it to rise from 0 to {len(indices):,}, the length of indices"
         )
-    if "num_nodes" in arrays and int(arrays["num_nodes"]) != len(indptr) - 1:
+    said = read_scalar(path, "num_nodes", arrays["num_nodes"]) if "num_nodes" in arrays else len(indptr) - 1
+    if said != len(indptr) - 1:
         raise ShoalError(
-            f"{path}: num_nodes is {int(arrays['num_nodes']):,} but indptr has {len(indptr) - 1:,} rows: expected the same number"
+            f"{path}: num_nodes is {said:,} but indptr has {len(indptr) - 1:,} rows: expected the same number"
         )
 
 
@@ -128,13 +141,15 @@ def _read_features(path: Path, arrays: dict[str, np.ndarray]) -> np.ndarray | sp
         return None
     if len(given) < len(SPARSE):
         raise ShoalError(f"{path} holds {', '.join(given)}: sparse features need all of {', '.join(SPARSE)}")
-    parts = (arrays["x_data"].astype(np.float32), arrays["x_indices"], arrays["x_indptr"])
+    data, indices, indptr, shape = (arrays[key] for key in SPARSE)
+    if data.ndim != 1 or data.dtype.kind not in "fiub" or shape.shape != (2,) or shape.dtype.kind not in "iu":
+        raise ShoalError(f"{path}: x_data and x_shape are no CSR matrix: expected values and two sizes")
+    rows, columns = (int(size) for size in shape)
     try:
-        x = sp.csr_array(parts, shape=tuple(int(size) for size in arrays["x_shape"]))
-        x.check_format(full_check=True)
-    except (ValueError, TypeError) as error:
+        check_csr("x", indptr, indices, rows, columns)
+        return sp.csr_array((data.astype(np.float32), indices, indptr), shape=(rows, columns))
+    except (ShoalError, ValueError, TypeError, OverflowError) as error:
         raise ShoalError(f"{path}: x_data, x_indices and x_indptr are no CSR matrix ({error})") from None
-    return x
 
 
 def _unpack_fold(path: Path, key: str, packed: np.ndarray, fold: int, num_nodes: int) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from shoal.datasets.importers.files import open_text, reading
 from shoal.errors import ShoalError
 
 BLOCK_BYTES = 1 << 24
+_LONGEST_LINE = BLOCK_BYTES  # the parser takes no longer one
 
 
 def stream_numbers(
@@ -26,11 +27,11 @@ def stream_numbers(
     """Blocks of rows `(rows, columns)` of `dtype`. An empty cell is NaN, or refused where `dtype` is an integer."""
     with reading(path, expected):
         with open_text(path) as file:
-            width = len(file.readline().split(","))
+            width = len(file.readline(_LONGEST_LINE).split(","))
         if num_columns is not None and width != num_columns:
             raise ShoalError(f"{path} has {width} columns: expected {expected}")
         try:
-            for columns in stream_columns(path, dtype, range(width), delimiter=",", skip_empty=skip_empty):
+            for columns in stream_columns(path, [dtype] * width, delimiter=",", skip_empty=skip_empty):
                 block = np.empty((len(columns[0]), width), dtype)
                 for i, column in enumerate(columns):
                     block[:, i] = column
@@ -48,35 +49,35 @@ def read_numbers(
     skip_empty: bool = True,
 ) -> np.ndarray:
     """All the rows of `stream_numbers` in one array."""
-    return np.concatenate(
-        list(stream_numbers(path, dtype, expected, num_columns=num_columns, skip_empty=skip_empty))
-    )
+    blocks = list(stream_numbers(path, dtype, expected, num_columns=num_columns, skip_empty=skip_empty))
+    if not blocks:
+        raise ShoalError(f"{path} holds no numbers: expected {expected}")
+    return np.concatenate(blocks)
 
 
 def stream_columns(
     path: Path,
-    dtype: type[np.generic],
-    wanted: range,
+    kinds: Sequence[type[np.generic]],
     *,
     delimiter: str,
     skip_lines: int = 0,
     skip_empty: bool = True,
 ) -> Iterator[list[np.ndarray]]:
-    """The `wanted` columns of a regular file, block by block; raises ArrowInvalid if the file is not regular."""
-    names = [f"f{i}" for i in wanted]
-    kind = pa.from_numpy_dtype(dtype)
+    """The first columns of a regular file, one for each of `kinds`, block by block; raises ArrowInvalid if the file is
+    not regular."""
+    types = {f"f{i}": pa.from_numpy_dtype(kind) for i, kind in enumerate(kinds)}
     reader = csv.open_csv(
         pa.input_stream(str(path), compression="gzip" if path.suffix == ".gz" else None),
         csv.ReadOptions(block_size=BLOCK_BYTES, skip_rows=skip_lines, autogenerate_column_names=True),
         csv.ParseOptions(delimiter=delimiter, quote_char=False, ignore_empty_lines=skip_empty),
         csv.ConvertOptions(
-            column_types=dict.fromkeys(names, kind),
-            include_columns=names,
+            column_types=types,
+            include_columns=list(types),
             null_values=["", '""', "nan", "NaN"],
         ),
     )
     for batch in reader:
-        if pa.types.is_integer(kind) and any(column.null_count for column in batch.columns):
+        if any(column.null_count for column in batch.columns if pa.types.is_integer(column.type)):
             raise pa.ArrowInvalid("an empty cell")
         yield [column.to_numpy(zero_copy_only=False) for column in batch.columns]
 

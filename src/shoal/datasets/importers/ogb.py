@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 
 from shoal.datasets.formats import FORMATS, recognised
-from shoal.datasets.importers.files import Progress, cut_edges, read_npz, silent
+from shoal.datasets.importers.files import Progress, check_num_nodes, cut_edges, read_npz, silent
 from shoal.datasets.importers.node_lists import masks_from_lists
 from shoal.datasets.importers.number_csv import read_numbers, stream_numbers
 from shoal.errors import ShoalError, unknown_name
@@ -68,7 +68,7 @@ def _read_text(raw: Path, progress: Progress) -> tuple[Chunks, int, dict[str, An
         raise ShoalError(
             f"{raw / 'num-node-list.csv.gz'} counts {len(counts):,} graphs: expected one, Shoal reads node-property datasets"
         )
-    n = int(counts[0, 0])
+    n = check_num_nodes(raw, int(counts[0, 0]))
 
     def read_edges() -> Chunks:
         progress("reading raw/edge.csv.gz")
@@ -129,7 +129,7 @@ def _read_labels(path: Path, labels: np.ndarray) -> np.ndarray:
             )
         return labels.astype(np.uint8)
     y = np.where(np.isnan(labels[:, 0]), -1, labels[:, 0])
-    wrong = (y != np.floor(y)) | (y < -1)
+    wrong = (y != np.floor(y)) | (y < -1) | (y >= 2**31)
     if wrong.any():
         row = int(np.argmax(wrong))
         raise ShoalError(f"{path}: row {row} holds label {y[row]}: expected a class number or nothing")
@@ -150,9 +150,18 @@ def _read_binary(raw: Path, notices: list[str]) -> tuple[Chunks, int, dict[str, 
     label_path = raw / "node-label.npz"
     if label_path.is_file():
         labels = read_npz(label_path, "an array node_label", required=("node_label",))["node_label"]
+        if labels.ndim not in (1, 2) or labels.dtype.kind not in "fiub":
+            raise ShoalError(
+                f"{label_path}: node_label is {labels.dtype} of shape {labels.shape}: expected a row of labels per node"
+            )
         fields["y"] = _read_labels(label_path, labels.astype(np.float64))
     if "num_nodes_list" in arrays:
-        n = int(np.ravel(arrays["num_nodes_list"])[0])
+        counts = np.ravel(arrays["num_nodes_list"])
+        if len(counts) != 1 or counts.dtype.kind not in "iu":
+            raise ShoalError(
+                f"{path}: num_nodes_list is {counts.dtype} of {len(counts):,} graphs: expected one number of nodes"
+            )
+        n = int(counts[0])
     elif fields:
         n = len(next(iter(fields.values())))
     else:
@@ -160,7 +169,7 @@ def _read_binary(raw: Path, notices: list[str]) -> tuple[Chunks, int, dict[str, 
     ignored = sorted(set(arrays) - {"edge_index", "node_feat", "num_nodes_list", "num_edges_list"})
     if ignored:
         notices.append(f"ignored the arrays {', '.join(ignored)} of {path.name}")
-    return cut_edges(edge_index[0], edge_index[1]), n, fields
+    return cut_edges(edge_index[0], edge_index[1]), check_num_nodes(raw, n), fields
 
 
 def _read_split(path: Path, scheme: str | None, num_nodes: int) -> dict[str, np.ndarray]:

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from shoal.datasets.formats import FORMATS, recognised
-from shoal.datasets.importers.files import Progress, open_text, reading, silent
+from shoal.datasets.importers.files import Progress, check_num_nodes, open_text, reading, silent
 from shoal.datasets.importers.restricted_pickle import read_pickle
 from shoal.errors import ShoalError
 from shoal.graph import Graph
@@ -47,7 +47,15 @@ def read_planetoid(
                 f"{_part(prefix, part)} has {len(labels):,} rows but the features have {rows.shape[0]:,}: expected one label each"
             )
     test = _read_test_index(_part(prefix, "test.index"), tx.shape[0], allx.shape[0])
-    n = max(int(test.max()) + 1, allx.shape[0])
+    n = check_num_nodes(prefix.parent, max(int(test.max()) + 1, allx.shape[0]))
+    if not x.shape[1] == tx.shape[1] == allx.shape[1]:
+        raise ShoalError(
+            f"{prefix}: x, tx and allx have {x.shape[1]:,}, {tx.shape[1]:,} and {allx.shape[1]:,} columns: expected as many"
+        )
+    if len(y) > allx.shape[0]:
+        raise ShoalError(
+            f"{prefix}: x has {len(y):,} rows and allx {allx.shape[0]:,}: expected x to be part of it"
+        )
     order = np.full(n, -1, np.int64)  # the row of each node in allx followed by tx
     order[: allx.shape[0]] = np.arange(allx.shape[0])
     order[test] = allx.shape[0] + np.arange(len(test))
@@ -100,14 +108,20 @@ def _part(prefix: Path, part: str) -> Path:
 
 
 def _check_matrix(path: Path, matrix: Any) -> sp.csr_array:
-    if not (sp.issparse(matrix) or (isinstance(matrix, np.ndarray) and matrix.ndim == 2)):
+    is_plain = isinstance(matrix, np.ndarray) and matrix.ndim == 2
+    if not (sp.issparse(matrix) or is_plain) or matrix.dtype.kind not in "fiub":
         raise ShoalError(f"{path} holds a {type(matrix).__name__}: expected a CSR matrix of features")
     return sp.csr_array(matrix).astype(np.float32)
 
 
 def _check_labels(path: Path, labels: Any) -> np.ndarray:
     """Class numbers of one-hot rows; a row of zeros is -1."""
-    if not (isinstance(labels, np.ndarray) and labels.ndim == 2 and labels.shape[1]):
+    if not (
+        isinstance(labels, np.ndarray)
+        and labels.ndim == 2
+        and labels.shape[1]
+        and labels.dtype.kind in "fiub"
+    ):
         raise ShoalError(f"{path} holds a {type(labels).__name__}: expected a matrix of one-hot labels")
     wrong = ~((labels == 0) | (labels == 1)).all(axis=1) | (labels.sum(axis=1) > 1)
     if wrong.any():

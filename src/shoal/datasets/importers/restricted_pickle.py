@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import pickletools
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ import scipy.sparse as sp
 
 from shoal.datasets.importers.files import reading
 from shoal.errors import ShoalError
+from shoal.validation import check_csr
 
 EXPECTED = "a Planetoid pickle"
 
@@ -62,9 +64,11 @@ class _Matrix:
     def resolve(self) -> sp.csr_array:
         parts = tuple(self.state[key].resolve() for key in ("data", "indices", "indptr"))
         shape = self.state["_shape"] if "_shape" in self.state else self.state["shape"]
-        matrix = sp.csr_array(parts, shape=tuple(int(size) for size in shape))
-        matrix.check_format(full_check=True)
-        return matrix
+        rows, columns = (int(size) for size in shape)
+        check_csr("the matrix", parts[2], parts[1], rows, columns)
+        if parts[0].dtype.kind not in "fiub":
+            raise ValueError(f"a matrix of {parts[0].dtype}")
+        return sp.csr_array(parts, shape=(rows, columns))
 
 
 class _Base:
@@ -151,12 +155,20 @@ class _Unpickler(pickle.Unpickler):
             ) from None
 
 
+def _check_sizes(content: bytes) -> None:
+    """Refuse lengths beyond the file and places in the memo that nothing filled: the unpickler makes room for both."""
+    for count, (code, argument, _) in enumerate(pickletools.genops(content), 1):
+        if "PUT" in code.name and int(argument or 0) > count:
+            raise ValueError(f"place {argument} of a memo with at most {count}")
+
+
 def read_pickle(path: Path) -> Any:
     """The array, matrix or container in `path`. Anything but plain data is refused and never run."""
     with reading(path, EXPECTED), open(path, "rb") as file:
         unpickler = _Unpickler(file, encoding="latin1")
         unpickler.path = path
         try:
+            _check_sizes(path.read_bytes())
             found = unpickler.load()
             return found.resolve() if isinstance(found, _Array | _Matrix) else found
         except (ShoalError, EOFError, OSError):

@@ -110,7 +110,7 @@ def _collect(edges: Iterator[tuple[np.ndarray, np.ndarray]]) -> tuple[NodeIds, i
 
 
 def _stream_fast(path: Path, delimiter: str, skip_lines: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    for columns in stream_columns(path, np.int64, range(2), delimiter=delimiter, skip_lines=skip_lines):
+    for columns in stream_columns(path, [np.int64] * 2, delimiter=delimiter, skip_lines=skip_lines):
         yield columns[0], columns[1]
 
 

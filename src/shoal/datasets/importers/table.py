@@ -178,7 +178,13 @@ def _id_column(edges: TableFile, name: str, batch: pa.RecordBatch, done: int, ki
         or pa.types.is_temporal(column.type)
     ):
         raise ShoalError(f"{path}: column {name!r} holds {column.type}: expected integer or string ids")
-    return column.cast(kind)
+    try:
+        return column.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        expected = "whole numbers of 64 bits" if pa.types.is_integer(kind) else "texts"
+        raise ShoalError(
+            f"{path}: column {name!r} holds {column.type}: expected {expected}, as the other ids are"
+        ) from None
 
 
 def _gather(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:

@@ -61,7 +61,9 @@ class TableFile:
             if self.is_csv:
                 yield from self._csv_batches(columns)
                 return
-            with pq.ParquetFile(self.path, pre_buffer=False, buffer_size=BLOCK_BYTES) as file:
+            with pq.ParquetFile(
+                self.path, pre_buffer=False, buffer_size=BLOCK_BYTES, page_checksum_verification=True
+            ) as file:
                 yield from file.iter_batches(rows, columns=columns, use_threads=False)
 
     def _csv_batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:

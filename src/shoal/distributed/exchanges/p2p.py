@@ -11,7 +11,7 @@ import numpy as np
 from shoal.aggregation import AGGREGATIONS
 from shoal.batch import Batch
 from shoal.distributed.boundary import WAYS, BoundarySampler
-from shoal.distributed.codec import AS_THEY_ARE, MESSAGES, count_row_bytes
+from shoal.distributed.codec import AS_THEY_ARE, CODECS, MESSAGES, count_row_bytes
 from shoal.distributed.cover import count_received, exchange_items
 from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
 from shoal.distributed.halo import HaloPlan
@@ -95,6 +95,10 @@ class PointToPoint(ExchangeMethod):
     @property
     def is_stale(self) -> bool:
         return self.staleness > 0
+
+    @property
+    def is_coded(self) -> bool:
+        return self.messages in CODECS
 
     def row_bytes(self, width: int, item_bytes: int = 4) -> int:
         return count_row_bytes(self.messages, width, item_bytes)

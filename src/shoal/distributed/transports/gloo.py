@@ -13,10 +13,11 @@ from typing import Any
 import torch.distributed as dist
 import torch.distributed.nn.functional  # noqa: F401 (close(): imported after ranks have met, it would keep their group)
 from torch import Tensor
+from torch._C._distributed_c10d import TCPStore
 from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 from torch.distributed.rendezvous import rendezvous
 
-from shoal.distributed.detect import Launch
+from shoal.distributed.detect import STORE_FD, Launch
 from shoal.distributed.slurm import find_first_host, pick_port
 from shoal.distributed.transport import LAST_WORD, TRANSPORTS, Exchange, RankGone, Transport, as_bytes
 from shoal.errors import ShoalError
@@ -56,7 +57,14 @@ class GlooTransport(Transport):
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         try:
-            store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=limit)))
+            if rank == 0 and STORE_FD in os.environ:  # where this machine's ranks meet: bound to it alone
+                port, door = int(os.environ["MASTER_PORT"]), int(os.environ[STORE_FD])
+                within = timedelta(seconds=limit)
+                store = TCPStore(
+                    "127.0.0.1", port, size, True, within, wait_for_workers=False, master_listen_fd=door
+                )
+            else:
+                store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=limit)))
         except (RuntimeError, ValueError) as error:
             raise RankGone(
                 f"rank {rank} of {size} did not meet the others at {where} within {limit:.0f} s "

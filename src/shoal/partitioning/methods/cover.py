@@ -9,39 +9,51 @@ import numpy as np
 from shoal.partitioning import costs
 from shoal.partitioning.cover_items import Entries, list_entries, make_items, mix_nets
 from shoal.partitioning.cover_search import search_covers
-from shoal.partitioning.cycle import cycle
-from shoal.partitioning.methods.hypergraph import assign_by_hypergraph, note_heaviest
-from shoal.partitioning.methods.metis import run_metis
-from shoal.partitioning.nets import make_nets
+from shoal.partitioning.cycle import MtKaHyPar, cycle, has_mt_kahypar
+from shoal.partitioning.methods import hypergraph
+from shoal.partitioning.methods.kaminpar import has_kaminpar, run_kaminpar
+from shoal.partitioning.methods.metis import MAX_ENTRIES, run_metis
+from shoal.partitioning.nets import Nets, make_nets
 from shoal.partitioning.work import EFFORTS, PARTITION_METHODS, Work, traits
 from shoal.settings import Choices
 
 
 class Effort(NamedTuple):
-    """What is tried.
+    """What is tried. Seconds are CPU seconds, as estimated.
 
     Attributes:
-        seeds: seeds of METIS by cut.
-        volume: CPU seconds, as estimated, that METIS by volume may take, or four times those by cut.
+        seeds: seeds of METIS by cut and of KaMinPar; all but the first only up to `short` seconds each.
+        short: seconds of a start or a cycle that is always made, METIS by volume with four times those by cut too.
         hypergraph: whether what `hypergraph` finds is a start too.
-        cycle: CPU seconds, as estimated, that a cycle of Mt-KaHyPar may take.
-        rounds: cycles, each with a local search after it, as long as they help; one search without them.
-        sweeps: of a local search.
+        anew: whether Mt-KaHyPar from nothing is.
+        volumes: a cycle of Mt-KaHyPar may take so many times METIS by volume.
+        rounds: cycles, each with a local search after it, as long as they help; one where a cycle is not short.
+        sweeps: of a local search, fewer where they would take longer than `search` seconds.
     """
 
     seeds: int
-    volume: float
+    short: float
     hypergraph: bool
-    cycle: float
+    anew: bool
+    volumes: float
     rounds: int
     sweeps: int
+    search: float
 
 
-_EFFORTS = {
-    "fast": Effort(1, 0.0, False, 0.0, 1, 12),
-    "default": Effort(1, 2.0, False, 7.5, 2, 30),
-    "best": Effort(4, np.inf, True, np.inf, 4, 100),
-}
+_EFFORTS = dict(
+    zip(
+        EFFORTS,
+        (
+            Effort(1, 0.0, False, False, 0.0, 1, 12, 30),
+            Effort(2, 3.0, False, False, 2.0, 2, 30, 90),
+            Effort(4, np.inf, True, True, np.inf, 4, 100, np.inf),
+        ),
+        strict=True,
+    )
+)
+_CYCLES = 2.5  # a cycle is short up to so many times the seconds of a short start
+_FEW = 4  # the fewest sweeps of a search
 
 
 @PARTITION_METHODS.named("cover")
@@ -50,6 +62,7 @@ _EFFORTS = {
     node_bytes=400,
     pair_bytes=4,
     needs={"pymetis": "shoal[partition]"},
+    max_entries=MAX_ENTRIES,
     preference=0,
     refines=True,
     for_covers=True,
@@ -66,39 +79,101 @@ def assign_by_cover(
     The start with the least cover is improved in turns: a cycle of Mt-KaHyPar on its mixed hypergraph, then a local search that
     keeps covers while it moves nodes. What raises the cover is dropped. Steps are left out by pins and parts, not by the clock.
     """  # fmt: skip
-    tried, entries = _EFFORTS[effort], list_entries(work.graph)
-    best, least = _start(work, entries, tried)
-    num_pins = len(entries.other) // 2 + work.graph.num_nodes
-    with_cycles = costs.estimate_cycle(num_pins, work.num_parts) <= tried.cycle
-    for number in range(tried.rounds if with_cycles else 1):
+    tried, entries, nets = _EFFORTS[effort], list_entries(work.graph), make_nets(work.graph)
+    work.progress(f"effort {effort}: about {estimate_seconds(work, nets, tried):,.0f} CPU seconds")
+    starts, volume = _start(work, nets, entries, tried)
+    sweeps = _count_sweeps(work, nets, tried)
+    del nets
+    sizes = [_count(work, entries, start) for start in starts]
+    best, least = starts[sizes.index(min(sizes))], min(sizes)
+    rounds = _count_cycles(work, tried, volume)
+    for number in range(max(rounds, 1)):
         before = least
-        if with_cycles:
+        if rounds:
             found = _cycle(work, entries, best, least)
             best, least = min((best, least), (found, _count(work, entries, found)), key=lambda one: one[1])
         if not work.refine:
             break
-        found = _search(work, entries, best, tried.sweeps, number)
+        found = _search(work, entries, best, sweeps, number)
         best, least = min((found, _count(work, entries, found)), (best, least), key=lambda one: one[1])
         if least >= before:
             break
-    note_heaviest(work, best)
+    hypergraph.note_heaviest(work, best)
     return best
 
 
-def _start(work: Work, entries: Entries, tried: Effort) -> tuple[np.ndarray, int]:
-    """The start with the least cover, and its size."""
-    seeds = range(work.seed, work.seed + tried.seeds)
-    starts = work.time("metis", lambda: [run_metis(work, seed=seed) for seed in seeds])
-    if tried.volume:
-        nets, directed = make_nets(work.graph), work.graph.directed
-        allowed = max(tried.volume, 4 * costs.estimate_cut(nets, work.num_parts, directed=directed))
-        if costs.estimate_volume(nets, work.num_parts, directed=directed, cut=starts[0]) <= allowed:
-            starts.append(work.time("metis-volume", lambda: run_metis(work, volume=True)))
-        del nets
+def estimate_seconds(work: Work, nets: Nets, tried: Effort) -> float:
+    """CPU seconds of an effort, from the pins and parts alone."""
+    cut, volume = _estimate_metis(work, nets)
+    rounds = _count_cycles(work, tried, volume)
+    seeds = tried.seeds if cut <= tried.short else 1
+    steps = [cut * seeds * (2 if tried.short > 0 and has_kaminpar() else 1)]  # KaMinPar takes about as long
+    steps += [volume * _is_volume_made(tried, cut, volume)]
+    steps += [costs.estimate_cycle(_count_pins(work), work.num_parts) * rounds]
+    if tried.anew:
+        steps += [costs.estimate_anew(_count_pins(work), work.num_parts, "DETERMINISTIC")]
     if tried.hypergraph:
-        starts.append(assign_by_hypergraph(work))
-    sizes = [_count(work, entries, start) for start in starts]
-    return starts[sizes.index(min(sizes))], min(sizes)
+        steps += [hypergraph.estimate_seconds(work, nets, hypergraph.EFFORTS_MADE["default"], True)]
+    sweeps = _count_sweeps(work, nets, tried) * costs.estimate_sweep(nets, work.num_parts)
+    return sum(steps) + sweeps * max(rounds, 1) * work.refine
+
+
+def _estimate_metis(work: Work, nets: Nets, cut: np.ndarray | None = None) -> tuple[float, float]:
+    """Seconds of METIS by cut and by volume."""
+    directed = work.graph.directed
+    seconds = costs.estimate_cut(nets, work.num_parts, directed=directed)
+    return seconds, costs.estimate_volume(nets, work.num_parts, directed=directed, cut=cut)
+
+
+def _is_volume_made(tried: Effort, cut: float, volume: float) -> bool:
+    return tried.short > 0 and volume <= max(tried.short, 4 * cut)
+
+
+def _count_pins(work: Work) -> int:
+    """Pins of the mixed hypergraph."""
+    n, entries = work.graph.num_nodes, work.graph.num_entries
+    return entries + 2 * n if work.graph.directed else entries // 2 + n
+
+
+def _count_cycles(work: Work, tried: Effort, volume: float) -> int:
+    """Cycles of Mt-KaHyPar at most: all where one is short, one where METIS by volume takes long too, else none."""
+    seconds = costs.estimate_cycle(_count_pins(work), work.num_parts)
+    if seconds <= _CYCLES * tried.short:
+        return tried.rounds
+    return int(seconds <= tried.volumes * volume)
+
+
+def _count_sweeps(work: Work, nets: Nets, tried: Effort) -> int:
+    """Sweeps of a local search: fewer where all of them would take too long."""
+    return int(np.clip(tried.search / costs.estimate_sweep(nets, work.num_parts), _FEW, tried.sweeps))
+
+
+def _start(work: Work, nets: Nets, entries: Entries, tried: Effort) -> tuple[list[np.ndarray], float]:
+    """Partitions to start from, and the seconds that METIS by volume takes or would take.
+
+    What others leave heavier than both METIS and the limit is dropped.
+    """
+    starts = [work.time("metis", lambda: run_metis(work))]
+    cut, volume = _estimate_metis(work, nets, starts[0])
+    seeds = [work.seed + i for i in range(tried.seeds if cut <= tried.short else 1)]
+    starts += work.time("metis", lambda: [run_metis(work, seed=seed) for seed in seeds[1:]])
+    if _is_volume_made(tried, cut, volume):
+        starts.append(work.time("metis-volume", lambda: run_metis(work, volume=True)))
+    others: list[np.ndarray] = []
+    if tried.short > 0 and has_kaminpar():
+        others += work.time("KaMinPar", lambda: [run_kaminpar(work, "default", seed) for seed in seeds])
+    if tried.anew and has_mt_kahypar(work):
+        nothing = np.full(len(entries.number), -1, np.int64)
+        others.append(MtKaHyPar(work, mix_nets(entries, nothing, work.graph.num_nodes)).partition())
+    heaviest = max(work.max_weight, *(_weigh_heaviest(work, one) for one in starts))
+    starts += [one for one in others if _weigh_heaviest(work, one) <= heaviest]
+    if tried.hypergraph:
+        starts.append(hypergraph.search_hypergraph(work, nets, hypergraph.EFFORTS_MADE["default"]))
+    return starts, volume
+
+
+def _weigh_heaviest(work: Work, assignment: np.ndarray) -> float:
+    return float(np.bincount(assignment, work.weights).max())
 
 
 def _count(work: Work, entries: Entries, assignment: np.ndarray) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.partitioning import costs
 from shoal.partitioning.cycle import MtKaHyPar, has_mt_kahypar
-from shoal.partitioning.methods.metis import run_metis
+from shoal.partitioning.methods.metis import MAX_ENTRIES, run_metis
 from shoal.partitioning.methods.random import partition_at_random
 from shoal.partitioning.nets import Nets, count_pins, count_rows, make_nets
 from shoal.partitioning.refine import price_partition
@@ -46,7 +46,7 @@ class Effort(NamedTuple):
 
 
 _FIRST = ("DETERMINISTIC", 0)
-_EFFORTS = dict(
+EFFORTS_MADE = dict(
     zip(
         EFFORTS,
         (
@@ -65,6 +65,7 @@ _EFFORTS = dict(
     node_bytes=300,
     pair_bytes=4,
     needs={"pymetis": "shoal[partition]"},
+    max_entries=MAX_ENTRIES,
     preference=1,
     refines=True,
 )
@@ -81,10 +82,15 @@ def assign_by_hypergraph(
     one are the limit, 3 % more where a part would else send more than random's busiest and effort is not `best`.
     Steps that would take many minutes are left out with a notice, unless effort is `best`.
     """
-    nets, tried = make_nets(work.graph), _EFFORTS[effort]
-    partitioner = MtKaHyPar(work, nets) if tried.presets and has_mt_kahypar(work) else None
-    seconds = estimate_seconds(work, nets, tried, partitioner is not None)
+    nets, tried = make_nets(work.graph), EFFORTS_MADE[effort]
+    seconds = estimate_seconds(work, nets, tried, bool(tried.presets) and has_mt_kahypar(work))
     work.progress(f"effort {effort}: about {seconds:,.0f} CPU seconds")
+    return search_hypergraph(work, nets, tried)
+
+
+def search_hypergraph(work: Work, nets: Nets, tried: Effort) -> np.ndarray:
+    """The partition that an effort finds."""
+    partitioner = MtKaHyPar(work, nets) if tried.presets and has_mt_kahypar(work) else None
     starts = _run_metis(work, nets, tried)
     if partitioner is not None:
         starts = _run_mt_kahypar(work, nets, tried, partitioner, starts)

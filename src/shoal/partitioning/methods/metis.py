@@ -24,7 +24,13 @@ _one_at_a_time = threading.Lock()  # METIS's output is a descriptor of the whole
 
 
 @PARTITION_METHODS.named("metis")
-@traits(entry_bytes=60, node_bytes=150, needs={"pymetis": "shoal[partition]"}, preference=2)
+@traits(
+    entry_bytes=60,
+    node_bytes=150,
+    needs={"pymetis": "shoal[partition]"},
+    max_entries=MAX_ENTRIES,
+    preference=2,
+)
 def assign_by_metis(work: Work) -> np.ndarray:
     """METIS, fewest edges between parts; an arc and its reverse are an edge of weight 2."""
     return run_metis(work)
@@ -60,7 +66,8 @@ def partition_by_metis(
         raise ShoalError(
             f"the graph has {len(indices):,} entries and METIS takes {MAX_ENTRIES:,}: use method 'streaming'"
         )
-    options = pymetis.Options(seed=seed % 2**31, ufactor=max(1, int(imbalance * 1000)))
+    seed = (seed + 1) % 2**31 if seed else 0  # its generator draws the same for 0 and 1
+    options = pymetis.Options(seed=seed, ufactor=max(1, int(imbalance * 1000)))
     if volume:
         options._set(pymetis.OptionKey.OBJTYPE, pymetis.ObjType.VOL)
     adjacency = pymetis.CSRAdjacency(indptr.astype(np.int32), indices.astype(np.int32, copy=False))

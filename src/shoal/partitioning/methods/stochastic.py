@@ -10,7 +10,7 @@ import numpy as np
 from shoal.errors import ShoalError
 from shoal.partitioning.batch_nets import count_nets, mean_batch_volume, sample_nets, weigh_entries
 from shoal.partitioning.cycle import cycle
-from shoal.partitioning.methods.metis import partition_by_metis, run_metis
+from shoal.partitioning.methods.metis import MAX_ENTRIES, partition_by_metis, run_metis
 from shoal.partitioning.nets import count_rows
 from shoal.partitioning.work import PARTITION_METHODS, Work, traits
 from shoal.sampling.base import Sampler, make_sampler
@@ -23,7 +23,13 @@ _SEARCH = {"message_price": 0.0, "peak_price": 0.0, "heat": 1.0, "sweeps": 6}
 
 
 @PARTITION_METHODS.named("stochastic")
-@traits(entry_bytes=1000, node_bytes=400, needs={"pymetis": "shoal[partition]"}, refines=True)
+@traits(
+    entry_bytes=1000,
+    node_bytes=400,
+    needs={"pymetis": "shoal[partition]"},
+    max_entries=MAX_ENTRIES,
+    refines=True,
+)
 def assign_for_batches(
     work: Work,
     *,

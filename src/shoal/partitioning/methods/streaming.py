@@ -16,7 +16,7 @@ _STILL = 0.005  # share of nodes that move in a pass after which no other follow
 
 
 @PARTITION_METHODS.named("streaming")
-@traits(preference=3)
+@traits(preference=4)
 @check_settings
 def assign_by_streaming(
     work: Work,

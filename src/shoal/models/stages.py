@@ -1,0 +1,173 @@
+"""Stages: a stack cut where rows of other parts are read, so that parts can be worked on one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from shoal.errors import ShoalError
+from shoal.kernels.adjacency import Adjacency
+from shoal.models.conv import ConvStep
+from shoal.models.gnn import GNN
+from shoal.models.layers import Layer
+from shoal.models.layerwise import Input, select_rows
+
+FEATURES = 0  # the value that the first stage reads; value i + 1 is the result of stage i
+
+
+class StageInput(NamedTuple):
+    """What a stage computes the rows of a part from.
+
+    Attributes:
+        adj: the part's operator over its own and its halo's rows, None for a stage without one.
+        source: the rows that the operator reads, the part's own first.
+        others: the part's own rows of other values.
+        known: the part's rows of `A x`, for a stage that starts from it.
+        n_id: the part's rows in the whole graph.
+    """
+
+    adj: Adjacency | None
+    source: Input
+    others: list[Input]
+    known: Tensor | None
+    n_id: Tensor
+    step: int
+
+    @property
+    def own(self) -> Input:
+        """The part's own rows of the source."""
+        return select_rows(self.source, slice(0, len(self.n_id)))
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A piece of a stack's forward pass that reads rows of other parts at its beginning only.
+
+    Attributes:
+        layer: whose piece it is, counted from 1; the classifier's is behind the last.
+        kind: the aggregation, None for a stage that reads its own rows only.
+        source: the value it reads, with the halo's rows where it aggregates.
+        others: values of which it reads its own rows.
+        width: columns of its result.
+        knows: whether it starts from `A x`, which is computed once: nothing is aggregated.
+        norm: its batch norm, whose sums over all parts are measured before the result can be computed.
+        inner: columns of the widest matrix it makes on its way.
+        per_entry: values it keeps for every entry of the operator, as attention does.
+    """
+
+    layer: int
+    kind: str | None
+    source: int
+    others: tuple[int, ...]
+    width: int
+    run: Callable[[StageInput], Tensor]
+    knows: bool = False
+    norm: nn.BatchNorm1d | None = None
+    inner: int = 0
+    per_entry: int = 0
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it reads the rows of its halo."""
+        return self.kind is not None and not self.knows
+
+
+def list_stages(model: nn.Module, *, sparse: bool) -> list[Stage]:
+    """The stages of a step's forward pass; the last one answers logits. `sparse` features have no known `A x`."""
+    if not isinstance(model, GNN):
+        raise ShoalError(
+            f"parts are worked on one after the other for stacks of convs and {type(model).__name__} is none: "
+            "it does not say where it reads rows of others"
+        )
+    stages: list[Stage] = []
+    h, results = FEATURES, []
+    for number, layer in enumerate(model.list_layers()):
+        steps = layer.linear.steps()
+        for place, step in enumerate(steps):
+            is_last = place == len(steps) - 1
+            knows = number == 0 and len(steps) == 1 and layer.kind is not None
+            stages.append(
+                Stage(
+                    number + 1,
+                    layer.kind,
+                    h if place == 0 else len(stages),
+                    () if place == 0 else (h,),
+                    model.widths[number] if is_last else step.width,
+                    partial(_run_step, model, number, layer, step, is_last),
+                    knows and model.knows_aggregate(layer.linear, sparse),
+                    _find_norm(layer) if is_last else None,
+                    layer.linear.out_features,
+                    2 * getattr(layer.linear, "heads", 1) if layer.linear.needs_whole_rows else 0,
+                )
+            )
+        h = len(stages)
+        results.append(h)
+    read = results if model.jumping != "none" else results[-1:]
+    if stages[-1].norm is None and not any(_find_norm(layer) for layer in model.head):
+        return [*stages[:-1], _join_classifier(model, stages[-1], tuple(read[:-1]))]
+    return [*stages, *_list_head(model, tuple(read), len(stages))]
+
+
+def _run_step(
+    model: GNN, number: int, layer: Layer, step: ConvStep, is_last: bool, given: StageInput
+) -> Tensor:
+    own = given.others[0] if given.others else given.own
+    if given.known is not None:
+        out = layer.linear(given.adj, given.source, given.known)
+    else:
+        out = step.compute(given.adj, given.source, own)  # type: ignore[arg-type]
+    if not is_last:
+        return out
+    out = layer.finish(out, given.n_id, model.key(given.step, number))
+    return model.connect(layer, out, own)
+
+
+def _join_classifier(model: GNN, last: Stage, jumps: tuple[int, ...]) -> Stage:
+    """The last layer and the classifier in one stage: what the layer answers is never written."""
+    before = len(last.others)
+
+    def run(given: StageInput) -> Tensor:
+        out = last.run(given._replace(others=given.others[:before]))
+        return model.classify(model.jump([*given.others[before:], out]), given.n_id, given.step)  # type: ignore[list-item]
+
+    return replace(last, others=(*last.others, *jumps), width=model.num_classes, run=run)
+
+
+def _list_head(model: GNN, read: tuple[int, ...], count: int) -> list[Stage]:
+    """The classifier by itself, each of its layers a stage where they have batch norms."""
+    stages: list[Stage] = []
+    for number, layer in enumerate(model.head, len(model.layers)):
+        assert isinstance(layer, Layer)
+        run = partial(_run_head, model, number, layer, not stages)
+        width = layer.linear.out_features
+        stages.append(Stage(number + 1, None, read[-1], read[:-1], width, run, norm=_find_norm(layer)))
+        read = (count + len(stages),)
+    run = partial(_run_classifier, model, not stages)
+    layers = len(model.layers) + len(model.head)
+    return [*stages, Stage(layers + 1, None, read[-1], read[:-1], model.num_classes, run)]
+
+
+def _run_head(model: GNN, number: int, layer: Layer, is_first: bool, given: StageInput) -> Tensor:
+    h = _embed(model, given) if is_first else given.source
+    return layer.finish(layer.linear(None, h), given.n_id, model.key(given.step, number))
+
+
+def _run_classifier(model: GNN, is_first: bool, given: StageInput) -> Tensor:
+    h = _embed(model, given) if is_first else given.source
+    assert isinstance(h, Tensor)
+    return h if model.classifier is None else model.classifier(h)
+
+
+def _embed(model: GNN, given: StageInput) -> Tensor:
+    embedding = model.jump([*given.others, given.source])  # type: ignore[list-item]
+    return functional.normalize(embedding, dim=1) if model.l2_normalize else embedding
+
+
+def _find_norm(layer: nn.Module) -> nn.BatchNorm1d | None:
+    norm = getattr(layer, "norm", None)
+    return norm if isinstance(norm, nn.BatchNorm1d) else None

@@ -1,0 +1,147 @@
+"""The checkpoints of a run: the last ones, newest first, and the best weights."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shoal.errors import ShoalError
+from shoal.training.checkpoint import check_progress, load_checkpoint, save_checkpoint
+from shoal.training.share import EpochState
+
+if TYPE_CHECKING:
+    from shoal.training.trainer import Trainer
+
+BEST = "best.safetensors"
+
+
+def name_last(folder: Path, age: int) -> Path:
+    """The file of the last checkpoint, or of the one `age` before it."""
+    return folder / (f"last-{age}.safetensors" if age else "last.safetensors")
+
+
+def list_last(folder: Path) -> list[Path]:
+    """The checkpoints there are, newest first."""
+    older = {
+        int(path.stem[5:]): path for path in folder.glob("last-*.safetensors") if path.stem[5:].isdigit()
+    }
+    newest = name_last(folder, 0)
+    return [path for path in (newest, *(older[age] for age in sorted(older))) if path.is_file()]
+
+
+def save_last(trainer: Trainer, folder: Path, keep: int, done: EpochState | None = None) -> None:
+    """Write the newest checkpoint, of a finished epoch or of one that is `done` so far; every rank does its share.
+
+    The older ones move up when it is on the disk, so that a full disk or a killed writer costs none of them.
+    """
+    trainer.share.save(folder, trainer.step, trainer.model, keep=max(keep, 2), in_epoch=done is not None)
+    if trainer.transport.rank == 0:
+        save_progress(trainer, name_last(folder, 0), done, keep)
+    trainer.asked.restart_clock()
+
+
+def save_progress(trainer: Trainer, path: Path, done: EpochState | None = None, keep: int = 1) -> None:
+    """Write one checkpoint, from which training goes on exactly."""
+    progress: dict[str, Any] = {
+        "epoch": trainer.epoch,
+        "step": trainer.step,
+        "best_epoch": trainer.best_epoch,
+        "best_score": trainer.best_score,
+        "ranks": trainer.transport.size,
+    }
+    if done is not None:
+        progress |= asdict(done)
+    unreadable = [old for old in trainer.unreadable if old.parent == path.parent]
+    shift = (lambda: _shift(path.parent, keep, unreadable)) if keep > 1 else None
+    save_checkpoint(path, trainer.last_weights, trainer.optimizer, progress, shift)
+    trainer.unreadable = []
+
+
+def _shift(folder: Path, keep: int, unreadable: list[Path]) -> None:
+    """Make the newest checkpoint the one before; it keeps its own name until that is replaced. Unreadable ones go."""
+    for path in unreadable:
+        path.unlink(missing_ok=True)
+    for path in list_last(folder)[keep:]:
+        path.unlink(missing_ok=True)
+    for age in range(keep - 1, 1, -1):
+        with suppress(FileNotFoundError):
+            os.replace(name_last(folder, age - 1), name_last(folder, age))
+    newest, before = name_last(folder, 0), name_last(folder, 1)
+    if newest.is_file():
+        before.unlink(missing_ok=True)  # two names of one file are not renamed into each other
+        try:
+            os.link(newest, before)
+        except OSError:  # a file system without links
+            os.replace(newest, before)
+
+
+def load_best(trainer: Trainer, folder: Path) -> tuple[bool, list[str]]:
+    """Put the best weights into the model; returns whether every rank could, and notices. Training goes on without."""
+    failure, there = "", (folder / BEST).is_file()
+    try:
+        if there:
+            load_checkpoint(folder / BEST, trainer.model)
+    except ShoalError as error:
+        failure = str(error)
+    said = trainer.transport.gather_texts(failure) if trainer.transport.size > 1 else [failure]
+    if not any(said):
+        return there, []
+    return False, [f"{next(filter(None, said))}; the best weights are those of evaluations from here on"]
+
+
+def load_last(trainer: Trainer, folder: Path) -> tuple[EpochState | None, list[str]]:
+    """Go back to the newest checkpoint that every rank can read; returns the state of its epoch, and notices.
+
+    A damaged one, or one whose rank's own file is, makes way to the one before.
+    """
+    found, failures = list_last(folder), list[str]()
+    for path in found or [name_last(folder, 0)]:
+        failure, loaded = "", None
+        try:
+            loaded = _load(trainer, folder, path)
+        except ShoalError as error:
+            failure = str(error)
+        said = trainer.transport.gather_texts(failure) if trainer.transport.size > 1 else [failure]
+        failure = next((one for one in said if one), "")
+        if not failure:
+            assert loaded is not None
+            done, notices = loaded
+            trainer.unreadable = found[: len(failures)]
+            if failures:
+                notices.insert(0, f"{failures[0]}; went on from {path.name}, after epoch {trainer.epoch:,}")
+            return done, notices
+        failures.append(failure)
+    raise ShoalError(failures[0])
+
+
+def _load(trainer: Trainer, folder: Path, path: Path) -> tuple[EpochState | None, list[str]]:
+    progress = load_checkpoint(path, trainer.model, trainer.optimizer)
+    trainer.epoch, trainer.best_epoch, trainer.best_score = check_progress(path, progress)
+    size = trainer.transport.size
+    trainer.step = _read_count(path, progress, "step", trainer.epoch * trainer.sampler.num_batches)
+    ranks = _read_count(path, progress, "ranks", size)
+    done = None
+    if "losses" in progress:
+        batches, nodes = (_read_count(path, progress, name) for name in ("batches", "nodes"))
+        done = EpochState(batches, progress["losses"], nodes, _read_seconds(path, progress))
+    if ranks == size:
+        trainer.share.resume(folder, trainer.step, trainer.model, in_epoch=done is not None)
+        return done, []
+    return done, trainer.share.adopt(ranks, done)
+
+
+def _read_seconds(path: Path, progress: dict[str, Any]) -> float:
+    value = progress.get("seconds", 0.0)
+    if type(value) not in (int, float) or not 0 <= value < 2**53:
+        raise ShoalError(f"{path} is damaged: its seconds are {value!r:.40}, expected a number")
+    return float(value)
+
+
+def _read_count(path: Path, progress: dict[str, Any], name: str, default: int | None = None) -> int:
+    value = progress.get(name, default)
+    if type(value) is not int or not 0 <= value < 2**53:
+        raise ShoalError(f"{path} is damaged: its {name} is {value!r:.40}, expected a number")
+    return value

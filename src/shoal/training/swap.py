@@ -1,0 +1,268 @@
+"""Swap: full-batch steps on parts that are worked on one after the other, with activations and gradients in files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import torch
+from torch import Tensor
+
+from shoal.batch import Batch
+from shoal.kernels.adjacency import Adjacency
+from shoal.kernels.gather import gather_rows
+from shoal.kernels.spmm import multiply
+from shoal.models.gnn import GNN
+from shoal.models.layerwise import Input
+from shoal.models.stages import FEATURES, Stage, StageInput
+from shoal.partitioning.filed import FiledParts
+from shoal.partitioning.partition import Partition
+from shoal.scratch import Matrix, Scratch
+from shoal.training.swap_norm import SwappedBatchNorm
+from shoal.training.swap_plan import BACKWARD, FORWARD, SwapPlan, Traffic, count_features
+
+Measure = Callable[[Tensor, Batch], Tensor]
+
+
+@dataclass
+class _Work:
+    """What a pass of a stage reads for one part: read by a thread while the part before it is worked on.
+
+    Attributes:
+        values: the part's rows of every value that the stage reads, with its halo's behind those of a wide source.
+        gradient: of the stage's result.
+    """
+
+    part: int
+    batch: Batch
+    values: dict[int, Input]
+    known: Tensor | None
+    gradient: Tensor | None
+
+
+class Swap:
+    """The files of a training run whose parts are worked on one after the other, and the steps on them.
+
+    Forward, a stage is computed for every part before the next stage begins, and its result goes to a file. The last
+    stage answers the loss and is worked on once, there and back. Backward, every stage is computed again for a part under
+    autograd: gradients of its own rows go to one file, those of its halo to another, part after part, from which the owner
+    adds them. No more than one part, and what is read ahead for the next, is held in memory.
+    """
+
+    def __init__(self, model: GNN, partition: Partition, plan: SwapPlan, scratch: Scratch) -> None:
+        self.model, self.plan, self.scratch = model, plan, scratch
+        self.traffic = Traffic()
+        kind = next(iter(model.kinds), None)
+        self.parts = FiledParts(plan.graph, partition, kind, plan.sizes, scratch)
+        self._dtype = next(model.parameters()).dtype
+        self._reader = ThreadPoolExecutor(1, "shoal-swap")
+        rows, halo = int(self.parts.starts[-1]), int(self.parts.halo_starts[-1])
+        self._values: dict[int, Matrix] = {}
+        self._gradients: dict[int, Matrix] = {}
+        self._returned: dict[int, Matrix] = {}  # gradients of halo rows, by reader
+        for value in range(1, len(plan.stages)):
+            width = plan.width(value)
+            self._values[value] = scratch.make(rows, width, self._dtype)
+            self._gradients[value] = scratch.make(rows, width, self._dtype)
+            if plan.is_read_wide(value):
+                self._returned[value] = scratch.make(halo, width, self._dtype)
+        self._known = self._aggregate_input() if plan.stages[0].knows else None
+
+    def close(self) -> None:
+        """Give the disk back."""
+        self._reader.shutdown()
+        self.scratch.close()
+
+    def take_traffic(self) -> Traffic:
+        """What was read and written since the last call."""
+        taken, self.traffic = self.traffic, Traffic()
+        return taken
+
+    def take_step(self, step: int, measure: Measure) -> Tensor:
+        """Put the gradients of a step into the weights' `.grad`; answers its loss, `measure` of logits and part, summed."""
+        losses: list[Tensor] = []
+        for stage, way, measures in self.plan.list_passes():
+            if measures:
+                assert isinstance(stage.norm, SwappedBatchNorm)
+                with stage.norm.measuring(backward=way == BACKWARD):
+                    self._pass(stage, way, partial(self._measure, stage, step))
+            elif way == FORWARD:
+                self._pass(stage, way, partial(self._compute, stage, step))
+            elif way == BACKWARD:
+                self._pass(stage, way, partial(self._differentiate, stage, way, step, lambda out, work: out))
+            else:
+                logits = partial(self._take_loss, measure, losses)
+                self._pass(stage, way, partial(self._differentiate, stage, way, step, logits))
+        for stage in self.plan.stages:
+            if isinstance(stage.norm, SwappedBatchNorm):
+                stage.norm.forget()
+        return torch.stack(losses).sum()
+
+    def _pass(self, stage: Stage, way: str, do: Callable[[_Work], None]) -> None:
+        """`do` the work of every part in turn, while what the next one needs is read."""
+        for matrix in (*self._values.values(), *self._gradients.values(), *self._returned.values()):
+            matrix.settle()
+        numbers = [part for part in range(self.parts.num_parts) if self.plan.sizes.local[part]]
+        pending = self._reader.submit(self._read, stage, way, numbers[0])
+        for following in (*numbers[1:], None):
+            ready = [pending.result()]
+            if following is None:
+                del pending
+            else:
+                pending = self._reader.submit(self._read, stage, way, following)
+            do(ready.pop())
+
+    def _compute(self, stage: Stage, step: int, work: _Work) -> None:
+        """Write a stage's result for a part."""
+        with torch.no_grad():
+            out = stage.run(self._give(stage, step, work))
+        self._values[self._number(stage)].write(self.parts.slice_rows(work.part), out)
+        self.traffic.count(stage.layer, FORWARD, written=out.nbytes)
+
+    def _measure(self, stage: Stage, step: int, work: _Work) -> None:
+        """Work on a part until its batch norm has the sums: those of the gradients where there are any."""
+        assert isinstance(stage.norm, SwappedBatchNorm)
+        with stage.norm.until_measured(), torch.set_grad_enabled(work.gradient is not None):
+            out = stage.run(self._give(stage, step, work))
+            if work.gradient is not None:
+                torch.autograd.grad(out, self._list_weights(), work.gradient, allow_unused=True)
+
+    def _differentiate(
+        self, stage: Stage, way: str, step: int, take: Callable[[Tensor, _Work], Tensor], work: _Work
+    ) -> None:
+        """Compute a part again, add the gradients of weights, and write those of what was read."""
+        leaves = {
+            value: rows.requires_grad_()
+            for value, rows in work.values.items()
+            if value != FEATURES and isinstance(rows, Tensor)
+        }
+        weights = self._list_weights()
+        with torch.enable_grad():
+            out = take(stage.run(self._give(stage, step, work)), work)
+        found = torch.autograd.grad(out, [*leaves.values(), *weights], work.gradient, allow_unused=True)
+        for weight, gradient in zip(weights, found[len(leaves) :]):
+            if gradient is not None:
+                weight.grad = gradient.contiguous() if weight.grad is None else weight.grad.add_(gradient)
+        for (value, rows), gradient in zip(leaves.items(), found):
+            self._write_gradient(
+                stage, way, work.part, value, torch.zeros_like(rows) if gradient is None else gradient
+            )
+
+    def _list_weights(self) -> list[Tensor]:
+        return [weight for weight in self.model.parameters() if weight.requires_grad]
+
+    def _take_loss(self, measure: Measure, losses: list[Tensor], logits: Tensor, work: _Work) -> Tensor:
+        rows = len(logits)
+        work.batch.node_norm = torch.full((rows,), 1 / max(self._num_train, 1), dtype=torch.float64)
+        loss = measure(logits, work.batch)
+        losses.append(loss.detach())
+        return loss
+
+    def _give(self, stage: Stage, step: int, work: _Work) -> StageInput:
+        values, n_id = dict(work.values), work.batch.n_id
+        if FEATURES in values:
+            values[FEATURES] = self.model.drop_input(values[FEATURES], n_id, step)[0]
+        rows = work.batch.num_outputs
+        adj = None if stage.kind is None else work.batch.blocks[0].adjacency(stage.kind)
+        given = StageInput(adj, values[stage.source], [], work.known, n_id[:rows], step)
+        others = [given.own if value == stage.source else values[value] for value in stage.others]
+        return given._replace(others=others)
+
+    def _read(self, stage: Stage, way: str, part: int) -> _Work:
+        batch = self.parts.make_batch(part, with_halo=stage.is_wide and stage.source == FEATURES)
+        count = partial(self.traffic.count, stage.layer, way)
+        values: dict[int, Input] = {}
+        for value in {stage.source, *stage.others}:
+            if value == FEATURES:
+                values[value] = batch.x
+                count(read=_count_gathered(batch))
+            else:
+                wide = stage.is_wide and value == stage.source
+                values[value] = rows = self._read_rows(self._values[value], part, wide=wide)
+                count(read=rows.nbytes)
+        known = gradient = None
+        if stage.knows:
+            assert self._known is not None
+            known = self._read_rows(self._known, part)
+            count(read=known.nbytes)
+        if way == BACKWARD:
+            gradient, size = self._read_gradient(self._number(stage), part)
+            count(read=size)
+        if stage.is_wide:
+            adj = batch.blocks[0].adjacency(stage.kind or "")
+            count(
+                read=_count_pattern(adj)
+                + (0 if way == FORWARD else _count_pattern(adj.transpose()) + 4 * adj.num_entries)
+            )
+        _ = batch.n_id, batch.y, batch.train_mask
+        return _Work(part, batch, values, known, gradient)
+
+    def _read_rows(self, matrix: Matrix, part: int, *, wide: bool = False) -> Tensor:
+        """A part's rows of a matrix, with its halo's rows behind them if `wide`."""
+        rows, halo = self.parts.slice_rows(part), self.parts.slice_halo(part)
+        count = rows.stop - rows.start
+        out = torch.empty(count + (halo.stop - halo.start if wide else 0), matrix.shape[1], dtype=self._dtype)
+        out[:count] = matrix.tensor[rows]
+        if wide:
+            gather_rows(matrix.tensor, self.parts.halo_places(halo), out[count:], num_threads=1)
+        return out
+
+    def _read_gradient(self, value: int, part: int) -> tuple[Tensor, int]:
+        """The gradient of a part's rows of a value, with what the parts that read them gave back; and bytes read."""
+        rows = self.parts.slice_rows(part)
+        gradient = self._read_rows(self._gradients[value], part)
+        size = gradient.nbytes
+        if value in self._returned:
+            for reader in self.plan.sizes.halo[:, part].nonzero()[0].tolist():
+                span = self.parts.slice_halo(reader, part)
+                returned = self._returned[value].tensor[span]
+                gradient.index_add_(0, self.parts.halo_places(span) - rows.start, returned)
+                size += returned.nbytes
+        return gradient, size
+
+    def _write_gradient(self, stage: Stage, way: str, part: int, value: int, gradient: Tensor) -> None:
+        rows = self.parts.slice_rows(part)
+        count = rows.stop - rows.start
+        own, returned = gradient[:count], gradient[count:]
+        if self.plan.adds_to(stage, value):
+            own = own + self._gradients[value].tensor[rows]
+            self.traffic.count(stage.layer, way, read=own.nbytes)
+        self._gradients[value].write(rows, own)
+        if len(returned):
+            self._returned[value].write(self.parts.slice_halo(part), returned)
+        self.traffic.count(stage.layer, way, written=own.nbytes + returned.nbytes)
+
+    def _aggregate_input(self) -> Matrix:
+        """`A x` of the first stage in a file: it never changes."""
+        known = self.scratch.make(int(self.parts.starts[-1]), self.plan.graph.num_features, self._dtype)
+        for part in range(self.parts.num_parts):
+            if self.plan.sizes.local[part]:
+                batch = self.parts.make_batch(part, with_halo=True)
+                assert isinstance(batch.x, Tensor)
+                adj = batch.blocks[0].adjacency(self.plan.stages[0].kind or "")
+                known.write(self.parts.slice_rows(part), multiply(adj, batch.x))
+        known.settle()
+        return known
+
+    def _number(self, stage: Stage) -> int:
+        """The value that a stage's result is."""
+        return self.plan.stages.index(stage) + 1
+
+    @cached_property
+    def _num_train(self) -> int:
+        mask = self.plan.graph.train_mask
+        return len(self.plan.graph.indptr) - 1 if mask is None else int(mask.sum())
+
+
+def _count_gathered(batch: Batch) -> int:
+    """Bytes of a batch's features as they are stored."""
+    if isinstance(batch.x, Adjacency):
+        assert batch.x.values is not None
+        return batch.x.values.nbytes + batch.x.indices.nbytes + 8 * batch.x.num_rows
+    return count_features(batch.graph, len(batch.nodes))
+
+
+def _count_pattern(adj: Adjacency) -> int:
+    return adj.indptr.nbytes + adj.indices.nbytes

@@ -1,0 +1,34 @@
+"""Commands that are killed before any of their changes to the disk go on to the same bytes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from forked import FORKABLE
+from launched_ranks import rank_environment
+
+
+@pytest.mark.parametrize(
+    ("jobs", "least"),
+    [
+        (("train", "import"), 30),
+        pytest.param(("repeat", "resume", "overwrite", "partition", "predict"), 150, marks=pytest.mark.slow),
+    ],
+)
+def test_every_crash_point_goes_on_to_the_same_bytes(
+    tmp_path: Path, jobs: tuple[str, ...], least: int
+) -> None:
+    script = Path(__file__).with_name("crash_points.py")
+    line = [sys.executable, str(script), str(tmp_path / "work"), *jobs]
+    environment = rank_environment(**FORKABLE)
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    assert sum(one["moments"] for one in found.values()) >= least
+    wrong = [f"{name}, {one}" for name, result in found.items() for one in result["wrong"]]
+    assert not wrong, "\n".join(wrong)
