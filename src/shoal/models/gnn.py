@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,32 +14,22 @@ from shoal.batch import SAMPLE_LAYERS, Batch
 from shoal.checks import check_positive
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
-from shoal.kernels.fused import drop_entries, dropout, mix_key
+from shoal.kernels.fused import drop_entries, dropout
 from shoal.kernels.row_sets import Rows
-from shoal.models.conv import Conv, check_conv_options, conv_name, count_entries, find_conv, take_rows
+from shoal.models.conv import Conv, check_conv_options, conv_name, find_conv
 from shoal.models.kept_layers import KeptLayers
 from shoal.models.layers import NORMS, Layer, Output
 from shoal.models.layerwise import ROWS_AT_ONCE, Input, LayerWork, Stored, recall_plan, select_rows
 from shoal.models.mlp import Dense
 from shoal.models.pattern import check_head, check_orders, parse_orders, parse_widths
+from shoal.models.stack import Stack
 from shoal.scratch import Scratch
 from shoal.settings import AtLeast, Choices, Null, Rate, Seed, check_settings, list_settings
 
 JUMPS = ("none", "concat", "max")
 
 
-class Exchange(NamedTuple):
-    """A halo exchange of a forward pass: `width` values a row in aggregation `layer`, counted from 1.
-
-    It `overlaps` the product with local columns, unless the conv needs whole rows.
-    """
-
-    layer: int
-    width: int
-    overlaps: bool
-
-
-class GNN(nn.Module):
+class GNN(Stack):
     """A graph neural network for node classification.
 
     Args:
@@ -103,7 +93,7 @@ class GNN(nn.Module):
         self.seed = seed
         self.layers = nn.ModuleList()
         self.head = nn.ModuleList()
-        self.classifier: nn.Linear | None = None
+        self.classifier = None
         width = in_features
         pattern = parse_orders(orders, num_layers, default=conv.default_order)
         check_orders(conv, pattern)
@@ -211,65 +201,6 @@ class GNN(nn.Module):
             return drop_entries(x, self.input_dropout, key, n_id), False
         return dropout(x, self.input_dropout, key, n_id), False
 
-    def list_layers(self) -> Iterator[Layer]:
-        for layer in self.layers:
-            assert isinstance(layer, Layer)
-            yield layer
-
-    @property
-    def num_aggregations(self) -> int:
-        return sum(layer.kind is not None for layer in self.list_layers())
-
-    @property
-    def kinds(self) -> set[str]:
-        """The aggregations whose operators its layers take."""
-        return {layer.kind for layer in self.list_layers() if layer.kind is not None}
-
-    @property
-    def input_widths(self) -> list[int]:
-        """Columns of every layer's input."""
-        return [layer.linear.in_features for layer in self.list_layers()]
-
-    def needs_halo_input(self, *, sparse: bool) -> bool:
-        """Whether the first layer reads features of halo nodes: it aggregates once, and cannot start from `A x`."""
-        first = next(self.list_layers())
-        if first.kind is None or self.knows_aggregate(first.linear, sparse):
-            return False
-        return not first.linear.exchange_widths(first=True, known=False)
-
-    def prepare(self, batch: Batch) -> None:
-        """Compute, and exchange between ranks, what a fixed batch needs only once: the first layer's `A x`."""
-        first = next(self.list_layers())
-        if first.kind is not None and first.linear.starts_from_aggregate:
-            batch.aggregate_input(first.kind)
-
-    def list_exchanges(self, *, sparse: bool) -> list[Exchange]:
-        """The halo exchanges of a forward pass in training; the first layer's input is exchanged before it."""
-        found: list[Exchange] = []
-        depth = 0
-        for number, layer in enumerate(self.list_layers()):
-            if layer.kind is None:
-                continue
-            depth += 1
-            known = number == 0 and self.knows_aggregate(layer.linear, sparse)
-            widths = layer.linear.exchange_widths(first=number == 0, known=known)
-            found += [Exchange(depth, width, not layer.linear.needs_whole_rows) for width in widths]
-        return found
-
-    def knows_aggregate(self, conv: Conv, sparse: bool) -> bool:
-        """Whether a first layer starts from `A x`, which is computed once where x is dense and whole in every step."""
-        return conv.starts_from_aggregate and not sparse and self.input_dropout == 0
-
-    def walk(self, batch: Batch) -> Iterator[tuple[int, Layer, Adjacency | None]]:
-        """(number, layer, operator of its aggregation, None for a dense layer) through the stack."""
-        depth = 0
-        for number, layer in enumerate(self.list_layers()):
-            if layer.kind is None:
-                yield number, layer, None
-            else:
-                yield number, layer, batch.block(depth).adjacency(layer.kind)
-                depth += 1
-
     def connect(self, layer: Layer, out: Tensor, h: Input) -> Tensor:
         """A layer's result: its output, with `residual` plus the same rows of its input; logits stay as they are."""
         if not self.residual or isinstance(layer, Output):
@@ -294,51 +225,6 @@ class GNN(nn.Module):
             assert isinstance(layer, Layer)
             embedding = layer.finish(layer.linear(None, embedding), n_id, self.key(step, number))
         return embedding if self.classifier is None else self.classifier(embedding)
-
-    def key(self, step: int, number: int) -> int | None:
-        """What the dropout of a layer depends on beside node and column; None where nothing is dropped."""
-        return mix_key(self.seed, step, number) if self.training else None
-
-    def explain(self, batch: Batch) -> list[str]:
-        """What the scheduler decides for each layer on such a batch, one line a layer."""
-        lines = []
-        for number, layer, adj in self.walk(batch):
-            decision = "a dense product"
-            if adj is not None:
-                order = layer.linear.explain(
-                    adj,
-                    first=number == 0,
-                    known=self._knows_input(batch, number, layer),
-                    sparse=isinstance(batch.x, Adjacency),
-                )
-                decision = f"{layer.kind} over {adj.num_entries:,} entries{order and f', {order}'}"
-            lines.append(f"layer {number + 1}: {decision}")
-        return lines
-
-    def _knows_input(self, batch: Batch, number: int, layer: Layer) -> bool:
-        starts = number == 0 and layer.linear.starts_from_aggregate
-        return starts and batch.fixed and isinstance(batch.x, Tensor)
-
-    def num_macs(self, batch: Batch) -> int:
-        """Multiply-adds of one forward pass over the batch: dense and sparse products of layers and classifier.
-
-        A training step takes about three times as many. Activation and normalisation are not counted.
-        """
-        total = 0
-        width = self.in_features
-        rows = batch.num_nodes
-        for number, layer, adj in self.walk(batch):
-            entries = own = count_entries(batch.x) if number == 0 else rows * width
-            if adj is not None:
-                rows = adj.num_rows
-                own = count_entries(take_rows(batch.x, 0, rows)) if number == 0 else rows * width
-            known = self._knows_input(batch, number, layer)
-            total += layer.linear.num_macs(adj, entries, own, first=number == 0, known=known)
-            width = self.widths[number]
-        for head in self.head:
-            assert isinstance(head, Layer)
-            total += batch.num_outputs * head.linear.weight.numel()
-        return total + batch.num_outputs * (0 if self.classifier is None else self.classifier.weight.numel())
 
 
 def _find_step(batch: Batch, step: int | None) -> int:
