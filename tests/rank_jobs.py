@@ -44,6 +44,7 @@ class Job:
     eval_every: int = 1
     head_layers: int = 1
     cover: bool | None = None
+    settings: tuple[tuple[str, Any], ...] = ()  # more of the model's
 
     @property
     def name(self) -> str:
@@ -82,7 +83,7 @@ def make_model(job: Job) -> shoal.GNN:
         seed=3,
         input_dropout=job.input_dropout,
         head_layers=job.head_layers,
-        **layers,
+        **layers | dict(job.settings),
     )
     return model.double() if job.double else model
 

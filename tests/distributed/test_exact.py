@@ -17,6 +17,7 @@ from shoal.analysis.simulate import Machine, predict_epoch
 from shoal.threads import set_threads
 
 MODELS = ("sage", "gcn", "mixhop", "gat")
+LINEAR = (("residual", "linear"), ("norm_first", True))
 
 
 @cache
@@ -108,6 +109,8 @@ SAMPLE = [
     Job("gcn", half=True),
     Job("gat", half=True),
     Job("gat", deep=True, double=True, partition="metis"),
+    *(Job(model, directed=True, double=True, settings=LINEAR) for model in MODELS),
+    Job("sage", sparse=True, norm="batch", double=True, input_dropout=0.2, settings=LINEAR),
 ]
 
 

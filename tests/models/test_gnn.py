@@ -185,6 +185,9 @@ STACKS = [
     {"head_layers": 0, "num_layers": 3, "hidden": "24-12"},
     {"head_layers": 0, "orders": "1-0", "norm": "batch"},
     {"head_layers": 0, "hidden": 4, "num_classes": 4, "num_layers": 3, "residual": True},
+    {"residual": "linear", "hidden": "24-12-12", "num_layers": 3, "norm_first": True},
+    {"residual": "linear", "orders": "1-0-1", "jumping": "concat"},
+    {"residual": "linear", "head_layers": 0, "norm": "batch"},
 ]
 
 
@@ -214,13 +217,14 @@ def test_stacks_follow_their_formula(graph, settings):
     h, outputs = batch.x, []
     for layer in model.layers:
         z = (a @ h if layer.kind else h) @ layer.linear.weight
+        z = z if layer.residual is None else z + h @ layer.residual
         z = z if layer.bias is None else z + layer.bias
         norm = layer.norm if layer.norm is not None else torch.nn.Identity()
         if layer is model.layers[-1] and model.classifier is None:
             h = z
             break
         z = torch.relu(norm(z)) if layer.norm_first else norm(torch.relu(z))
-        h = z + h if settings.get("residual") and h.shape == z.shape else z
+        h = z + h if settings.get("residual") is True and h.shape == z.shape else z
         outputs.append(h)
     jumping = settings.get("jumping")
     z = torch.cat(outputs, 1) if jumping == "concat" else h

@@ -28,6 +28,7 @@ from small_graphs import make_labelled
 from user_models import TiedModel
 
 MODELS = ("sage", "gcn", "mixhop", "gat")
+LINEAR = (("residual", "linear"), ("norm_first", True))
 JOBS = [
     *(Job(model, directed=directed, double=True, epochs=3) for model in MODELS for directed in (False, True)),
     *(Job(model, norm="batch", deep=True, double=True, epochs=3, directed=True) for model in MODELS),
@@ -42,6 +43,8 @@ JOBS = [
     Job("sage", orders="0-1-1", norm="batch", double=True, epochs=3),
     Job("mlp", norm="batch", double=True, epochs=3),
     Job("sage", partition="metis", epochs=3),
+    *(Job(model, directed=True, double=True, epochs=3, settings=LINEAR) for model in MODELS),
+    Job("gcn", sparse=True, norm="batch", double=True, epochs=3, input_dropout=0.2, settings=LINEAR),
 ]
 
 

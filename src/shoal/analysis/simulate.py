@@ -303,8 +303,7 @@ def count_macs(part: Part, model: GNN) -> int:
     first layer, of inputs."""
     total = 3 * part.num_local * (0 if model.classifier is None else model.classifier.weight.numel())
     for number, layer in enumerate(model.list_layers()):
-        matrices = sum(weight.numel() for weight in layer.linear.parameters() if weight.dim() == 2)
-        total += (3 if number else 2) * part.num_local * matrices
+        total += (3 if number else 2) * part.num_local * layer.num_weights
     return total
 
 

@@ -18,7 +18,7 @@ from shoal.kernels.fused import drop_entries, dropout
 from shoal.kernels.row_sets import Rows
 from shoal.models.conv import Conv, check_conv_options, conv_name, find_conv
 from shoal.models.kept_layers import KeptLayers
-from shoal.models.layers import NORMS, Layer, Output
+from shoal.models.layers import NORMS, RESIDUALS, Layer, Output
 from shoal.models.layerwise import ROWS_AT_ONCE, Input, LayerWork, Stored, recall_plan, select_rows
 from shoal.models.mlp import Dense
 from shoal.models.pattern import check_head, check_orders, parse_orders, parse_widths
@@ -62,7 +62,12 @@ class GNN(Stack):
         norm_first: Annotated[bool, "normalise before the activation instead"] = False,
         dropout: Annotated[float, Rate, "dropout after each layer"] = 0.1,
         input_dropout: Annotated[float, Rate, "dropout of the features"] = 0.0,
-        residual: Annotated[bool, "add a layer's input to its output, where both are equally wide"] = False,
+        residual: Annotated[
+            str | bool,
+            Choices(RESIDUALS),
+            "identity: add a layer's input to its result, where both are equally wide; "
+            "linear: add its input times a weight of its own to the convolution",
+        ] = "none",
         jumping: Annotated[
             str,
             Choices(JUMPS),
@@ -87,7 +92,8 @@ class GNN(Stack):
         self.in_features = in_features
         self.num_classes = num_classes
         self.input_dropout = input_dropout
-        self.residual = residual
+        if isinstance(residual, bool):  # as configurations had it
+            residual = "identity" if residual else "none"
         self.jumping = jumping
         self.l2_normalize = l2_normalize
         self.seed = seed
@@ -113,7 +119,7 @@ class GNN(Stack):
                 self.layers.append(
                     Output(linear, out)
                     if is_logits
-                    else Layer(linear, out, norm, dropout, norm_first=norm_first)
+                    else Layer(linear, out, norm, dropout, norm_first=norm_first, residual=residual)
                 )
                 width = out
             if jumping == "max" and len(set(self.widths)) > 1:
@@ -140,8 +146,8 @@ class GNN(Stack):
             if number == 0 and is_whole and layer.kind is not None and layer.linear.starts_from_aggregate:
                 known = batch.aggregate_input(layer.kind)
             out = layer.linear(adj, h) if known is None else layer.linear(adj, h, known)
-            out = layer.finish(out, batch.n_id[: out.shape[0]], self.key(step, number))
-            h = self.connect(layer, out, h)
+            out = layer.add_projection(out, h)
+            h = layer.connect(layer.finish(out, batch.n_id[: out.shape[0]], self.key(step, number)), h)
             outputs = [*outputs, h] if self.jumping != "none" else [h]
         if self.num_aggregations and outputs[-1].shape[0] != batch.num_outputs:
             raise ShoalError(
@@ -181,8 +187,8 @@ class GNN(Stack):
                     adj = pattern.by_rows(layer.kind, scratch.claim)
                 work = LayerWork(plan[number], scratch, rows_at_once, dtype)
                 for some, out in layer.linear.infer(adj, h, work):
-                    own = select_rows(h, some) if self.residual else out
-                    out = self.connect(layer, layer.finish(out), own)
+                    own = select_rows(h, some) if layer.reads_input else out
+                    out = layer.connect(layer.finish(layer.add_projection(out, own)), own)
                     if number == len(layers) - 1:
                         take(some, self.jump(kept.read(some, out)))
                     else:
@@ -200,14 +206,6 @@ class GNN(Stack):
         if isinstance(x, Adjacency):
             return drop_entries(x, self.input_dropout, key, n_id), False
         return dropout(x, self.input_dropout, key, n_id), False
-
-    def connect(self, layer: Layer, out: Tensor, h: Input) -> Tensor:
-        """A layer's result: its output, with `residual` plus the same rows of its input; logits stay as they are."""
-        if not self.residual or isinstance(layer, Output):
-            return out
-        if not isinstance(h, Tensor) or h.shape[1] != out.shape[1]:
-            return out
-        return out + h[: out.shape[0]]
 
     def jump(self, outputs: list[Tensor]) -> Tensor:
         """The embedding from every layer's result for the same rows."""

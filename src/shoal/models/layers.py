@@ -6,11 +6,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.fused import bias_relu_dropout, dropout
 from shoal.kernels.layer_norm import relu_norm_dropout
-from shoal.models.conv import Conv
+from shoal.kernels.spmm import spmm
+from shoal.models.conv import Conv, take_rows
+from shoal.models.layerwise import Input
 
 NORMS = ("layer", "batch", "none")
+RESIDUALS = ("none", "identity", "linear")
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -28,23 +32,66 @@ class Layer(nn.Module):
 
     Layer normalisation treats the two halves of a SAGE layer, neighbours' and own features, each by itself. With
     `norm_first` it comes before the ReLU, for the whole row, and needs no bias before it.
+
+    A residual is the layer's input added to its result (`identity`, where both are equally wide), or `h W_res` added
+    to the convolution (`linear`, before norm and ReLU). A dense layer has no linear one: `H W + H W_res` is one product.
     """
 
+    residual: nn.Parameter | None  # W_res, (in_features, width)
+
     def __init__(
-        self, linear: Conv, width: int, norm: str, dropout: float, *, norm_first: bool = False
+        self,
+        linear: Conv,
+        width: int,
+        norm: str,
+        dropout: float,
+        *,
+        norm_first: bool = False,
+        residual: str = "none",
     ) -> None:
         super().__init__()
         self.linear = linear
+        self.adds_input = residual == "identity" and linear.in_features == width
+        self.residual = None
+        if residual == "linear" and linear.kind is not None:
+            bound = linear.in_features**-0.5
+            self.residual = nn.Parameter(torch.empty(linear.in_features, width).uniform_(-bound, bound))
         self.norm = {"layer": nn.LayerNorm, "batch": BatchNorm}[norm](width) if norm != "none" else None
         self.norm_first = norm_first and self.norm is not None
         self.bias = nn.Parameter(torch.zeros(width)) if not self.norm_first else None
         self.dropout = dropout
-        self._widths = linear.norm_widths
+        self._widths = linear.norm_widths if self.residual is None else None
 
     @property
     def kind(self) -> str | None:
         """The aggregation whose operator the layer takes, None for a dense one."""
         return self.linear.kind
+
+    @property
+    def reads_input(self) -> bool:
+        """Whether rows of the input are added to the same rows of the result."""
+        return self.adds_input or self.residual is not None
+
+    @property
+    def num_weights(self) -> int:
+        """Values of the matrices that a row is multiplied with."""
+        more = 0 if self.residual is None else self.residual.numel()
+        return sum(one.numel() for one in self.linear.parameters() if one.dim() == 2) + more
+
+    def add_projection(self, out: Tensor, h: Input) -> Tensor:
+        """The convolution's result with the linear residual, `out + h W_res`; h begins with the rows of `out`."""
+        if self.residual is None:
+            return out
+        own = take_rows(h, 0, out.shape[0])
+        if isinstance(own, Adjacency):
+            return out + spmm(own, self.residual)
+        return torch.addmm(out, own, self.residual)
+
+    def connect(self, out: Tensor, h: Input) -> Tensor:
+        """The layer's result with the identity residual, `out + h`, where h is dense."""
+        if not self.adds_input or not isinstance(h, Tensor):
+            return out
+        return out + h[: out.shape[0]]
 
     def finish(self, out: Tensor, n_id: Tensor | None = None, key: int | None = None) -> Tensor:
         """What follows the linear part. Without a key nothing is dropped.

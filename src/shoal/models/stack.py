@@ -117,6 +117,8 @@ class Stack(nn.Module):
                     sparse=isinstance(batch.x, Adjacency),
                 )
                 decision = f"{layer.kind} over {adj.num_entries:,} entries{order and f', {order}'}"
+            if layer.residual is not None:
+                decision += ", and a dense product of its input"
             lines.append(f"layer {number + 1}: {decision}")
         return lines
 
@@ -140,6 +142,7 @@ class Stack(nn.Module):
             known = self._knows_input(batch, number, layer)
             total += layer.linear.num_macs(adj, entries, own, first=number == 0, known=known)
             width = self.widths[number]
+            total += 0 if layer.residual is None else own * width
         for head in self.head:
             assert isinstance(head, Layer)
             total += batch.num_outputs * head.linear.weight.numel()

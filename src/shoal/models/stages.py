@@ -123,8 +123,8 @@ def _run_step(
         out = step.compute(given.adj, given.source, own)  # type: ignore[arg-type]
     if not is_last:
         return out
-    out = layer.finish(out, given.n_id, model.key(given.step, number))
-    return model.connect(layer, out, own)
+    out = layer.finish(layer.add_projection(out, own), given.n_id, model.key(given.step, number))
+    return layer.connect(out, own)
 
 
 def _join_classifier(model: GNN, last: Stage, jumps: tuple[int, ...]) -> Stage:

@@ -208,7 +208,7 @@ def _count_step(trainer: Trainer, widths: list[int]) -> tuple[int, int]:
         known = n * graph.num_features if keeps and not _is_sparse(graph) else 0
         halo, more = _count_halo(trainer)
         kept = _VALUE * (2 * (entries + more) + known)
-        return _VALUE * 3 * (n + halo) * sum(widths), kept  # x is read where it is
+        return _VALUE * (n + halo) * _count_row(trainer, widths), kept  # x is read where it is
     source = _find_source(sampler)
     nodes = _count_read(trainer)
     own = making = 0
@@ -216,7 +216,8 @@ def _count_step(trainer: Trainer, widths: list[int]) -> tuple[int, int]:
         batch = source.sample(0)
         values, drawn = _count_values(trainer, batch), sum(batch.edges_per_layer)
     else:
-        values, drawn = 3 * nodes * sum(widths), min(entries, nodes * (entries // max(n, 1) + 1))
+        values = nodes * _count_row(trainer, widths)
+        drawn = min(entries, nodes * (entries // max(n, 1) + 1))
         own, making = _count_drawing(source)
     batches = count_batches_held(threads, cached=False)
     held = int(_VALUE * (2 + 2 * threads) * drawn + batches * nodes * _row_bytes(graph)) + own
@@ -272,6 +273,12 @@ def _count_halo(trainer: Trainer) -> tuple[int, int]:
     return part.num_halo, len(part.halo_indices)
 
 
+def _count_row(trainer: Trainer, widths: list[int]) -> int:
+    """Values that the layers of a model hold of a row: three of every result, and one more while a linear residual is added."""
+    added = [width for layer, width in zip(_list_layers(trainer), widths) if layer.residual is not None]
+    return 3 * sum(widths) + max(added, default=0)
+
+
 def _count_values(trainer: Trainer, batch: Batch) -> int:
     """Values that the layers of a model keep of a batch whose layers shrink."""
     values, depth, rows = 0, 0, batch.num_nodes
@@ -279,7 +286,7 @@ def _count_values(trainer: Trainer, batch: Batch) -> int:
         read = rows
         if layer.kind is not None:
             rows, depth = batch.block(depth).num_rows, depth + 1
-        values += layer.linear.out_features * (read + 2 * rows)
+        values += layer.linear.out_features * (read + (2 if layer.residual is None else 3) * rows)
     return values
 
 

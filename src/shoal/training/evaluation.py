@@ -73,7 +73,7 @@ def _count_forward(model: nn.Module, batch: Batch) -> float:
             block = batch.block(depth)
             rows, depth = block.num_rows, depth + 1
             work += SPARSE_WEIGHT * block.num_edges * layer.linear.out_features
-        work += rows * layer.linear.weight.numel()
+        work += rows * layer.num_weights
     return work
 
 
