@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from shoal.training.callback import CALLBACKS as CALLBACKS
     from shoal.training.callback import Callback as Callback
     from shoal.training.loss import LOSSES as LOSSES
+    from shoal.training.loss import make_loss as make_loss
     from shoal.training.metrics import METRICS as METRICS
     from shoal.training.trainer import Trainer as Trainer
 
@@ -99,6 +100,7 @@ _HOMES = {
     "FORMATS": "shoal.datasets.importers",
     "METRICS": "shoal.training.metrics",
     "LOSSES": "shoal.training.loss",
+    "make_loss": "shoal.training.loss",
     "CALLBACKS": "shoal.training.callback",
     "Callback": "shoal.training.callback",
     "EXCHANGES": "shoal.distributed.exchange",

@@ -1,11 +1,15 @@
-"""Class weights in the loss."""
+"""Losses, their settings and class weights."""
+
+import math
 
 import numpy as np
 import pytest
 import torch
 
 import shoal
-from shoal.training.loss import compute_loss, weigh_classes
+from shoal.runs.build import make_trainer
+from shoal.runs.config import make_config
+from shoal.training.loss import compute_loss, cross_entropy, log_epsilon, weigh_classes
 
 
 def make_graph(y: np.ndarray) -> shoal.Graph:
@@ -68,3 +72,60 @@ def test_wrong_weights_are_refused():
     for wrong, said in (([1.0, 2.0], "expected 3 numbers"), ([1, -1, 1], "above 0"), ("even", "balanced")):
         with pytest.raises(shoal.ShoalError, match=said):
             weigh_classes(graph, wrong)
+
+
+def draw(multi=False):
+    rng = np.random.default_rng(1)
+    y = (rng.random((30, 4)) < 0.4).astype(np.uint8) if multi else rng.integers(0, 4, 30)
+    return rng.normal(0, 3, (30, 4)), y, np.array([0.5, 1.0, 3.0, 2.0])
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "log_epsilon"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_single_label_losses_are_the_formulas(name, smoothing):
+    logits, y, weights = draw()
+    log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    target = (1 - smoothing) * np.eye(4)[y] + smoothing / 4
+    z = -(target * log_p).sum(1)
+    epsilon = 1 - math.log(2)
+    expected = (z if name == "cross_entropy" else np.log(epsilon + z) - np.log(epsilon)) * weights[y]
+    loss = shoal.make_loss(name, label_smoothing=smoothing)
+    found = loss(torch.from_numpy(logits), torch.from_numpy(y), class_weights=torch.from_numpy(weights))
+    assert np.allclose(found.numpy(), expected)
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "log_epsilon"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_multi_label_losses_are_means_over_classes(name, smoothing):
+    logits, y, weights = draw(multi=True)
+    target = (1 - smoothing) * y + smoothing / 2
+    hits, misses = np.log1p(np.exp(-logits)), np.log1p(np.exp(logits))
+    if name == "cross_entropy":
+        expected = weights * target * hits + (1 - target) * misses
+    else:
+        z = target * hits + (1 - target) * misses
+        expected = np.where(y == 1, weights, 1) * np.log1p(z / 0.5)
+    settings = {"epsilon": 0.5} if name == "log_epsilon" else {}
+    loss = shoal.make_loss(name, label_smoothing=smoothing, **settings)
+    found = loss(torch.from_numpy(logits), torch.from_numpy(y), class_weights=torch.from_numpy(weights))
+    assert np.allclose(found.numpy(), expected.mean(1))
+
+
+def test_settings_of_a_loss_reach_the_trainer():
+    graph = make_graph(np.arange(40) % 4)
+    config = make_config({"training": {"loss": "log_epsilon", "epsilon": 0.5, "label_smoothing": 0.1}})
+    trainer = make_trainer(config, graph)
+    logits, y, _ = draw()
+    logits, y = torch.from_numpy(logits), torch.from_numpy(y)
+    assert torch.equal(trainer.loss(logits, y), log_epsilon(logits, y, epsilon=0.5, label_smoothing=0.1))
+    assert torch.equal(make_trainer(make_config({}), graph).loss(logits, y), cross_entropy(logits, y))
+
+
+def test_a_setting_of_another_loss_is_refused():
+    config = make_config({"training": {"epsilon": 0.5}})
+    with pytest.raises(shoal.ShoalError, match="belongs to loss 'log_epsilon'"):
+        config.validate()
+    with pytest.raises(shoal.ShoalError, match="epsilon is 0\\.0: expected a number above 0"):
+        shoal.make_loss("log_epsilon", epsilon=0)
+    with pytest.raises(shoal.ShoalError, match="label_smoothing"):
+        make_config({"training": {"label_smoothing": 1.0}}).validate()

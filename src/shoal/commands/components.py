@@ -31,7 +31,7 @@ def list_kinds() -> dict[str, Callable[[], dict[str, tuple[str, Mapping[str, Set
     from shoal.sampling.base import SAMPLERS, sampler_settings
     from shoal.settings import list_settings
     from shoal.training.callback import CALLBACKS
-    from shoal.training.loss import LOSSES
+    from shoal.training.loss import LOSSES, loss_settings
     from shoal.training.metrics import METRICS
 
     def declared(registry: Mapping[str, Any]) -> dict[str, tuple[str, Mapping[str, Setting]]]:
@@ -61,7 +61,7 @@ def list_kinds() -> dict[str, Callable[[], dict[str, tuple[str, Mapping[str, Set
         "importer": lambda: declared(FORMATS),
         "generator": lambda: declared(GENERATORS),
         "order": lambda: declared(ORDERS),
-        "loss": lambda: named(LOSSES),
+        "loss": lambda: {name: (summarize(one), loss_settings(name)) for name, one in LOSSES.items()},
         "metric": lambda: named(METRICS),
         "callback": lambda: named(CALLBACKS),
     }

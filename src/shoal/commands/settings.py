@@ -34,7 +34,8 @@ def settings(kind: str | None, name: str | None) -> None:
         components = kinds[one]()
         if name is not None and name not in components:
             raise unknown_name(one, name, [known for known in components if known])
-        prefix = {"importer": "data.", "generator": "data.", "exchange": "partition."}.get(one, f"{one}.")
+        sections = {"importer": "data.", "generator": "data.", "exchange": "partition.", "loss": "training."}
+        prefix = sections.get(one, f"{one}.")
         for known, (summary, declared) in components.items():
             if name is not None and known != name:
                 continue

@@ -22,6 +22,7 @@ from shoal.runs.config import RunConfig
 from shoal.sampling.base import Sampler, make_sampler
 from shoal.sampling.feature_cache import FeatureCaching
 from shoal.settings import list_settings
+from shoal.training.loss import loss_settings, make_loss
 from shoal.training.trainer import Trainer
 
 
@@ -83,6 +84,7 @@ def make_trainer(
     """
     config.validate()
     source = graph if isinstance(graph, Graph) else whole
+    name = config.training.loss
     return Trainer(
         make_model(config, graph.num_features, graph.num_classes),
         graph,
@@ -92,5 +94,6 @@ def make_trainer(
         swapped=swapped,
         features=FeatureCaching(**config.features.resolve()),
         checkpoints=checkpoints,
-        **config.training.select(Trainer),
+        loss=make_loss(name, **{key: getattr(config.training, key) for key in loss_settings(name)}),
+        **config.training.select(Trainer, without=("loss",)),
     )

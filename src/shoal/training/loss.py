@@ -1,7 +1,10 @@
 """The loss of a batch, and losses by name: cross-entropy for single-label, per-class sigmoid for multi-label graphs."""
 
 import inspect
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -11,25 +14,75 @@ from shoal.batch import Batch
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.registry import Registry
+from shoal.settings import Above, Rate, Setting, check_options, list_settings
 
 # A loss is a function of (logits, y) of n training nodes that answers their n losses; with class weights it gets
-# `class_weights=` too. What they are summed to, and divided by on how many ranks, is not its business.
+# `class_weights=` too. Its other arguments, where annotated, are settings of training. What the losses are summed to,
+# and divided by on how many ranks, is not its business.
 Loss = Callable[..., Tensor]
 LOSSES: Registry[Loss] = Registry("loss", "shoal.training")
+Smoothing = Annotated[float, Rate, "share of each label that is spread evenly over all classes"]
 
 
 @LOSSES.named("cross_entropy")
-def cross_entropy(logits: Tensor, y: Tensor, class_weights: Tensor | None = None) -> Tensor:
+def cross_entropy(
+    logits: Tensor, y: Tensor, class_weights: Tensor | None = None, *, label_smoothing: Smoothing = 0.0
+) -> Tensor:
     """Softmax cross-entropy; for multi-label `y` (n, classes) the mean of the classes' sigmoid cross-entropies.
 
     `class_weights` multiply the loss of every node by its class's weight; multi-label, the loss of the labels it has.
+    With `label_smoothing` s the target is `(1 - s) y + s / classes`; multi-label, `(1 - s) y + s / 2` for each class.
     """
     if y.dim() == 2:
         each = functional.binary_cross_entropy_with_logits(
-            logits, y.to(logits.dtype), pos_weight=class_weights, reduction="none"
+            logits, _smooth_labels(y, logits, label_smoothing), pos_weight=class_weights, reduction="none"
         )
         return each.mean(1)
-    return functional.cross_entropy(logits, y, weight=class_weights, reduction="none")
+    losses = functional.cross_entropy(logits, y, reduction="none", label_smoothing=label_smoothing)
+    return losses if class_weights is None else losses * class_weights[y]
+
+
+@LOSSES.named("log_epsilon")
+def log_epsilon(
+    logits: Tensor,
+    y: Tensor,
+    class_weights: Tensor | None = None,
+    *,
+    label_smoothing: Smoothing = 0.0,
+    epsilon: Annotated[
+        float, Above(0), "what the cross-entropy is added to; small ones tolerate outliers"
+    ] = 1 - math.log(2),
+) -> Tensor:
+    """`log(epsilon + z) - log(epsilon)` of the cross-entropy z: nodes far from their label count less.
+
+    Multi-label `y` (n, classes): the mean over the classes, with z the sigmoid cross-entropy of each. `class_weights`
+    and `label_smoothing` as in `cross_entropy`, the weights outside the logarithm.
+    """
+    if y.dim() == 2:
+        target = _smooth_labels(y, logits, label_smoothing)
+        z = functional.binary_cross_entropy_with_logits(logits, target, reduction="none")
+        factor = 1 if class_weights is None else torch.where(y.bool(), class_weights, 1.0)
+        return (factor * torch.log1p(z / epsilon)).mean(1)
+    z = functional.cross_entropy(logits, y, reduction="none", label_smoothing=label_smoothing)
+    losses = torch.log1p(z / epsilon)
+    return losses if class_weights is None else losses * class_weights[y]
+
+
+def _smooth_labels(y: Tensor, logits: Tensor, share: float) -> Tensor:
+    target = y.to(logits.dtype)
+    return target if share == 0 else target * (1 - share) + share / 2
+
+
+def loss_settings(name: str) -> Mapping[str, Setting]:
+    """What the loss called `name` can be told; an object that is called has no settings."""
+    loss = LOSSES[name]
+    return list_settings(loss) if inspect.isroutine(loss) else {}
+
+
+def make_loss(name: str, **settings: Any) -> Loss:
+    """The loss called `name` with settings of its own, such as `make_loss("log_epsilon", epsilon=0.5)`, for a Trainer."""
+    checked = check_options(loss_settings(name), settings, what=f"loss {name!r}")
+    return partial(LOSSES[name], **checked) if checked else LOSSES[name]
 
 
 def compute_loss(
@@ -89,5 +142,6 @@ def weigh_classes(
 def check_weighs(loss: Loss) -> None:
     """Refuse class weights for a loss that does not take them."""
     if "class_weights" not in inspect.signature(loss).parameters:
-        name = next((name for name, one in LOSSES.items() if one is loss), loss)
+        plain = loss.func if isinstance(loss, partial) else loss
+        name = next((name for name, one in LOSSES.items() if one is plain), loss)
         raise ShoalError(f"loss {name!r} takes no class_weights: leave them out, or give it that argument")
