@@ -5,8 +5,14 @@ With p_v and p_uv the probabilities that a batch holds node v and entry (v, u), 
     edge_norm(v, u) = p_v / p_uv      E[ Σ_u edge_norm·a_vu·h_u | v drawn ] = Σ_u a_vu·h_u
     node_norm(v)    = 1 / (T · p_v)   E[ Σ_v node_norm·loss_v ] = (1/T) Σ_v loss_v
 
-Where the sampler knows p_v and p_uv they are used; otherwise N batches are drawn beforehand and counted,
-p_v = C_v / N and p_uv = C_uv / N. Those batches have numbers that training never reaches.
+Where the sampler knows p_v and p_uv they are used. Otherwise N batches are drawn beforehand and counted; those batches
+have numbers that training never reaches. C_v / C_uv overestimates p_v / p_uv (Jensen), so the factors are
+
+    edge_norm(v, u) = (C_v + 1) / (C_uv + 1)      node_norm(v) = (N + 1) / (T · (C_v + 1))
+
+Given C_v, C_uv is Binomial(C_v, q) with q = p_uv / p_v, and then E[(C_v + 1) / (C_uv + 1)] = (1 - (1 - q)^(C_v + 1)) / q:
+short by the chance that C_v + 1 batches with v all miss u, which falls exponentially in the count. The same holds for the
+loss with p_v and N. No function of binomial counts estimates 1 / q without bias: its mean is a polynomial in q.
 """
 
 from __future__ import annotations
@@ -34,8 +40,9 @@ if TYPE_CHECKING:
     from shoal.sampling.base import Sampler
 
 FIRST_COUNTED_BATCH = 1 << 48
-_FORMAT = 1
+_FORMAT = 2
 _NAMED = 5
+_MOST_MISSED = 0.02  # share of entries never counted, which is what aggregation lacks
 Progress = Callable[[int, int, float], None]
 
 
@@ -93,10 +100,15 @@ def norms_from_probabilities(sampler: Sampler, p_node: np.ndarray, p_entry: np.n
 def norms_from_counts(
     sampler: Sampler, node_counts: np.ndarray, entry_counts: np.ndarray, num_batches: int
 ) -> Norms:
-    """The factors estimated from counts. What was never drawn counts as drawn once, not as zero."""
-    p_node = np.maximum(node_counts, 1) / num_batches
-    edge_norm = np.repeat(np.maximum(node_counts, 1), sampler.graph.degree) / np.maximum(entry_counts, 1)
-    return _finish_norms(sampler, p_node, edge_norm, np.flatnonzero(node_counts == 0), num_batches)
+    """The factors estimated from counts, (C_v + 1) / (C_uv + 1) and (N + 1) / (T · (C_v + 1))."""
+    p_node = (node_counts + 1.0) / (num_batches + 1)
+    edge_norm = np.repeat(node_counts + 1.0, sampler.graph.degree) / (entry_counts + 1.0)
+    norms = _finish_norms(sampler, p_node, edge_norm, np.flatnonzero(node_counts == 0), num_batches)
+    missed = 1 - np.count_nonzero(entry_counts) / max(len(entry_counts), 1)
+    if missed > _MOST_MISSED:
+        said = f"{missed:.0%} of entries were never drawn in {num_batches:,} batches: aggregation is about that much too small; raise coverage"
+        norms = replace(norms, notices=(*norms.notices, said))
+    return norms
 
 
 def _finish_norms(
