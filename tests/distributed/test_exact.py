@@ -17,7 +17,8 @@ from shoal.analysis.simulate import Machine, predict_epoch
 from shoal.threads import set_threads
 
 MODELS = ("sage", "gcn", "mixhop", "gat")
-LINEAR = (("residual", "linear"), ("norm_first", True))
+LINEAR = (("residual", "linear"), ("norm_place", "conv"))
+PRE_NORM = (("norm_place", "input"), ("residual", "linear"))
 
 
 @cache
@@ -111,6 +112,8 @@ SAMPLE = [
     Job("gat", deep=True, double=True, partition="metis"),
     *(Job(model, directed=True, double=True, settings=LINEAR) for model in MODELS),
     Job("sage", sparse=True, norm="batch", double=True, input_dropout=0.2, settings=LINEAR),
+    *(Job(model, norm="batch", double=True, settings=PRE_NORM) for model in MODELS),
+    Job("gcn", directed=True, double=True, partition="empty", head_layers=0, settings=PRE_NORM),
 ]
 
 

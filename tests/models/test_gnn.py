@@ -185,9 +185,12 @@ STACKS = [
     {"head_layers": 0, "num_layers": 3, "hidden": "24-12"},
     {"head_layers": 0, "orders": "1-0", "norm": "batch"},
     {"head_layers": 0, "hidden": 4, "num_classes": 4, "num_layers": 3, "residual": True},
-    {"residual": "linear", "hidden": "24-12-12", "num_layers": 3, "norm_first": True},
+    {"residual": "linear", "hidden": "24-12-12", "num_layers": 3, "norm_place": "conv"},
     {"residual": "linear", "orders": "1-0-1", "jumping": "concat"},
     {"residual": "linear", "head_layers": 0, "norm": "batch"},
+    {"norm_place": "input", "num_layers": 3, "residual": "identity", "head_layers": 2},
+    {"norm_place": "input", "num_layers": 3, "residual": "linear", "norm": "batch", "jumping": "concat"},
+    {"norm_place": "input", "orders": "1-0-1", "norm": "batch", "head_layers": 0},
 ]
 
 
@@ -216,23 +219,26 @@ def test_stacks_follow_their_formula(graph, settings):
     a = dense(batch.blocks[0].adjacency("gcn"))
     h, outputs = batch.x, []
     for layer in model.layers:
-        z = (a @ h if layer.kind else h) @ layer.linear.weight
+        norm = layer.norm if layer.norm is not None else torch.nn.Identity()
+        z = norm(h) if layer.norm_place == "input" else h
+        z = (a @ z if layer.kind else z) @ layer.linear.weight
         z = z if layer.residual is None else z + h @ layer.residual
         z = z if layer.bias is None else z + layer.bias
-        norm = layer.norm if layer.norm is not None else torch.nn.Identity()
         if layer is model.layers[-1] and model.classifier is None:
             h = z
             break
-        z = torch.relu(norm(z)) if layer.norm_first else norm(torch.relu(z))
-        h = z + h if settings.get("residual") is True and h.shape == z.shape else z
+        z = torch.relu(norm(z) if layer.norm_place == "conv" else z)
+        z = norm(z) if layer.norm_place == "activation" else z
+        h = z + h if settings.get("residual") in (True, "identity") and h.shape == z.shape else z
         outputs.append(h)
     jumping = settings.get("jumping")
     z = torch.cat(outputs, 1) if jumping == "concat" else h
     z = torch.stack(outputs).amax(0) if jumping == "max" else z
     z = torch.nn.functional.normalize(z) if settings.get("l2_normalize") else z
     for layer in model.head:
+        z = layer.norm(z) if layer.norm_place == "input" else z
         z = torch.relu(z @ layer.linear.weight + layer.bias)
-        z = layer.norm(z) if layer.norm is not None else z
+        z = layer.norm(z) if layer.norm_place == "activation" else z
     logits = z if model.classifier is None else model.classifier(z)
     torch.testing.assert_close(model(batch), logits, rtol=1e-4, atol=1e-5)
 

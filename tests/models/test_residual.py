@@ -21,7 +21,7 @@ def graph() -> shoal.Graph:
 def test_linear_residual_is_the_layer_of_the_classic_gnn_study(graph):
     """`relu(norm(conv(x) + lin(x)))` of modules of torch and PyG, with our weights, in every layer."""
     pyg = pytest.importorskip("torch_geometric.nn")
-    model = shoal.GNN("gcn", 8, "16-8", 3, residual="linear", norm_first=True, dropout=0.0).double()
+    model = shoal.GNN("gcn", 8, "16-8", 3, residual="linear", norm_place="conv", dropout=0.0).double()
     batch = shoal.FullSampler(graph).sample(0)
     x = h = batch.x.double()
     batch.x = x

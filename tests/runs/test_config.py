@@ -54,6 +54,21 @@ def apply_and_validate(setting):
     config.validate()
 
 
+def test_norm_first_of_old_configurations_is_a_place_of_the_norm():
+    for given, place in (({"norm_first": True}, "conv"), ({"norm_first": False}, "activation")):
+        config = make_config({"model": given})
+        config.validate()
+        assert config.model.norm_place == place
+        assert "norm_first" not in config.to_dict()["model"]
+        assert shoal.GNN("gcn", 8, 16, 3, **given).layers[1].norm_place == place
+    config = make_config({"model": {"norm_first": True}})
+    apply_setting(config, "model.norm_place=input")
+    config.validate()
+    assert config.model.norm_place == "input"
+    with pytest.raises(shoal.ShoalError, match="norm_first is 'yes!': expected true"):
+        make_config({"model": {"norm_first": "yes!"}}).validate()
+
+
 def test_optional_numbers_take_numbers_and_null():
     config = RunConfig()
     apply_setting(config, "training.patience=null")

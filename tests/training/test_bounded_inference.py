@@ -21,7 +21,8 @@ STACKS = [
     {"jumping": "concat", "hidden": "24-12", "head_layers": 2},
     {"jumping": "max", "residual": True, "num_layers": 3},
     {"norm": "batch", "norm_first": True},
-    {"residual": "linear", "hidden": "12-24", "norm_first": True},
+    {"residual": "linear", "hidden": "12-24", "norm_place": "conv"},
+    {"norm_place": "input", "residual": "identity", "num_layers": 3},
     {"orders": "1-0-1", "norm": "none"},
     {"head_layers": 0, "num_layers": 2},
 ]

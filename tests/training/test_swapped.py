@@ -28,7 +28,8 @@ from small_graphs import make_labelled
 from user_models import TiedModel
 
 MODELS = ("sage", "gcn", "mixhop", "gat")
-LINEAR = (("residual", "linear"), ("norm_first", True))
+LINEAR = (("residual", "linear"), ("norm_place", "conv"))
+PRE_NORM = (("norm_place", "input"), ("residual", "linear"))
 JOBS = [
     *(Job(model, directed=directed, double=True, epochs=3) for model in MODELS for directed in (False, True)),
     *(Job(model, norm="batch", deep=True, double=True, epochs=3, directed=True) for model in MODELS),
@@ -45,6 +46,10 @@ JOBS = [
     Job("sage", partition="metis", epochs=3),
     *(Job(model, directed=True, double=True, epochs=3, settings=LINEAR) for model in MODELS),
     Job("gcn", sparse=True, norm="batch", double=True, epochs=3, input_dropout=0.2, settings=LINEAR),
+    *(Job(model, norm="batch", deep=True, double=True, epochs=3, settings=PRE_NORM[:1]) for model in MODELS),
+    Job("mixhop", directed=True, double=True, epochs=3, settings=PRE_NORM),
+    Job("sage", orders="1-0-1", norm="batch", double=True, epochs=3, head_layers=3, settings=PRE_NORM),
+    Job("gcn", orders="1-1-0", norm="batch", double=True, epochs=3, head_layers=0, settings=PRE_NORM),
 ]
 
 

@@ -18,10 +18,10 @@ from shoal.kernels.fused import drop_entries, dropout
 from shoal.kernels.row_sets import Rows
 from shoal.models.conv import Conv, check_conv_options, conv_name, find_conv
 from shoal.models.kept_layers import KeptLayers
-from shoal.models.layers import NORMS, RESIDUALS, Layer, Output
+from shoal.models.layers import NORM_PLACES, NORMS, RESIDUALS, Layer, Output
 from shoal.models.layerwise import ROWS_AT_ONCE, Input, LayerWork, Stored, recall_plan, select_rows
 from shoal.models.mlp import Dense
-from shoal.models.pattern import check_head, check_orders, parse_orders, parse_widths
+from shoal.models.pattern import check_head, check_orders, parse_orders, parse_widths, place_norm
 from shoal.models.stack import Stack
 from shoal.scratch import Scratch
 from shoal.settings import AtLeast, Choices, Null, Rate, Seed, check_settings, list_settings
@@ -58,8 +58,13 @@ class GNN(Stack):
             Null("num_layers convolutions"),
             "a pattern of layers such as 1-0-1-0: 0 is a dense layer, 2 and more mixhop's highest power of the adjacency",
         ] = None,
-        norm: Annotated[str, Choices(NORMS), "normalisation after each activation"] = "layer",
-        norm_first: Annotated[bool, "normalise before the activation instead"] = False,
+        norm: Annotated[str, Choices(NORMS), "normalisation of each layer"] = "layer",
+        norm_place: Annotated[
+            str,
+            Choices(NORM_PLACES),
+            "where the norm stands: behind the activation, between convolution and activation, or before the convolution "
+            "(every layer's but the first's)",
+        ] = "activation",
         dropout: Annotated[float, Rate, "dropout after each layer"] = 0.1,
         input_dropout: Annotated[float, Rate, "dropout of the features"] = 0.0,
         residual: Annotated[
@@ -86,6 +91,8 @@ class GNN(Stack):
             raise ShoalError(f"{name} is 0: the graph has no {lacks}, and training needs them")
         check_positive(in_features=in_features, num_classes=num_classes)
         conv = find_conv(model)
+        if "norm_first" in options:
+            norm_place = place_norm(options.pop("norm_first")) or norm_place
         options = check_conv_options(conv, options, list_settings(GNN))
         check_head(head_layers, jumping, l2_normalize)
         self.model = conv_name(conv)
@@ -116,10 +123,11 @@ class GNN(Stack):
                     parts = conv.count_parts(order) if is_logits else 1
                     last = not any(pattern[number + 1 :])
                     linear = conv.make(width, parts * out, order=order, last=last, **options)
+                own = norm if number > 0 or norm_place != "input" else "none"
                 self.layers.append(
-                    Output(linear, out)
+                    Output(linear, out, own if norm_place == "input" else "none")
                     if is_logits
-                    else Layer(linear, out, norm, dropout, norm_first=norm_first, residual=residual)
+                    else Layer(linear, out, own, dropout, norm_place=norm_place, residual=residual)
                 )
                 width = out
             if jumping == "max" and len(set(self.widths)) > 1:
@@ -127,7 +135,7 @@ class GNN(Stack):
             self.embedding_width = sum(self.widths) if jumping == "concat" else width
             width, out = self.embedding_width, width
             for _ in range(head_layers - 1):
-                self.head.append(Layer(Dense(width, out), out, norm, dropout, norm_first=norm_first))
+                self.head.append(Layer(Dense(width, out), out, norm, dropout, norm_place=norm_place))
                 width = out
             if has_classifier:
                 self.classifier = nn.Linear(width, num_classes)
@@ -145,8 +153,7 @@ class GNN(Stack):
             known = None
             if number == 0 and is_whole and layer.kind is not None and layer.linear.starts_from_aggregate:
                 known = batch.aggregate_input(layer.kind)
-            out = layer.linear(adj, h) if known is None else layer.linear(adj, h, known)
-            out = layer.add_projection(out, h)
+            out = layer.multiply(adj, h, known)
             h = layer.connect(layer.finish(out, batch.n_id[: out.shape[0]], self.key(step, number)), h)
             outputs = [*outputs, h] if self.jumping != "none" else [h]
         if self.num_aggregations and outputs[-1].shape[0] != batch.num_outputs:
@@ -186,7 +193,8 @@ class GNN(Stack):
                 if layer.kind is not None:
                     adj = pattern.by_rows(layer.kind, scratch.claim)
                 work = LayerWork(plan[number], scratch, rows_at_once, dtype)
-                for some, out in layer.linear.infer(adj, h, work):
+                normal = work.normalize(h, layer.normalize_input) if layer.norm_place == "input" else None
+                for some, out in layer.linear.infer(adj, h if normal is None else normal.tensor, work):
                     own = select_rows(h, some) if layer.reads_input else out
                     out = layer.connect(layer.finish(layer.add_projection(out, own)), own)
                     if number == len(layers) - 1:
@@ -196,6 +204,8 @@ class GNN(Stack):
                     if progress is not None:
                         end = some.stop if isinstance(some, slice) else int(some[-1]) + 1
                         progress(number * chunks + -(-end // rows_at_once), chunks * len(layers))
+                if normal is not None:
+                    normal.close()
                 kept.finish(number)
 
     def drop_input(self, x: Input, n_id: Tensor, step: int) -> tuple[Input, bool]:
@@ -221,7 +231,7 @@ class GNN(Stack):
             embedding = functional.normalize(embedding, dim=1)
         for number, layer in enumerate(self.head, len(self.layers)):
             assert isinstance(layer, Layer)
-            embedding = layer.finish(layer.linear(None, embedding), n_id, self.key(step, number))
+            embedding = layer.finish(layer.multiply(None, embedding), n_id, self.key(step, number))
         return embedding if self.classifier is None else self.classifier(embedding)
 
 

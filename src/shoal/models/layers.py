@@ -14,6 +14,7 @@ from shoal.models.conv import Conv, take_rows
 from shoal.models.layerwise import Input
 
 NORMS = ("layer", "batch", "none")
+NORM_PLACES = ("activation", "conv", "input")
 RESIDUALS = ("none", "identity", "linear")
 
 
@@ -30,8 +31,9 @@ class BatchNorm(nn.BatchNorm1d):
 class Layer(nn.Module):
     """One layer of the stack: convolution or dense, then bias, ReLU, normalisation and dropout.
 
-    Layer normalisation treats the two halves of a SAGE layer, neighbours' and own features, each by itself. With
-    `norm_first` it comes before the ReLU, for the whole row, and needs no bias before it.
+    The norm stands behind the activation, between convolution and activation, which needs no bias before it (`conv`), or
+    before the convolution (`input`: a residual is then of the input as it was). Behind the activation, layer norm treats
+    the two halves of a SAGE layer, neighbours' and own features, each by itself.
 
     A residual is the layer's input added to its result (`identity`, where both are equally wide), or `h W_res` added
     to the convolution (`linear`, before norm and ReLU). A dense layer has no linear one: `H W + H W_res` is one product.
@@ -46,7 +48,7 @@ class Layer(nn.Module):
         norm: str,
         dropout: float,
         *,
-        norm_first: bool = False,
+        norm_place: str = "activation",
         residual: str = "none",
     ) -> None:
         super().__init__()
@@ -56,9 +58,12 @@ class Layer(nn.Module):
         if residual == "linear" and linear.kind is not None:
             bound = linear.in_features**-0.5
             self.residual = nn.Parameter(torch.empty(linear.in_features, width).uniform_(-bound, bound))
-        self.norm = {"layer": nn.LayerNorm, "batch": BatchNorm}[norm](width) if norm != "none" else None
-        self.norm_first = norm_first and self.norm is not None
-        self.bias = nn.Parameter(torch.zeros(width)) if not self.norm_first else None
+        self.norm: nn.LayerNorm | nn.BatchNorm1d | None = None
+        self.norm_place = norm_place if norm != "none" else None
+        if norm != "none":
+            kind = {"layer": nn.LayerNorm, "batch": BatchNorm}[norm]
+            self.norm = kind(linear.in_features if norm_place == "input" else width)
+        self.bias = nn.Parameter(torch.zeros(width)) if self.norm_place != "conv" else None
         self.dropout = dropout
         self._widths = linear.norm_widths if self.residual is None else None
 
@@ -77,6 +82,22 @@ class Layer(nn.Module):
         """Values of the matrices that a row is multiplied with."""
         more = 0 if self.residual is None else self.residual.numel()
         return sum(one.numel() for one in self.linear.parameters() if one.dim() == 2) + more
+
+    def multiply(self, adj: Adjacency | None, h: Input, known: Tensor | None = None) -> Tensor:
+        """The linear part: the convolution of the input, normalised where the norm stands there, and the linear residual.
+
+        `known` is `adj · h` where that is known.
+        """
+        z = self.normalize_input(h)
+        out = self.linear(adj, z) if known is None else self.linear(adj, z, known)
+        return self.add_projection(out, h)
+
+    def normalize_input(self, h: Input) -> Input:
+        """What the convolution reads."""
+        if self.norm_place != "input":
+            return h
+        assert isinstance(h, Tensor)
+        return self._normalize(h)
 
     def add_projection(self, out: Tensor, h: Input) -> Tensor:
         """The convolution's result with the linear residual, `out + h W_res`; h begins with the rows of `out`."""
@@ -99,8 +120,9 @@ class Layer(nn.Module):
         What is dropped depends on the key, the global node id and the column only. Overwrites `out`.
         """
         rate, key = (self.dropout, key) if key is not None else (0.0, 0)
-        if self.norm is None or self.norm_first:
-            return bias_relu_dropout(self._normalize(out), self.bias, rate, key, n_id, inplace=True)
+        if self.norm_place != "activation":
+            out = self._normalize(out) if self.norm_place == "conv" else out
+            return bias_relu_dropout(out, self.bias, rate, key, n_id, inplace=True)
         if isinstance(self.norm, nn.LayerNorm):
             assert self.bias is not None
             weights = (self.bias, self.norm.weight, self.norm.bias)
@@ -109,17 +131,19 @@ class Layer(nn.Module):
         return dropout(out, rate, key, n_id)
 
     def _normalize(self, out: Tensor) -> Tensor:
-        if self.norm is None:
-            return out
+        assert self.norm is not None
         normal: Tensor = self.norm(out)
         return normal
 
 
 class Output(Layer):
-    """A last layer whose result is the logits: its convolution's parts, such as SAGE's halves, summed, and a bias."""
+    """A last layer whose result is the logits: its convolution's parts, such as SAGE's halves, summed, and a bias.
 
-    def __init__(self, linear: Conv, num_classes: int) -> None:
-        super().__init__(linear, num_classes, "none", 0.0)
+    Its norm, if it has one, is of its input.
+    """
+
+    def __init__(self, linear: Conv, num_classes: int, norm: str = "none") -> None:
+        super().__init__(linear, num_classes, norm, 0.0, norm_place="input")
 
     def finish(self, out: Tensor, n_id: Tensor | None = None, key: int | None = None) -> Tensor:
         assert self.bias is not None

@@ -118,6 +118,14 @@ class LayerWork:
         )
         return self.hold(count_rows(h), weight.shape[1], pieces)
 
+    def normalize(self, h: Stored, norm: Callable[[Input], Input]) -> Matrix:
+        """`norm` of the rows of h that the layer reads, as a matrix of all rows."""
+        pieces = (
+            (rows, norm(select_rows(h, rows)))
+            for rows in self.chunks(count_rows(h), hop=len(self.needed) - 1)
+        )
+        return self.store(count_rows(h), pieces)  # type: ignore[arg-type]
+
     @contextmanager
     def hold(
         self, num_rows: int, width: int, pieces: Iterator[tuple[Rows, Tensor]], unit: int = 1

@@ -53,6 +53,13 @@ def check_orders(conv: type[Conv], pattern: list[int]) -> None:
         )
 
 
+def place_norm(norm_first: object) -> str | None:
+    """The `norm_place` that the former setting `norm_first` stands for, None for the default."""
+    if not isinstance(norm_first, bool):
+        raise ShoalError(f"norm_first is {norm_first!r}: expected true, which is norm_place=conv, or false")
+    return "conv" if norm_first else None
+
+
 def check_head(head_layers: int, jumping: str, l2_normalize: bool) -> None:
     """Refuse a classifier that cannot be."""
     if head_layers < 0:

@@ -88,6 +88,16 @@ def list_stages(model: nn.Module, *, sparse: bool) -> list[Stage]:
     h, results = FEATURES, []
     for number, layer in enumerate(model.list_layers()):
         steps = layer.linear.steps()
+        source = h
+        if (
+            layer.norm_place == "input" and layer.kind is not None
+        ):  # halo rows are normalised where they are owned
+            width = layer.linear.in_features
+            stages.append(
+                Stage(number + 1, None, h, (), width, partial(_run_norm, layer), norm=_find_norm(layer))
+            )
+            source = len(stages)
+        raw = (h,) if source != h and layer.reads_input else ()
         for place, step in enumerate(steps):
             is_last = place == len(steps) - 1
             knows = number == 0 and len(steps) == 1 and layer.kind is not None
@@ -95,12 +105,12 @@ def list_stages(model: nn.Module, *, sparse: bool) -> list[Stage]:
                 Stage(
                     number + 1,
                     layer.kind,
-                    h if place == 0 else len(stages),
-                    () if place == 0 else (h,),
+                    source if place == 0 else len(stages),
+                    (() if place == 0 else (source,)) + (raw if is_last else ()),
                     model.widths[number] if is_last else step.width,
-                    partial(_run_step, model, number, layer, step, is_last),
+                    partial(_run_step, model, number, layer, step, place == 0, is_last),
                     knows and model.knows_aggregate(layer.linear, sparse),
-                    _find_norm(layer) if is_last else None,
+                    _find_norm(layer) if is_last and source == h else None,
                     layer.linear.out_features,
                     2 * getattr(layer.linear, "heads", 1) if layer.linear.needs_whole_rows else 0,
                 )
@@ -113,18 +123,34 @@ def list_stages(model: nn.Module, *, sparse: bool) -> list[Stage]:
     return [*stages, *_list_head(model, tuple(read), len(stages))]
 
 
+def _run_norm(layer: Layer, given: StageInput) -> Tensor:
+    normal = layer.normalize_input(given.source)
+    assert isinstance(normal, Tensor)
+    return normal
+
+
 def _run_step(
-    model: GNN, number: int, layer: Layer, step: ConvStep, is_last: bool, given: StageInput
+    model: GNN, number: int, layer: Layer, step: ConvStep, is_first: bool, is_last: bool, given: StageInput
 ) -> Tensor:
-    own = given.others[0] if given.others else given.own
+    if layer.kind is None:
+        return _run_dense(model, number, layer, given.source, given)
+    own = given.own if is_first else given.others[0]
     if given.known is not None:
         out = layer.linear(given.adj, given.source, given.known)
     else:
         out = step.compute(given.adj, given.source, own)  # type: ignore[arg-type]
     if not is_last:
         return out
-    out = layer.finish(layer.add_projection(out, own), given.n_id, model.key(given.step, number))
-    return layer.connect(out, own)
+    before = (
+        given.others[-1] if given.others else own
+    )  # the layer's input, where a stage of its own normalised it
+    out = layer.finish(layer.add_projection(out, before), given.n_id, model.key(given.step, number))
+    return layer.connect(out, before)
+
+
+def _run_dense(model: GNN, number: int, layer: Layer, h: Input, given: StageInput) -> Tensor:
+    out = layer.finish(layer.multiply(None, h), given.n_id, model.key(given.step, number))
+    return layer.connect(out, h)
 
 
 def _join_classifier(model: GNN, last: Stage, jumps: tuple[int, ...]) -> Stage:
@@ -154,7 +180,7 @@ def _list_head(model: GNN, read: tuple[int, ...], count: int) -> list[Stage]:
 
 def _run_head(model: GNN, number: int, layer: Layer, is_first: bool, given: StageInput) -> Tensor:
     h = _embed(model, given) if is_first else given.source
-    return layer.finish(layer.linear(None, h), given.n_id, model.key(given.step, number))
+    return _run_dense(model, number, layer, h, given)
 
 
 def _run_classifier(model: GNN, is_first: bool, given: StageInput) -> Tensor:

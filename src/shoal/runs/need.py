@@ -159,7 +159,8 @@ def estimate_need(trainer: Trainer, place: Path, *, to_train: bool = True) -> Ne
         ahead += n * (len(widths) + 2) if to_train else 0  # which rows an evaluation reads is kept
         scored = n if graph.val_mask is None else int(np.count_nonzero(graph.val_mask))
         evaluation = count_held(trainer.model, trainer.share.whole) + _VALUE * graph.num_classes * scored
-        pairs = [a + 2 * b for a, b in zip([0, *widths[:-1]], widths)]
+        copies = [2 if layer.norm_place == "input" else 1 for layer in _list_layers(trainer)]
+        pairs = [k * a + 2 * b for k, a, b in zip(copies, [0, *widths[:-1]], widths)]
         matrices = _VALUE * n * max(pairs, default=0)
     else:
         evaluation = int((n + halo) * (_VALUE * sum(widths) + _row_bytes(graph)))
@@ -274,9 +275,12 @@ def _count_halo(trainer: Trainer) -> tuple[int, int]:
 
 
 def _count_row(trainer: Trainer, widths: list[int]) -> int:
-    """Values that the layers of a model hold of a row: three of every result, and one more while a linear residual is added."""
-    added = [width for layer, width in zip(_list_layers(trainer), widths) if layer.residual is not None]
-    return 3 * sum(widths) + max(added, default=0)
+    """Values that the layers of a model hold of a row: three of every result, one more while a linear residual is added,
+    and inputs that were normalised."""
+    layers = _list_layers(trainer)
+    added = [width for layer, width in zip(layers, widths) if layer.residual is not None]
+    normal = [layer.linear.in_features for layer in layers if layer.norm_place == "input"]
+    return 3 * sum(widths) + max(added, default=0) + sum(normal)
 
 
 def _count_values(trainer: Trainer, batch: Batch) -> int:
@@ -287,6 +291,7 @@ def _count_values(trainer: Trainer, batch: Batch) -> int:
         if layer.kind is not None:
             rows, depth = batch.block(depth).num_rows, depth + 1
         values += layer.linear.out_features * (read + (2 if layer.residual is None else 3) * rows)
+        values += layer.linear.in_features * read if layer.norm_place == "input" else 0
     return values
 
 

@@ -13,7 +13,7 @@ from shoal.graph import SETTINGS
 from shoal.models.conv import CONVS
 from shoal.models.gnn import GNN
 from shoal.models.module import MODELS
-from shoal.models.pattern import check_head, check_orders, parse_orders, parse_widths
+from shoal.models.pattern import check_head, check_orders, parse_orders, parse_widths, place_norm
 from shoal.partitioning.work import PARTITION_METHODS
 from shoal.sampling.base import SAMPLERS, sampler_settings
 from shoal.sampling.feature_cache import FeatureCaching
@@ -37,6 +37,7 @@ class Section:
         declare: the settings there are, by what is given so far.
         rivals: (label, settings) of the components that could have been chosen instead, for messages.
         check: refuses values that contradict each other.
+        renew: replaces former settings among those given that are not declared.
     """
 
     def __init__(
@@ -45,9 +46,10 @@ class Section:
         declare: Callable[[Section], Declared],
         rivals: Callable[[], Mapping[str, Declared]] = dict,
         check: Callable[[Section], None] = lambda section: None,
+        renew: Callable[[Section], None] = lambda section: None,
     ) -> None:
         self.__dict__.update(title=title, given={}, origins={}, is_forgiving=False)
-        self.__dict__.update(_declare=declare, _rivals=rivals, _check=check)
+        self.__dict__.update(_declare=declare, _rivals=rivals, _check=check, _renew=renew)
 
     title: str
     given: dict[str, Any]
@@ -102,6 +104,7 @@ class Section:
 
     def validate(self) -> None:
         """Check types, ranges and names of what was given, then what it means together."""
+        self._renew(self)
         declared = self.declared
         for name, value in list(self.given.items()):
             where = self.origins.get(name, "")
@@ -211,8 +214,18 @@ def model_section() -> Section:
         check_head(section.head_layers, section.jumping, section.l2_normalize)
         parse_widths(section.hidden, len(pattern), 1 if section.head_layers == 0 else None)
 
+    def renew(section: Section) -> None:
+        if "norm_first" in section.given and "norm_place" in section.declared:
+            place = place_norm(section.given.pop("norm_first"))
+            if place is not None:
+                section.given.setdefault("norm_place", place)
+
     return Section(
-        "model", declare, lambda: {f"model {name!r}": model_settings(name) for name in MODEL_NAMES}, check
+        "model",
+        declare,
+        lambda: {f"model {name!r}": model_settings(name) for name in MODEL_NAMES},
+        check,
+        renew,
     )
 
 
