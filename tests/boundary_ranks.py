@@ -11,7 +11,7 @@ import torch
 from rank_jobs import Job, make_graph, make_model, make_trainer
 from shoal.distributed.batch import local_graph, make_part_batch, thin_batch
 from shoal.distributed.block import PartBlock
-from shoal.distributed.boundary import Choice, draw_nodes
+from shoal.distributed.boundary import WAYS, BoundarySampler, Choice, draw_nodes
 from shoal.distributed.cover import exchange_items
 from shoal.distributed.halo import HaloPlan
 from shoal.distributed.ledger import FORWARD, IDS, Ledger
@@ -143,6 +143,29 @@ def measure_draws(transport: Transport, kind: str, way: str, rate: float) -> dic
     }
 
 
+def count_left_out(transport: Transport, way: str, rate: float) -> dict[str, Any]:
+    """Entries that a sampler of rate p leaves out over many epochs, rows it exchanges, and the variance of one epoch's entries."""
+    graph = make_graph(Job())
+    part = make_part(graph, assign(graph.num_nodes, transport.size), transport.size, transport.rank)
+    plan = HaloPlan(part, transport, Ledger())
+    batch = make_part_batch(plan, local_graph(part), wide=False, num_train=1)
+    sampler = BoundarySampler(batch, plan, rate=rate, way=way, seed=21)
+    sampler.epochs = DRAWS
+    left, rows = 0, 0
+    for epoch in range(DRAWS):
+        thin = sampler.sample(epoch)
+        left += batch.blocks[0].num_edges - thin.blocks[0].num_edges
+        rows += thin.exchange.num_received
+    return {
+        "left": left,
+        "rows": rows,
+        "halo": len(part.halo_indices),
+        "squares": int((np.bincount(part.halo_indices) ** 2).sum()),
+        "entries": batch.blocks[0].num_edges
+        - (0 if part.has_loop is None else int(part.has_loop[: part.num_local].sum())),
+    }
+
+
 def train(transport: Transport, job: Job | str, **settings: Any) -> dict[str, Any]:
     job = Job(job) if isinstance(job, str) else job
     graph = make_graph(job)
@@ -179,6 +202,17 @@ def train_all(transport: Transport) -> dict[str, dict[str, Any]]:
         "again": train(transport, "gcn", boundary_rate=0.3, seed=9),
         "cover": train(transport, Job("gcn", cover=True), boundary_rate=0.3, seed=9),
         "cover again": train(transport, Job("gcn", cover=True), boundary_rate=0.3, seed=9),
+        **{
+            f"{m} input": train(transport, m, boundary_rate=0.3, seed=9, sample_input=True)
+            for m in ("sage", "gcn", "mixhop", "gat")
+        },
+        "dropedge input": train(
+            transport, "gcn", boundary_rate=0.3, boundary_sampling="dropedge", sample_input=True
+        ),
+        "cover input": train(transport, Job("gcn", cover=True), boundary_rate=0.3, seed=9, sample_input=True),
+        "sparse input": train(
+            transport, Job("gcn", sparse=True, input_dropout=0.2), boundary_rate=0.3, sample_input=True
+        ),
         **{m: train(transport, m, boundary_rate=0.3, seed=9) for m in ("sage", "gcn", "mixhop", "gat")},
     }
 
@@ -217,6 +251,29 @@ def check_first_layer_is_whole(transport: Transport) -> None:
     assert thin.aggregate_input("mean") is batch.aggregate_input("mean")
 
 
+def check_first_layer_is_sampled(transport: Transport) -> None:
+    """With sample_input the first layer reads what an epoch keeps, 1/p times: `A x` and the wide operator of dense and sparse x."""
+    graph = make_graph(Job())
+    assignment = assign(graph.num_nodes, transport.size)
+    part = make_part(graph, assignment, transport.size, transport.rank)
+    for kind in ("mean", "gcn"):
+        sampled = dense_operator(graph, kind) * keep_nodes(graph, assignment, 0.4, 5, 3)
+        wanted = torch.from_numpy((sampled @ graph.x)[part.n_id]).float()
+        for wide in (False, True):
+            plan = HaloPlan(part, transport, Ledger())
+            batch = make_part_batch(plan, local_graph(part), wide=wide, num_train=1)
+            thin = thin_batch(batch, Choice(plan, 0.4, "nodes", 5, 3).thin(), sample_input=True)
+            found = spmm(thin.block(0).adjacency(kind), thin.x) if wide else thin.aggregate_input(kind)
+            torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+            assert len(thin.n_id) == len(thin.x)
+    sparse = make_part(make_graph(Job(sparse=True)), assignment, transport.size, transport.rank)
+    plan = HaloPlan(sparse, transport, Ledger())
+    batch = make_part_batch(plan, local_graph(sparse), wide=True, num_train=1)
+    thin = thin_batch(batch, Choice(plan, 0.4, "nodes", 5, 3).thin(), sample_input=True)
+    rows = np.concatenate([sparse.n_id, thin.exchange.part.halo_id])
+    np.testing.assert_allclose(thin.x.to_torch().to_dense(), make_graph(Job(sparse=True)).x[rows].todense())
+
+
 def check_all(transport: Transport) -> dict[str, Any]:
     """Checks what ranks can check themselves; returns what every rank drew and what was trained."""
     for kind in ("mean", "gcn"):
@@ -225,11 +282,14 @@ def check_all(transport: Transport) -> dict[str, Any]:
     check_attention(transport)
     check_without_common_boundary(transport)
     check_first_layer_is_whole(transport)
+    check_first_layer_is_sampled(transport)
     check_ends_early(transport)
     draws = {
         f"{kind} {way} {rate}": measure_draws(transport, kind, way, rate)
         for kind, way, rate in CASES
         if transport.name == "gloo"  # what is drawn does not depend on what carries it
     }
-    everyone = transport.gather_texts(json.dumps(draws))
-    return {"draws": [json.loads(text) for text in everyone], "trained": train_all(transport)}
+    left = {way: count_left_out(transport, way, 0.4) for way in WAYS}
+    everyone = transport.gather_texts(json.dumps([draws, left]))
+    found, left_out = zip(*(json.loads(text) for text in everyone))
+    return {"draws": found, "left out": left_out, "trained": train_all(transport)}

@@ -123,7 +123,7 @@ def make_exchange(job: Job, settings: dict[str, Any]) -> ExchangeMethod:
     exchange: dict[str, Any] = {"messages": "bfloat16"} if job.half else {}
     if job.exchange == "p2p":
         exchange["cover"] = job.cover
-    for name in ("boundary_rate", "last_boundary_rate", "boundary_sampling", "seed"):
+    for name in ("boundary_rate", "last_boundary_rate", "boundary_sampling", "sample_input", "seed"):
         if name in settings:
             exchange[name] = settings.pop(name)
     return EXCHANGES[job.exchange](**exchange)

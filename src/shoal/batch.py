@@ -275,6 +275,10 @@ class Batch:
         batch.blocks, batch.exchange = blocks, exchange
         return batch
 
+    def forget_input(self) -> None:
+        """Compute `A x` anew when it is asked for: the pattern that the first layer reads has changed."""
+        self._aggregated = {}
+
     @cached_property
     def y(self) -> Tensor:
         if self.graph.y is None:

@@ -11,6 +11,7 @@ import torch
 
 from boundary_ranks import DRAWS, EPOCHS, WIDTH, assign, check_all, dense_operator, train_all
 from rank_jobs import Job, make_graph
+from shoal.distributed.boundary import draw_nodes
 from shoal.distributed.transport import LocalTransport
 from shoal.partitioning.cover import cover_halo
 from shoal.partitioning.part import split_graph
@@ -96,6 +97,28 @@ def test_edges_left_out_save_fewer_rows_than_nodes_left_out(answer):
     assert nodes < edges < full
 
 
+def test_all_ways_leave_out_as_many_entries_and_dropedge_saves_least(answer):
+    """(1 - p) of the crossing entries on average, within 4.5 standard errors of the exact law of each way.
+
+    Of e edges, two entries each, d are left out: 4·e·d·(1 - d). A halo node takes all entries that read it: p·(1 - p)·Σ c².
+    """
+    rate, rows = 0.4, {}
+    for way in ("nodes", "edges", "dropedge"):
+        ranks = [rank[way] for rank in answer("gloo")["left out"]]
+        left, halo, squares, entries, rows[way] = (
+            sum(rank[key] for rank in ranks) for key in ("left", "halo", "squares", "entries", "rows")
+        )
+        expected = (1 - rate) * halo
+        share = expected / entries
+        variance = {
+            "nodes": rate * (1 - rate) * squares,
+            "edges": 2 * halo * rate * (1 - rate),
+            "dropedge": 2 * entries * share * (1 - share),
+        }[way]
+        assert abs(left / DRAWS - expected) < 4.5 * np.sqrt(variance / DRAWS), way
+    assert rows["nodes"] < rows["edges"] < rows["dropedge"]
+
+
 @TRANSPORTS
 def test_rate_one_is_the_unsampled_run_and_rate_zero_sends_nothing(transport, answer):
     trained = answer(transport)["trained"]
@@ -122,6 +145,23 @@ def test_same_seed_gives_the_same_run(transport, answer):
         assert np.isfinite(trained[model]["losses"]).all()
         assert max(trained[model]["bytes"]) > 0
         assert trained[model]["sampling"] > 0
+
+
+def test_a_sampled_input_costs_its_kept_rows_in_every_epoch(answer):
+    """To the byte: 12 features of 4 bytes for every halo row that a rank keeps, forward only."""
+    graph = make_graph(Job())
+    parts = split_graph(graph, assign(graph.num_nodes, RANKS), RANKS)
+    kept = np.array(
+        [[draw_nodes(part.halo_id, 0.3, 9, e, part.rank).sum() for part in parts] for e in range(EPOCHS)]
+    ).sum(1)
+    trained = answer("gloo")["trained"]
+    for model in ("sage", "gcn", "mixhop", "gat"):
+        extra = np.subtract(trained[f"{model} input"]["bytes"], trained[model]["bytes"])
+        np.testing.assert_array_equal(extra, kept * 12 * 4, err_msg=model)
+        assert trained[f"{model} input"]["losses"] != trained[model]["losses"]
+    assert sum(trained["sparse input"]["bytes"]) > sum(trained["sparse"]["bytes"])
+    assert np.isfinite(trained["dropedge input"]["losses"]).all()
+    assert sum(trained["cover input"]["bytes"]) < sum(trained["gcn input"]["bytes"])
 
 
 def test_transport_does_not_matter(answer):

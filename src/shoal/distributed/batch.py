@@ -73,8 +73,19 @@ def read_features(part: Part) -> Tensor | Adjacency:
     return Adjacency(indptr, as_tensor(x.indices), int(x.shape[1]), values=as_tensor(x.data))
 
 
-def thin_batch(batch: Batch, plan: HaloPlan) -> Batch:
-    """The same rows with what a thinned plan exchanges. What is exchanged only once stays as it is: whole."""
+def thin_batch(batch: Batch, plan: HaloPlan, *, sample_input: bool = False) -> Batch:
+    """The same rows with what a thinned plan exchanges. What is exchanged only once stays as it is, whole.
+
+    With `sample_input` the first layer reads what the thinned plan keeps too, exchanged now or with the first `A x`.
+    """
     base = batch.blocks[0]
     assert isinstance(base, PartBlock)
-    return batch.with_blocks((PartBlock(plan, base=base),), plan)
+    thin = batch.with_blocks((PartBlock(plan, base=base, thins_input=sample_input),), plan)
+    if sample_input:
+        thin.forget_input()
+        if base.wide:
+            part, x = plan.part, batch.x
+            own = x[: part.num_local] if isinstance(x, Tensor) else x.slice_rows(0, part.num_local)
+            thin.x = widen_features(own, plan)
+            thin.n_id = as_tensor(np.concatenate([part.n_id, part.halo_id]).astype(np.int64))
+    return thin

@@ -18,12 +18,18 @@ class PartBlock(Block):
 
     Args:
         layer: aggregations count from 1; `INPUT` is what is exchanged once, before training.
-        base: the block this one shares patterns with, and whose input stays whole.
+        base: the block this one shares patterns with, and whose input stays whole unless `thins_input`.
         wide: whether the features have the halo's rows too, so that the first layer needs no message.
     """
 
     def __init__(
-        self, plan: HaloPlan, layer: int = INPUT, *, base: PartBlock | None = None, wide: bool = False
+        self,
+        plan: HaloPlan,
+        layer: int = INPUT,
+        *,
+        base: PartBlock | None = None,
+        wide: bool = False,
+        thins_input: bool = False,
     ) -> None:
         part = plan.part
         n = part.num_local
@@ -39,7 +45,7 @@ class PartBlock(Block):
         self.plan = plan
         self.layer = layer
         self.wide: bool = wide if base is None else base.wide
-        self._input: PartBlock = self if base is None else base._input
+        self._input: PartBlock = self if base is None or thins_input else base._input
         self._patterns: dict[str, PartPattern] = {}
         self._locals: dict[str, Adjacency] = {}
         self._layers: dict[int, Block] = {}

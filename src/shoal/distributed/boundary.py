@@ -29,12 +29,13 @@ class BoundarySampler(Sampler):
 
     `nodes` keeps each halo row, or with covers each row and each sum, with probability p and counts what comes 1/p
     times, so that every aggregation stays unbiased (BNS-GCN). `edges` keeps each entry in a halo column with probability p and exchanges the rows that some
-    entry still reads; `dropedge` does so with every entry of the graph but self loops: the alternatives of the paper's ablation. Owners
+    entry still reads; `dropedge` leaves out entries of the whole graph but self loops, as many as the others do on average: each with probability (1 - p) times
+    the share of entries that cross parts. These are the alternatives of the paper's ablation (table 9). Owners
     are told by one bit for each row they might send, which is counted as traffic and travels while the epoch before trains.
 
-    What an epoch keeps is a pure function of (seed, epoch, rank and node, or edge). Whether an edge is kept depends
+    What an epoch keeps is a pure function of (seed, epoch, rank and node, or edge). An edge's random number depends
     on neither ranks nor direction. What the first layer reads of others is exchanged once before training and not sampled,
-    but for MixHop's higher powers. Attention gives what is kept of the halo the weight 1/p in its softmax; with `dropedge`,
+    but for MixHop's higher powers, unless `sample_input`, the paper's way, asks for it. Attention gives what is kept of the halo the weight 1/p in its softmax; with `dropedge`,
     which leaves out local entries too, all that is kept has the weight 1.
 
     Args:
@@ -42,6 +43,7 @@ class BoundarySampler(Sampler):
         plan: of the whole part.
         rate: p of the first epoch; 1 exchanges everything by the plan as it is, 0 nothing.
         last_rate: p of the last epoch, reached in equal steps; `rate` if None.
+        sample_input: exchange the features of what an epoch keeps in that epoch, and let the first layer read those only.
 
     With rate 1 throughout it is plain full-batch training on the part.
 
@@ -60,6 +62,7 @@ class BoundarySampler(Sampler):
         rate: float = 1.0,
         last_rate: float | None = None,
         way: str = "nodes",
+        sample_input: bool = False,
         seed: int = 0,
     ) -> None:
         if way not in WAYS:
@@ -70,8 +73,9 @@ class BoundarySampler(Sampler):
         super().__init__(batch.graph, seed=seed)
         self.batch, self.plan = batch, plan
         self.rate, self.last_rate = rate, last_rate
-        self.way = way
+        self.way, self.sample_input = way, sample_input
         self.epochs = 1
+        self._crossing = find_crossing(plan) if way == "dropedge" else 1.0
         self._coming: Choice | None = None
 
     def rate_of(self, epoch: int) -> float:
@@ -108,6 +112,8 @@ class BoundarySampler(Sampler):
     def _choose(self, epoch: int) -> Choice | None:
         """What an epoch keeps, None for everything."""
         rate, plan = self.rate_of(epoch), self.plan
+        if self.way == "dropedge":
+            rate = 1 - (1 - rate) * self._crossing
         if rate == 1:
             return None
         with plan.ledger.timing(SAMPLING):
@@ -115,13 +121,14 @@ class BoundarySampler(Sampler):
 
     def _thin(self, choice: Choice) -> Batch:
         with self.plan.ledger.timing(SAMPLING):
-            return thin_batch(self.batch, choice.thin())
+            plan = choice.thin()
+        return thin_batch(self.batch, plan, sample_input=self.sample_input)
 
 
 class Choice:
     """What this rank keeps of its halo in an epoch, being told to the owners of these rows.
 
-    One bit a row, in the order both sides list them. Every rank makes a Choice and hears those of others at the same
+    Rows, or sums, are kept with probability `rate`, with `edges` and `dropedge` entries. One bit a row, in the order both sides list them. Every rank makes a Choice and hears those of others at the same
     places among its exchanges.
     """
 
@@ -175,6 +182,16 @@ class Choice:
         for q, a, b in self._spans if self._said else ():
             sent[a:b] = np.unpackbits(self._said[q].numpy(), count=b - a)
         return sent
+
+
+def find_crossing(plan: HaloPlan) -> float:
+    """Share of the graph's entries, self loops aside, that are in halo columns; all ranks ask together."""
+    part = plan.part
+    loops = 0 if part.has_loop is None else int(np.count_nonzero(part.has_loop[: part.num_local]))
+    own = np.array([len(part.halo_indices), len(part.halo_indices) + len(part.local_indices) - loops])
+    plan.transport.phase = "the count of boundary edges"
+    crossing, total = plan.transport.gather(own.astype(np.int64)).sum(0).tolist()
+    return crossing / max(total, 1)
 
 
 def weigh_edges(part: Part, rate: float) -> Tensor:

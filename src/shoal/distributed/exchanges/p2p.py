@@ -60,8 +60,14 @@ class PointToPoint(ExchangeMethod):
             float | None, Share, Null("boundary_rate"), "rate of the last epoch, reached in equal steps"
         ] = None,
         boundary_sampling: Annotated[
-            str, Choices(WAYS), "what is sampled: halo nodes, edges into the halo, or all edges"
+            str,
+            Choices(WAYS),
+            "what is sampled: halo nodes, edges into the halo, or as many edges among all of them",
         ] = "nodes",
+        sample_input: Annotated[
+            bool,
+            "sample the first layer too: exchange the kept rows' features in every epoch, as BNS-GCN does",
+        ] = False,
         staleness: Annotated[
             int,
             Range(0, 1),
@@ -78,7 +84,12 @@ class PointToPoint(ExchangeMethod):
         self.boundary_rate = boundary_rate
         self.last_boundary_rate = last_boundary_rate
         self.boundary_sampling = boundary_sampling
+        self.sample_input = sample_input
         self.seed = seed
+        if sample_input and not self.thins:
+            raise ShoalError(
+                "sample_input samples what the first layer reads and the boundary rate is 1: add boundary_rate, or leave it out"
+            )
         if staleness and self.thins:
             raise ShoalError(
                 "staleness uses the whole halo of the epoch before: leave out the boundary rate, or staleness"
@@ -148,6 +159,7 @@ class PointToPoint(ExchangeMethod):
             rate=self.boundary_rate,
             last_rate=self.last_boundary_rate,
             way=self.boundary_sampling,
+            sample_input=self.sample_input,
             seed=self.seed,
         )
 
@@ -156,7 +168,8 @@ class PointToPoint(ExchangeMethod):
         if self.thins:
             last = self.last_boundary_rate
             rates = f"{self.boundary_rate}" if last is None else f"{self.boundary_rate} to {last}"
-            said.append(f"boundary rate {rates} ({self.boundary_sampling})")
+            layers = ", input too" if self.sample_input else ""
+            said.append(f"boundary rate {rates} ({self.boundary_sampling}{layers})")
         if self.is_stale:
             smoothed = f", smoothed by {self.smoothing}" if self.smoothing else ""
             said.append(f"halos of the epoch before{smoothed}")
