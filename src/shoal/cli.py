@@ -19,6 +19,7 @@ from shoal.commands.sample import sample
 from shoal.commands.settings import settings
 from shoal.commands.simulate import simulate
 from shoal.commands.train import train
+from shoal.commands.tune import tune
 from shoal.distributed.detect import detect_launch
 from shoal.errors import ShoalError, Stopped, is_full_disk
 
@@ -53,6 +54,7 @@ def shoal() -> None:
 
 for command in (
     train,
+    tune,
     recipes,
     embed,
     predict,

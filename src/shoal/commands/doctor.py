@@ -13,6 +13,7 @@ EXTRAS = {
     "mpi4py": "mpi",
     "torch_geometric": "pyg",
     "matplotlib": "report",
+    "optuna": "tune",
 }
 CORE = ("torch", "numpy", "scipy", "numba", "safetensors", "pyarrow", "yaml", "rich", "click", "psutil")
 _DISTRIBUTIONS = {"yaml": "PyYAML", "torch_geometric": "torch-geometric"}

@@ -1,0 +1,101 @@
+"""Trials in a file: Optuna's journal, JSON lines that only one process writes, and what they say."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shoal.errors import ShoalError
+
+if TYPE_CHECKING:
+    import optuna
+
+_NAME = "tune"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A trial that has ended.
+
+    Attributes:
+        number: from 0, the defaults.
+        config: the configuration, as a recipe has it.
+        ended: done, pruned, out of time, or failed with a reason.
+        score: best validation score, None where it failed.
+    """
+
+    number: int
+    config: dict[str, Any]
+    ended: str
+    score: float | None
+    metric: str = ""
+    epochs: int = 0
+    best_epoch: int = 0
+    seconds: float = 0.0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its score stands beside those of others: it was neither pruned nor failed."""
+        return self.score is not None and self.ended != "pruned"
+
+    def to_row(self) -> dict[str, Any]:
+        """Its figures, for a table."""
+        names = ("number", "ended", "score", "epochs", "best_epoch", "seconds")
+        return {"trial" if name == "number" else name: getattr(self, name) for name in names}
+
+
+def open_study(path: Path) -> optuna.Study:
+    """The study in a journal, which is made if it is not there.
+
+    The last line of a killed process may be cut short: it is dropped. A trial that never ended is marked as failed.
+    """
+    import optuna
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    _drop_cut_line(path)
+    lock: Any = NoLock()
+    backend = JournalFileBackend(str(path), lock)
+    try:
+        storage = optuna.storages.JournalStorage(backend)
+        study = optuna.create_study(
+            storage=storage, study_name=_NAME, direction="maximize", load_if_exists=True
+        )
+        for trial in study.get_trials(deepcopy=False):
+            if not trial.state.is_finished():
+                study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+        list_tried(study)
+    except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
+        raise ShoalError(f"{path} is damaged: expected Optuna's journal; start a new search") from None
+    return study
+
+
+def list_tried(study: optuna.Study) -> list[Tried]:
+    """The trials that ended, numbered in their order; interrupted ones are left out."""
+    found: list[Tried] = []
+    for trial in study.get_trials(deepcopy=False):
+        figures = trial.user_attrs.get("figures")
+        if figures is None or not trial.state.is_finished():
+            continue
+        score = None if figures["ended"].startswith("failed") else trial.value
+        found.append(Tried(len(found), trial.user_attrs["config"], score=score, **figures))
+    return found
+
+
+def _drop_cut_line(path: Path) -> None:
+    if path.is_file():
+        kept = path.read_bytes().rpartition(b"\n")
+        if kept[2]:
+            os.truncate(path, len(kept[0]) + len(kept[1]))
+
+
+class NoLock:
+    """No lock of Optuna's own: whoever searches holds the folder's (`shoal.lock`), which ends with its process."""
+
+    def acquire(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        pass

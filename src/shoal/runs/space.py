@@ -1,0 +1,175 @@
+"""The search space of `shoal tune`: which settings are searched, and among which values."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.errors import ShoalError
+from shoal.graph import Graph
+from shoal.runs.config import RunConfig
+from shoal.runs.sections import Section, model_settings
+from shoal.settings import Setting
+
+Values = tuple[Any, ...]
+Suggest = Callable[[str, "Values | Interval"], Any]
+BATCHES = "batches"  # full, or the sampler of method sampled
+_LEAST_BATCH = 500  # nodes
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Numbers from `low` to `high`, searched on a logarithmic scale."""
+
+    low: float
+    high: float
+
+
+# Searched where the model, the sampler or the trainer declares the setting and the user has not fixed it. Without values: all
+# choices of the declaration, or true and false.
+SPACE: Mapping[str, Values | Interval | None] = {
+    "model.name": None,
+    "model.hidden": (64, 128, 256, 512),
+    "model.num_layers": (1, 2, 3, 4, 6),
+    "model.hops": (2, 3, 4, 6),
+    "model.heads": (1, 2, 4, 8),
+    "model.norm": None,
+    "model.norm_first": None,
+    "model.residual": None,
+    "model.jumping": None,
+    "model.dropout": (0.0, 0.1, 0.3, 0.5, 0.7, 0.8),
+    "model.input_dropout": (0.0, 0.2, 0.5, 0.8),
+    "training.lr": Interval(5e-4, 2e-2),
+    "training.weight_decay": (0.0, 5e-5, 5e-4, 5e-3),
+}
+# How batches are drawn, and the setting that holds a batch's size: nodes over how many nodes one unit brings.
+SIZES: Mapping[str, tuple[str, float]] = {
+    "random-walk": ("roots", 3.0),
+    "frontier": ("budget", 1.0),
+    "node": ("budget", 1.0),
+    "edge": ("num_edges", 2.0),
+}
+SHARES = (0.05, 0.1, 0.25, 0.5)  # of the training graph's nodes in a batch
+# (epochs, patience) where they are not fixed: a full-batch epoch is one step
+LENGTHS = {"full": (500, 100), "sampled": (100, 20)}
+# Tried before the search proposes: settings that well-tuned GNNs of the literature share.
+STARTS: tuple[Mapping[str, Any], ...] = (
+    {
+        BATCHES: "full", "model.name": "gcn", "model.hidden": 256, "model.num_layers": 2, "model.norm": "none",
+        "model.dropout": 0.8, "model.input_dropout": 0.8, "training.lr": 0.01, "training.weight_decay": 5e-3,
+        "model.residual": "none", "model.jumping": "none",
+    },
+    {
+        BATCHES: "full", "model.name": "gcn", "model.hidden": 512, "model.num_layers": 3, "model.norm": "layer",
+        "model.norm_first": True, "model.dropout": 0.5, "model.input_dropout": 0.0, "training.lr": 0.001,
+        "training.weight_decay": 5e-5, "model.residual": "linear", "model.jumping": "none",
+    },
+    {
+        BATCHES: "full", "model.name": "sage", "model.hidden": 256, "model.num_layers": 4, "model.norm": "layer",
+        "model.norm_first": True, "model.dropout": 0.3, "model.input_dropout": 0.0, "training.lr": 0.003,
+        "training.weight_decay": 5e-5, "model.residual": "linear", "model.jumping": "none",
+    },
+    {
+        BATCHES: "random-walk", "sampler.share": 0.25, "model.name": "sage", "model.hidden": 256, "model.num_layers": 3,
+        "model.norm": "layer", "model.norm_first": True, "model.dropout": 0.3, "model.input_dropout": 0.0,
+        "training.lr": 0.005, "training.weight_decay": 5e-5, "model.residual": "linear", "model.jumping": "none",
+    },
+)  # fmt: skip
+
+
+def propose(base: RunConfig, fixed: Collection[str], graph: Graph, suggest: Suggest) -> RunConfig:
+    """A configuration of the space: `base` with what `suggest(key, values)` chose for every setting that is not `fixed`.
+
+    Args:
+        fixed: dotted keys that keep the base's values; `method` or a sampler's settings keep its batches.
+        graph: decides how large batches are.
+    """
+    config = copy.deepcopy(base)
+    if not any(key == "method" or key.startswith(("sampler.", "partition.")) for key in fixed):
+        _choose_batches(config, graph, suggest)
+    for key in SPACE:
+        section, name = _find(config, key)
+        if key in fixed or name not in section.declared:
+            continue
+        setattr(section, name, suggest(key, _find_values(config, key, fixed)))
+    epochs, patience = LENGTHS["full" if config.method == "full" else "sampled"]
+    for key, value in (("training.epochs", epochs), ("training.patience", patience)):
+        if key not in fixed:
+            setattr(config.training, key.partition(".")[2], value)
+    return config
+
+
+def list_values(setting: Setting) -> Values:
+    """What a declaration lets one choose from: its choices, or true and false."""
+    if setting.choices is not None:
+        return tuple(sorted(setting.choices.names))
+    if setting.accepted == (bool,):
+        return (False, True)
+    raise ShoalError(f"setting {setting.name} has no choices to search: give it values in the space")
+
+
+def select_start(base: RunConfig, fixed: Collection[str], number: int) -> dict[str, Any] | None:
+    """What of start `number` can be tried: values that are declared here and not fixed; None where there is no such start."""
+    if number >= len(STARTS):
+        return None
+    start = STARTS[number]
+    config = copy.deepcopy(base)
+    if "model.name" not in fixed:
+        config.model.clear()
+        config.model.name = start["model.name"]
+    found = {}
+    for key, value in start.items():
+        if key in (BATCHES, "sampler.share"):
+            found[key] = value
+        elif key not in fixed and _find(config, key)[1] in _find(config, key)[0].declared:
+            values = _find_values(config, key, fixed)
+            if isinstance(values, Interval) or value in values:
+                found[key] = value
+    return found
+
+
+def flatten(config: RunConfig) -> dict[str, Any]:
+    """The settings that decide a trial, by their dotted keys."""
+    flat: dict[str, Any] = {}
+    for name, value in config.to_dict().items():
+        if isinstance(value, dict) and name in ("model", "sampler", "training"):
+            flat |= {f"{name}.{key}": one for key, one in value.items()}
+        elif name == "method":
+            flat[name] = value
+    return flat
+
+
+def _choose_batches(config: RunConfig, graph: Graph, suggest: Suggest) -> None:
+    name = suggest(BATCHES, ("full", *SIZES))
+    config.sampler.clear()
+    if name == "full":
+        config.method = "full"
+        return
+    config.method, config.sampler.name = "sampled", name
+    share = suggest("sampler.share", SHARES)
+    key, nodes = SIZES[name]
+    num_nodes = graph.num_nodes
+    if config.training.setting == "inductive" and graph.train_mask is not None:
+        num_nodes = int(graph.train_mask.sum())
+    size = min(max(share * num_nodes, _LEAST_BATCH), num_nodes)
+    setattr(config.sampler, key, max(int(size / nodes), 1))
+    if name == "frontier":
+        config.sampler.frontier = max(int(size / 8), 1)
+
+
+def _find_values(config: RunConfig, key: str, fixed: Collection[str]) -> Values | Interval:
+    """Among what a setting is searched; models are those that have every setting that is fixed."""
+    section, name = _find(config, key)
+    values = SPACE[key] or list_values(section.declared[name])
+    if key != "model.name" or isinstance(values, Interval):
+        return values
+    needed = [one.partition(".")[2] for one in fixed if one.startswith("model.")]
+    return tuple(model for model in values if all(one in model_settings(model) for one in needed))
+
+
+def _find(config: RunConfig, key: str) -> tuple[Section, str]:
+    title, _, name = key.partition(".")
+    section: Section = getattr(config, title)
+    return section, name

@@ -1,0 +1,91 @@
+"""One trial: a configuration trained within a time limit on a graph whose test labels are hidden."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.batch import as_tensor
+from shoal.errors import ShoalError, Stopped
+from shoal.graph import Graph
+from shoal.memory import memory_budget
+from shoal.runs.build import make_trainer
+from shoal.runs.config import RunConfig
+from shoal.runs.need import estimate_need
+from shoal.training.callback import Callback
+from shoal.training.metrics import score_predictions
+from shoal.training.share import Record
+from shoal.training.trainer import Trainer
+from shoal.wording import format_bytes
+
+Judge = Callable[[Trainer, Record], bool]
+
+
+def hide_test_labels(graph: Graph) -> Graph:
+    """The graph without the labels of its test nodes: unlabelled, or without any class where nodes have several."""
+    if graph.y is None or graph.test_mask is None:
+        return graph
+    y = np.array(graph.y)
+    y[graph.test_mask] = -1 if y.ndim == 1 and np.issubdtype(y.dtype, np.integer) else 0
+    return graph._copy(y=y, num_classes=graph.num_classes)
+
+
+class Watch(Callback):
+    """Ends training when the clock passes `limit`, or when `judge` gives it up.
+
+    Attributes:
+        is_cut: the time ended it.
+        is_pruned: `judge` ended it.
+    """
+
+    def __init__(self, limit: float, judge: Judge) -> None:
+        self.limit, self.judge = limit, judge
+        self.is_cut = self.is_pruned = False
+
+    def on_epoch(self, trainer: Trainer, record: dict[str, Any]) -> None:
+        self.is_pruned = self.judge(trainer, record)
+        self.is_cut = not self.is_pruned and time.monotonic() >= self.limit
+        if self.is_cut or self.is_pruned:
+            trainer.stop()
+
+
+def train_trial(config: RunConfig, graph: Graph, folder: Path, watch: Watch) -> Trainer:
+    """A trainer that has trained `config`, with the best weights in its model; a signal ends it by `Stopped`.
+
+    It is refused where memory does not hold it. `folder` gets what evaluation keeps in files.
+    """
+    trainer = make_trainer(config, graph)
+    trainer.share.scratch_folder = folder
+    need = estimate_need(trainer, folder)
+    need.check()
+    if need.least > memory_budget():
+        raise ShoalError(
+            f"needs about {format_bytes(need.least)} of memory where {format_bytes(memory_budget())} are free or held"
+        )
+    trainer.callbacks.append(watch)
+    with trainer.asked.listening():
+        trainer.fit(config.training.epochs)
+    if trainer.asked.missed is not None:
+        raise Stopped(trainer.asked.missed)
+    if trainer.best_epoch == 0:
+        raise ShoalError("it ended before its first evaluation")
+    return trainer
+
+
+def predict_test(trainer: Trainer, graph: Graph) -> Tensor:
+    """Logits of the test nodes."""
+    assert graph.test_mask is not None
+    return trainer.share.predict(trainer.model, as_tensor(graph.test_mask))
+
+
+def score_test(graph: Graph, logits: Tensor, metric: str | None) -> dict[str, float]:
+    """Test scores of logits, with the labels that `hide_test_labels` took from trials."""
+    assert graph.y is not None
+    y = torch.from_numpy(np.asarray(graph.y[graph.test_mask]))
+    return score_predictions(logits, y, [] if metric is None else [metric])

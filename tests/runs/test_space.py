@@ -1,0 +1,98 @@
+"""The search space: what it proposes is valid, follows declarations and leaves alone what is fixed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import shoal
+from shoal.models.layers import NORMS
+from shoal.runs.config import RunConfig, make_config
+from shoal.runs.space import SPACE, STARTS, Interval, list_values, propose, select_start
+from shoal.settings import list_settings
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return shoal.load("digits")
+
+
+def draw(seed):
+    """A suggestion drawn uniformly, and what was asked."""
+    random_state, asked = random.Random(seed), {}
+
+    def suggest(key, values):
+        asked[key] = values
+        if isinstance(values, Interval):
+            return random_state.uniform(values.low, values.high)
+        return random_state.choice(values)
+
+    return suggest, asked
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_proposal_is_a_configuration_that_can_be_made(digits, seed):
+    suggest, _ = draw(seed)
+    config = propose(RunConfig(data="digits"), (), digits, suggest)
+    config.validate()
+    assert make_config(config.to_dict()).to_dict() == config.to_dict()
+    shoal.runs.build.make_trainer(config, digits)
+
+
+def test_choices_come_from_the_declarations(digits):
+    suggest, asked = draw(0)
+    propose(RunConfig(data="digits"), {"model.name"}, digits, suggest)
+    assert set(asked["model.norm"]) == set(NORMS)
+    assert "model.name" not in asked
+    for key in SPACE:
+        if key.startswith("training."):
+            setting = list_settings(shoal.Trainer)[key.partition(".")[2]]
+            values = SPACE[key]
+            for value in (values.low, values.high) if isinstance(values, Interval) else values:
+                assert setting.check(value) == value
+
+
+def test_what_is_fixed_stays_and_decides_what_models_there_are(digits):
+    base = make_config({"data": "digits", "model": {"heads": 2}, "method": "full"})
+    for seed in range(10):
+        suggest, asked = draw(seed)
+        config = propose(base, {"model.heads", "method"}, digits, suggest)
+        assert (config.model.name, config.model.heads, config.method) == ("gat", 2, "full")
+        assert "batches" not in asked
+
+
+def test_batches_fit_the_graph_that_training_sees(digits):
+    base = make_config({"data": "digits", "training": {"setting": "inductive"}})
+    seen = int(digits.train_mask.sum())
+    for seed in range(30):
+        suggest, asked = draw(seed)
+        config = propose(base, {"model.name"}, digits, suggest)
+        if asked.get("sampler.share") == 0.5 and config.sampler.name in ("node", "frontier"):
+            assert config.sampler.budget == min(max(seen // 2, 500), seen)
+
+
+@pytest.mark.parametrize("number", range(len(STARTS)))
+def test_starts_are_in_the_space(digits, number):
+    start = select_start(RunConfig(data="digits"), (), number)
+    assert start is not None
+
+    def suggest(key, values):
+        value = start.get(key, values[0] if isinstance(values, tuple) else values.low)
+        assert isinstance(values, Interval) or value in values
+        return value
+
+    config = propose(RunConfig(data="digits"), (), digits, suggest)
+    assert config.model.name == STARTS[number]["model.name"]
+
+
+def test_a_start_keeps_what_is_fixed():
+    base = make_config({"data": "digits", "model": {"name": "gat"}})
+    start = select_start(base, {"model.name", "model.dropout"}, 0)
+    assert start is not None
+    assert not {"model.name", "model.dropout"} & set(start)
+
+
+def test_a_number_without_values_cannot_be_searched():
+    with pytest.raises(shoal.ShoalError, match="no choices to search"):
+        list_values(list_settings(shoal.Trainer)["lr"])
