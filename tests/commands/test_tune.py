@@ -68,7 +68,7 @@ def test_the_table_fits_80_columns_without_a_broken_word(shoal, tmp_path):
         console.print(make_table(Search.open(tmp_path / "tune").tried))
     words = {word.strip(",") for word in capture.get().split()}
     assert max(map(len, capture.get().splitlines())) <= 80
-    assert {"trial", "ended", "settings", "dropout", "weight_decay", "norm_first"} <= words
+    assert {"trial", "ended", "settings", "dropout", "weight_decay", "norm_place"} <= words
 
 
 def test_ctrl_c_ends_with_the_best_so_far_and_the_command_that_goes_on(shoal, tmp_path):

@@ -45,10 +45,11 @@ def test_choices_come_from_the_declarations(digits):
     propose(RunConfig(data="digits"), {"model.name"}, digits, suggest)
     assert set(asked["model.norm"]) == set(NORMS)
     assert "model.name" not in asked
-    for key in SPACE:
-        if key.startswith("training."):
-            setting = list_settings(shoal.Trainer)[key.partition(".")[2]]
-            values = SPACE[key]
+    assert set(asked["training.loss"]) == set(shoal.LOSSES)
+    declared = RunConfig().training.declared
+    for key, values in SPACE.items():
+        if key.startswith("training.") and values is not None:
+            setting = declared[key.partition(".")[2]]
             for value in (values.low, values.high) if isinstance(values, Interval) else values:
                 assert setting.check(value) == value
 

@@ -36,11 +36,13 @@ SPACE: Mapping[str, Values | Interval | None] = {
     "model.hops": (2, 3, 4, 6),
     "model.heads": (1, 2, 4, 8),
     "model.norm": None,
-    "model.norm_first": None,
+    "model.norm_place": None,
     "model.residual": None,
     "model.jumping": None,
     "model.dropout": (0.0, 0.1, 0.3, 0.5, 0.7, 0.8),
     "model.input_dropout": (0.0, 0.2, 0.5, 0.8),
+    "training.loss": None,
+    "training.label_smoothing": (0.0, 0.1, 0.2),
     "training.lr": Interval(5e-4, 2e-2),
     "training.weight_decay": (0.0, 5e-5, 5e-4, 5e-3),
 }
@@ -63,17 +65,17 @@ STARTS: tuple[Mapping[str, Any], ...] = (
     },
     {
         BATCHES: "full", "model.name": "gcn", "model.hidden": 512, "model.num_layers": 3, "model.norm": "layer",
-        "model.norm_first": True, "model.dropout": 0.5, "model.input_dropout": 0.0, "training.lr": 0.001,
+        "model.norm_place": "conv", "model.dropout": 0.5, "model.input_dropout": 0.0, "training.lr": 0.001,
         "training.weight_decay": 5e-5, "model.residual": "linear", "model.jumping": "none",
     },
     {
         BATCHES: "full", "model.name": "sage", "model.hidden": 256, "model.num_layers": 4, "model.norm": "layer",
-        "model.norm_first": True, "model.dropout": 0.3, "model.input_dropout": 0.0, "training.lr": 0.003,
+        "model.norm_place": "conv", "model.dropout": 0.3, "model.input_dropout": 0.0, "training.lr": 0.003,
         "training.weight_decay": 5e-5, "model.residual": "linear", "model.jumping": "none",
     },
     {
         BATCHES: "random-walk", "sampler.share": 0.25, "model.name": "sage", "model.hidden": 256, "model.num_layers": 3,
-        "model.norm": "layer", "model.norm_first": True, "model.dropout": 0.3, "model.input_dropout": 0.0,
+        "model.norm": "layer", "model.norm_place": "conv", "model.dropout": 0.3, "model.input_dropout": 0.0,
         "training.lr": 0.005, "training.weight_decay": 5e-5, "model.residual": "linear", "model.jumping": "none",
     },
 )  # fmt: skip
