@@ -8,6 +8,7 @@ import pytest
 
 import shoal
 from shoal.models.layers import NORMS
+from shoal.runs.build import make_trainer
 from shoal.runs.config import RunConfig, make_config
 from shoal.runs.space import SPACE, STARTS, Interval, list_values, propose, select_start
 from shoal.settings import list_settings
@@ -37,7 +38,7 @@ def test_every_proposal_is_a_configuration_that_can_be_made(digits, seed):
     config = propose(RunConfig(data="digits"), (), digits, suggest)
     config.validate()
     assert make_config(config.to_dict()).to_dict() == config.to_dict()
-    shoal.runs.build.make_trainer(config, digits)
+    make_trainer(config, digits)
 
 
 def test_choices_come_from_the_declarations(digits):
