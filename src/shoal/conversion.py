@@ -155,6 +155,23 @@ def read_pyg(data: Any, fields: dict[str, Any]) -> tuple[np.ndarray, int, dict[s
     return edge_index, num_nodes, {**found, **fields}
 
 
+def read_dgl(graph: Any, fields: dict[str, Any]) -> tuple[np.ndarray, int, dict[str, Any]]:
+    """(edge_index, num_nodes, fields) of a homogeneous DGL graph; what `fields` gives comes before what it holds."""
+    if not all(hasattr(graph, name) for name in ("edges", "num_nodes", "ndata")):
+        raise ShoalError(f"a {type(graph).__name__} was given: expected a DGL graph")
+    if not getattr(graph, "is_homogeneous", True):
+        raise ShoalError(
+            "the DGL graph has several types of nodes or edges: choose one, or dgl.to_homogeneous"
+        )
+    found = {key: graph.ndata[key] for key in MASKS if key in graph.ndata}
+    for key, names in (("x", ("feat", "x")), ("y", ("label", "y"))):
+        if name := next((name for name in names if name in graph.ndata), None):
+            found[key] = graph.ndata[name]
+    sources, targets = (np.asarray(to_numpy(ends)) for ends in graph.edges())
+    tidy = {key: to_numpy(value) for key, value in found.items()}
+    return np.stack([sources, targets]), int(graph.num_nodes()), {**tidy, **fields}
+
+
 def read_networkx(graph: Any, fields: dict[str, Any]) -> tuple[np.ndarray, int, dict[str, Any]]:
     """(edge_index, num_nodes, fields) of a NetworkX graph; what `fields` gives comes before what it holds."""
     if not hasattr(graph, "nodes") or not hasattr(graph, "edges"):

@@ -8,33 +8,23 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from shoal.conversion import (
-    build_pattern,
-    check_nodes,
-    check_rows,
-    count_classes,
-    guess_num_nodes,
-    read_edge_index,
-    read_networkx,
-    read_pyg,
-    read_scipy,
-    tidy_fields,
-)
+from shoal.conversion import check_nodes, check_rows, count_classes
 from shoal.digest import combine_digests, digest_arrays
 from shoal.errors import ShoalError, unknown_name
+from shoal.interchange import Interchange
 from shoal.kernels.csr import count_diagonal, induce_csr
 from shoal.kernels.encoding import EncodedRows
 from shoal.names import Names, take_ids
 from shoal.split import draw_split
 from shoal.validation import MASKS as MASKS
-from shoal.validation import validate_attributes, validate_graph, validate_split
+from shoal.validation import validate_graph, validate_split
 
 Features: TypeAlias = np.ndarray | EncodedRows | sp.csr_array
 DREW_SPLIT, REPLACED_SPLIT = "no split given: ", "replaced the split: "
 SETTINGS = ("inductive", "transductive")
 
 
-class Graph:
+class Graph(Interchange):
     """A graph with optional features, labels and split. Row i lists the nodes that i *aggregates from*.
 
     Args:
@@ -167,68 +157,6 @@ class Graph:
             return nodes
         return self.parent.global_ids(self.n_id[nodes])
 
-    @classmethod
-    def from_edge_index(
-        cls,
-        edge_index: Any,
-        num_nodes: int | None = None,
-        *,
-        directed: bool | None = None,
-        **fields: Any,
-    ) -> Graph:
-        """From `(2, num_edges)` sources and targets: target `edge_index[1]` aggregates from source `[0]`.
-
-        `directed=False` adds the reverse of every edge; `True` keeps the arcs as they are; `None` calls the
-        graph undirected exactly if every arc's reverse is there, as in PyG.
-        """
-        edge_index = read_edge_index(edge_index)
-        if num_nodes is None:
-            num_nodes = guess_num_nodes(edge_index, fields)
-        return cls.from_edge_chunks([(edge_index[0], edge_index[1])], num_nodes, directed=directed, **fields)
-
-    @classmethod
-    def from_edge_chunks(
-        cls,
-        chunks: Iterable[tuple[np.ndarray, np.ndarray]],
-        num_nodes: int,
-        *,
-        directed: bool | None = None,
-        notices: Iterable[str] = (),
-        expected: int = 0,
-        **fields: Any,
-    ) -> Graph:
-        """Like `from_edge_index`, from many (sources, targets) arrays, so that no joined copy is needed.
-
-        A list is emptied on the way: each chunk is freed once its edges are in place. Where a workspace is open, edges
-        that exceed the memory budget are built on disk; `expected` is how many will come, if known.
-        """
-        indptr, indices, directed, said = build_pattern(chunks, num_nodes, directed, expected)
-        tidy = tidy_fields(fields)
-        graph = cls(indptr, indices, directed=directed, notices=[*notices, *said], checked=True, **tidy)
-        validate_attributes(graph)  # the pattern is right by the way it was built
-        return graph
-
-    @classmethod
-    def from_scipy(cls, matrix: Any, *, directed: bool | None = None, **fields: Any) -> Graph:
-        """From a square SciPy sparse matrix: row i aggregates from the columns stored in row i."""
-        coo = read_scipy(matrix)
-        return cls.from_edge_chunks([(coo.col, coo.row)], coo.shape[0], directed=directed, **fields)
-
-    @classmethod
-    def from_pyg(cls, data: Any, **fields: Any) -> Graph:
-        """From a PyG `Data` object (or anything with its attributes)."""
-        edge_index, num_nodes, fields = read_pyg(data, fields)
-        return cls.from_edge_index(edge_index, num_nodes, **fields)
-
-    @classmethod
-    def from_networkx(cls, graph: Any, **fields: Any) -> Graph:
-        """From a NetworkX graph with any node ids; node attributes x, y and the masks are taken along.
-
-        Nodes are numbered in the graph's own order; `node_ids` holds what they were called.
-        """
-        edge_index, num_nodes, fields = read_networkx(graph, fields)
-        return cls.from_edge_index(edge_index, num_nodes, **fields)
-
     def validate(self) -> Graph:
         """Refuse a graph that cannot be trained on, naming the first thing wrong. Returns the graph."""
         validate_graph(self)
@@ -289,6 +217,30 @@ class Graph:
         )
         graph.parent, graph.n_id = self, nodes
         return graph
+
+    def with_classes_of(self, other: Graph, *, labels: bool = True) -> Graph:
+        """This graph with the classes of `other`, labels renumbered by name; a class that `other` lacks is refused.
+
+        Not `labels`: without any.
+        """
+        y = self.y if labels else None
+        if y is not None and self.class_names is not None and other.class_names is not None:
+            lacks = [name for name in self.class_names if name not in other.class_names]
+            if lacks:
+                raise ShoalError(
+                    f"graph {self.name!r} has the class {lacks[0]!r}, which graph {other.name!r} has not: leave its labels out"
+                )
+            numbers = np.array([other.class_names.index(name) for name in self.class_names], np.int64)
+            if y.ndim == 1:
+                y = np.where(y >= 0, numbers[y], y)
+            else:
+                y = np.zeros((self.num_nodes, other.num_classes), y.dtype)
+                y[:, numbers] = self.y
+        elif y is not None and self.num_classes > other.num_classes:
+            raise ShoalError(
+                f"graph {self.name!r} has {self.num_classes:,} classes and graph {other.name!r} {other.num_classes:,}: leave its labels out"
+            )
+        return self._copy(y=y, num_classes=other.num_classes, class_names=other.class_names)
 
     def _copy(self, **changes: Any) -> Graph:
         fields = {

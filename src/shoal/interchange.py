@@ -1,0 +1,110 @@
+"""Interchange: graphs from what users have, and in the form that other libraries take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from shoal.conversion import (
+    build_pattern,
+    guess_num_nodes,
+    read_dgl,
+    read_edge_index,
+    read_networkx,
+    read_pyg,
+    read_scipy,
+    tidy_fields,
+)
+from shoal.pyg import make_data
+from shoal.validation import validate_attributes
+
+
+class Interchange:
+    """The constructors of Graph for anything that is not yet a checked pattern, and the way back."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, indptr: np.ndarray, indices: np.ndarray, **fields: Any) -> None: ...
+
+    @classmethod
+    def from_edge_index(
+        cls,
+        edge_index: Any,
+        num_nodes: int | None = None,
+        *,
+        directed: bool | None = None,
+        **fields: Any,
+    ) -> Self:
+        """From `(2, num_edges)` sources and targets: target `edge_index[1]` aggregates from source `[0]`.
+
+        `directed=False` adds the reverse of every edge; `True` keeps the arcs as they are; `None` calls the
+        graph undirected exactly if every arc's reverse is there, as in PyG.
+        """
+        edge_index = read_edge_index(edge_index)
+        if num_nodes is None:
+            num_nodes = guess_num_nodes(edge_index, fields)
+        return cls.from_edge_chunks([(edge_index[0], edge_index[1])], num_nodes, directed=directed, **fields)
+
+    @classmethod
+    def from_edge_chunks(
+        cls,
+        chunks: Iterable[tuple[np.ndarray, np.ndarray]],
+        num_nodes: int,
+        *,
+        directed: bool | None = None,
+        notices: Iterable[str] = (),
+        expected: int = 0,
+        **fields: Any,
+    ) -> Self:
+        """Like `from_edge_index`, from many (sources, targets) arrays, so that no joined copy is needed.
+
+        A list is emptied on the way: each chunk is freed once its edges are in place. Where a workspace is open, edges
+        that exceed the memory budget are built on disk; `expected` is how many will come, if known.
+        """
+        indptr, indices, directed, said = build_pattern(chunks, num_nodes, directed, expected)
+        tidy = tidy_fields(fields)
+        graph: Any = cls(indptr, indices, directed=directed, notices=[*notices, *said], checked=True, **tidy)
+        validate_attributes(graph)  # the pattern is right by the way it was built
+        made: Self = graph
+        return made
+
+    @classmethod
+    def from_scipy(cls, matrix: Any, *, directed: bool | None = None, **fields: Any) -> Self:
+        """From a square SciPy sparse matrix: row i aggregates from the columns stored in row i."""
+        coo = read_scipy(matrix)
+        return cls.from_edge_chunks([(coo.col, coo.row)], coo.shape[0], directed=directed, **fields)
+
+    @classmethod
+    def from_pyg(cls, data: Any, **fields: Any) -> Self:
+        """From a PyG `Data` object (or anything with its attributes)."""
+        edge_index, num_nodes, fields = read_pyg(data, fields)
+        return cls.from_edge_index(edge_index, num_nodes, **fields)
+
+    @classmethod
+    def from_networkx(cls, graph: Any, **fields: Any) -> Self:
+        """From a NetworkX graph with any node ids; node attributes x, y and the masks are taken along.
+
+        Nodes are numbered in the graph's own order; `node_ids` holds what they were called.
+        """
+        edge_index, num_nodes, fields = read_networkx(graph, fields)
+        return cls.from_edge_index(edge_index, num_nodes, **fields)
+
+    @classmethod
+    def from_dgl(cls, graph: Any, **fields: Any) -> Self:
+        """From a homogeneous DGL graph: `ndata` feat (or x), label (or y) and the masks are taken along.
+
+        What is given here, such as `x=graph.ndata["h"]`, comes first. It is read by `edges()`, `num_nodes()` and
+        `ndata`; DGL itself is not imported.
+        """
+        edge_index, num_nodes, fields = read_dgl(graph, fields)
+        return cls.from_edge_index(edge_index, num_nodes, **fields)
+
+    def to_pyg(self, *, dense: bool = True) -> Any:
+        """As a PyG `Data` object with x, edge_index, y and the masks; arrays are shared, not copied, where they can be.
+
+        Sparse features are made dense, or with `dense=False` a torch sparse CSR tensor. Multi-label y is float, as PyG's
+        losses want it. An undirected graph has both directions of every edge. Needs the extra `pyg`.
+        """
+        return make_data(self, dense=dense)
