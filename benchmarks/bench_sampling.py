@@ -277,7 +277,7 @@ def bench_overlap(profile: str, seconds: float) -> Iterator[Result]:
         _ = batch.x, batch.y, batch.block(0).adjacency("mean").transpose()
 
     def step(batch: shoal.Batch) -> None:
-        loss = compute_loss(model(batch, 0), batch)
+        loss = compute_loss(model(batch, step=0), batch)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

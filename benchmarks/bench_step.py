@@ -61,7 +61,7 @@ def shoal_step(graph):
 
     def step():
         block._adjacencies.clear()  # a sampled batch makes its operator anew
-        loss = compute_loss(model(batch, next(steps)), batch)
+        loss = compute_loss(model(batch, step=next(steps)), batch)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -83,6 +83,6 @@ def train_alone(num_ranks: int) -> list[float]:
         optimizer.zero_grad()
         for k in range(step * num_ranks, (step + 1) * num_ranks):
             batch = sampler.sample(k)
-            (compute_loss(model(batch, k), batch) / num_ranks).backward()
+            (compute_loss(model(batch, step=k), batch) / num_ranks).backward()
         optimizer.step()
     return torch.cat([value.reshape(-1) for value in model.state_dict().values()]).tolist()

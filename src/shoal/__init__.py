@@ -21,18 +21,25 @@ if TYPE_CHECKING:
     from shoal.distributed.transport import TRANSPORTS as TRANSPORTS
     from shoal.errors import ShoalError as ShoalError
     from shoal.graph import Graph as Graph
+    from shoal.joining import join_layers as join_layers
     from shoal.kernels.adjacency import Adjacency as Adjacency
     from shoal.kernels.spmm import spmm as spmm
     from shoal.models.conv import CONVS as CONVS
     from shoal.models.conv import Conv as Conv
+    from shoal.models.gat import GATConv as GATConv
+    from shoal.models.gcn import GCNConv as GCNConv
     from shoal.models.gnn import GNN as GNN
+    from shoal.models.mixhop import MixHopConv as MixHopConv
     from shoal.models.module import MODELS as MODELS
+    from shoal.models.sage import SAGEConv as SAGEConv
     from shoal.partitioning.part import Part as Part
     from shoal.partitioning.partition import Partition as Partition
     from shoal.partitioning.partition import partition_graph as partition_graph
     from shoal.partitioning.stored import open_part as open_part
     from shoal.partitioning.stored import store_parts as store_parts
     from shoal.partitioning.work import PARTITION_METHODS as PARTITION_METHODS
+    from shoal.runs.trained import TrainedRun as TrainedRun
+    from shoal.runs.trained import load_run as load_run
     from shoal.sampling.base import SAMPLERS as SAMPLERS
     from shoal.sampling.base import Sampler as Sampler
     from shoal.sampling.cluster import ClusterSampler as ClusterSampler
@@ -67,12 +74,19 @@ _HOMES = {
     "Adjacency": "shoal.kernels.adjacency",
     "spmm": "shoal.kernels.spmm",
     "GNN": "shoal.models.gnn",
+    "GATConv": "shoal.models.gat",
+    "GCNConv": "shoal.models.gcn",
+    "MixHopConv": "shoal.models.mixhop",
+    "SAGEConv": "shoal.models.sage",
     "Part": "shoal.partitioning.part",
     "open_part": "shoal.partitioning.stored",
     "store_parts": "shoal.partitioning.stored",
     "Partition": "shoal.partitioning.partition",
     "partition_graph": "shoal.partitioning.partition",
     "Batch": "shoal.batch",
+    "join_layers": "shoal.joining",
+    "load_run": "shoal.runs.trained",
+    "TrainedRun": "shoal.runs.trained",
     "Sampler": "shoal.sampling.base",
     "FeatureCaching": "shoal.sampling.feature_cache",
     "FrontierSampler": "shoal.sampling.frontier",

@@ -216,6 +216,11 @@ class Batch:
         return self.blocks[-1].num_rows
 
     @property
+    def is_square(self) -> bool:
+        """Whether one pattern over all nodes serves every layer, as that of a subgraph does."""
+        return len(self.blocks) == 1 and self.blocks[0].num_rows == self.blocks[0].num_columns
+
+    @property
     def nodes_per_layer(self) -> list[int]:
         """Nodes whose features each layer reads, input first, and last the outputs: shows how they multiply."""
         return [*(block.num_columns for block in self.blocks), self.num_outputs]
@@ -227,7 +232,7 @@ class Batch:
 
     def block(self, layer: int) -> Block:
         """The pattern of aggregation number `layer`. A single square block serves every layer."""
-        if len(self.blocks) == 1 and self.blocks[0].num_rows == self.blocks[0].num_columns:
+        if self.is_square:
             return self.blocks[0].at_layer(layer)
         if layer >= len(self.blocks):
             raise ShoalError(
@@ -299,7 +304,16 @@ class Batch:
                 "a rank's part has no edge_index, which would leave its halo out: aggregate with batch.block(i).adjacency(kind)"
             )
         block = self.blocks[0]
+        if not self.is_square:
+            raise ShoalError(
+                "a batch with a block for each layer has no edge_index of its own: shoal.join_layers(batch) has one"
+            )
         return list_edges(block.indptr, block.indices)
+
+    @cached_property
+    def dense_x(self) -> Tensor:
+        """x, made dense where it is sparse, for models that take `(x, edge_index)`."""
+        return self.x.to_dense() if isinstance(self.x, Adjacency) else self.x
 
     @property
     def edge_norm(self) -> Tensor | None:

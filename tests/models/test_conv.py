@@ -150,7 +150,7 @@ def test_any_module_that_takes_a_batch_is_evaluated_by_its_forward(graph):
 
 def test_a_batch_knows_the_step_that_decides_dropout(graph):
     model, batch = shoal.GNN("sage", 8, 16, 3, dropout=0.5).train(), shoal.FullSampler(graph).sample(0)
-    fifth = model(batch, 5)
+    fifth = model(batch, step=5)
     batch.step = 5
     assert torch.equal(model(batch), fifth)
-    assert not torch.equal(model(batch, 6), fifth)
+    assert not torch.equal(model(batch, step=6), fifth)

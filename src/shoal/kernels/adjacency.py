@@ -233,6 +233,12 @@ class Adjacency:
                 self.indptr, self.indices.long(), weights, size=self.shape, check_invariants=False
             )
 
+    def to_dense(self) -> Tensor:
+        """As a dense float32 matrix."""
+        dense = torch.zeros(self.shape)
+        dense[row_of_entries(self.indptr), self.indices.long()] = self.entry_weights(torch.float32)
+        return dense
+
     def to(self, device: torch.device | str) -> Adjacency:
         """A copy on another device."""
         moved = {

@@ -16,6 +16,7 @@ from shoal.kernels.encoding import EncodedRows
 from shoal.kernels.plan import LayerPlan, plan_layer
 from shoal.kernels.row_sets import LoopedAdjacency, Rows
 from shoal.kernels.spmm import spmm
+from shoal.models.edges import find_block
 from shoal.models.layerwise import Input, LayerWork, Stored, count_rows, multiply_weight, select_rows
 from shoal.registry import Registry
 from shoal.settings import check_options, list_settings
@@ -59,6 +60,14 @@ class Conv(nn.Module, ABC):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(in_features, out_features)))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """`forward`; or of `(x, edge_index)`, as PyG calls its convs, with the operator that the edges make."""
+        if len(args) == 2 and isinstance(args[0], Tensor):
+            x, edge_index = args
+            adj = None if self.kind is None else find_block(edge_index, len(x)).adjacency(self.kind)
+            args = adj, x
+        return super().__call__(*args, **kwargs)
 
     @classmethod
     def make(

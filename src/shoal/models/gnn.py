@@ -17,6 +17,7 @@ from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.fused import drop_entries, dropout
 from shoal.kernels.row_sets import Rows
 from shoal.models.conv import Conv, check_conv_options, conv_name, find_conv
+from shoal.models.edges import make_batch
 from shoal.models.kept_layers import KeptLayers
 from shoal.models.layers import NORM_PLACES, NORMS, RESIDUALS, Layer, Output
 from shoal.models.layerwise import ROWS_AT_ONCE, Input, LayerWork, Stored, recall_plan, select_rows
@@ -140,7 +141,15 @@ class GNN(Stack):
             if has_classifier:
                 self.classifier = nn.Linear(width, num_classes)
 
-    def forward(self, batch: Batch, step: int | None = None) -> Tensor:
+    def forward(
+        self, batch: Batch | Tensor, edge_index: Tensor | None = None, step: int | None = None
+    ) -> Tensor:
+        """Logits of a batch's output nodes, or of all nodes of `(x, edge_index)`, as PyG models are called.
+
+        So called, dropout follows torch's random state, and an edge that is given twice counts once.
+        """
+        if not isinstance(batch, Batch):
+            batch = make_batch(batch, edge_index, training=self.training)
         step = _find_step(batch, step)
         return self.classify(self.embed(batch, step), batch.n_id[: batch.num_outputs], step)
 

@@ -9,14 +9,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Annotated, Any, Protocol
 
-import torch
-from torch import Tensor
-
 from shoal.batch import Batch
 from shoal.checks import MAX_THREADS
 from shoal.errors import ShoalError
 from shoal.graph import Graph
-from shoal.kernels.adjacency import Adjacency
 from shoal.sampling.base import COUNT, Sampler, make_sampler
 from shoal.sampling.full import FullSampler
 from shoal.settings import AtLeast, Null, Range, check_settings
@@ -197,14 +193,6 @@ class SubgraphLoader:
 def prepare_for_pyg(batch: Batch) -> None:
     """Features made dense, edges as PyG has them, in the calling thread."""
     gather_fields(batch)
-    if batch.graph.num_features and isinstance(batch.x, Adjacency):
-        batch.x = make_dense(batch.x)
+    if batch.graph.num_features:
+        batch.x = batch.dense_x
     _ = batch.edge_index, batch.n_id
-
-
-def make_dense(x: Adjacency) -> Tensor:
-    """Sparse features as a dense float32 matrix."""
-    rows = torch.repeat_interleave(torch.arange(x.num_rows), x.indptr.diff())
-    dense = torch.zeros(x.shape)
-    dense[rows, x.indices.long()] = x.entry_weights(torch.float32)
-    return dense

@@ -14,6 +14,7 @@ from shoal.batch import Batch
 from shoal.errors import ShoalError
 from shoal.kernels.row_sets import Rows
 from shoal.memory import available_memory, given_budget, memory_left, return_freed_memory
+from shoal.models.calling import call_model, check_one_pass
 from shoal.models.layerwise import ROWS_AT_ONCE, count_chunk_bytes
 from shoal.scratch import KeptScratch, Scratch
 
@@ -133,8 +134,9 @@ def predict_logits(
     the whole batch. What `take` makes of chunks of logits, such as classes, is kept instead of them, in `out` if given.
     """
     if not has_embeddings(model):
+        check_one_pass(model, whole)
         with evaluating(model):
-            logits: Tensor = take(model(whole))
+            logits = take(call_model(model, whole))
         found = logits if rows is None else logits[rows]
         return found if out is None else out.copy_(found)
     stack = _require_embeddings(model)

@@ -20,6 +20,7 @@ from shoal.distributed.ledger import Ledger
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError
 from shoal.graph import Graph, require_graph
+from shoal.models.calling import call_model, find_convention
 from shoal.partitioning.part import Part
 from shoal.sampling.base import Sampler
 from shoal.sampling.full import FullSampler
@@ -132,7 +133,7 @@ class Share(ABC):
         self, model: nn.Module, batch: Batch, measure: Callable[[Tensor, Batch], Tensor]
     ) -> Tensor:
         """Put this rank's gradients of a step into the weights' `.grad`; answers its loss, `measure` of the logits."""
-        loss = measure(model(batch), batch)
+        loss = measure(call_model(model, batch, batch.graph.num_classes), batch)
         if self.loss_weight != 1:
             loss = loss * self.loss_weight
         loss.backward()
@@ -249,9 +250,10 @@ class ReplicaShare(Share):
         size = self.transport.size
         if done is not None:  # so many of the common sequence are trained
             done.batches = min(-(-done.batches * ranks // size), self.sampler.num_batches)
+        is_full = isinstance(self.sampler, FullSampler)  # the same step on however many ranks
         return [
             f"a step takes a batch of each of {count(size, 'rank')} from now on, before it was {ranks}: scores will differ from those of {ranks}"
-        ]
+        ][is_full:]
 
     def agree(self, score: float) -> float:
         return float(self.transport.broadcast(torch.tensor([score], dtype=torch.float64), 0))
@@ -312,9 +314,12 @@ def check_fit(model: nn.Module, graph: Graph | Part) -> None:
     """Refuse a graph that cannot be trained on, and a model made for another one."""
     if not isinstance(model, nn.Module):
         raise ShoalError(f"the model is a {type(model).__name__}: expected a torch.nn.Module")
+    if find_convention(model).edges and isinstance(graph, Part):
+        raise ShoalError(
+            f"{type(model).__name__} takes edge_index, which leaves out a part's halo: give every rank the Graph, or write forward(batch)"
+        )
     if not isinstance(graph, Part):
         require_graph(graph)
-    if isinstance(graph, Graph):
         check_trainable(graph)
         if graph.train_mask is None:
             raise ShoalError(

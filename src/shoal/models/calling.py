@@ -1,0 +1,116 @@
+"""How a model is called: with a Batch, or with the `(x, edge_index)` that PyG models take."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from shoal.batch import Batch
+from shoal.errors import ShoalError
+from shoal.joining import join_layers
+from shoal.memory import memory_left
+from shoal.wording import format_bytes
+
+EXPECTED = "expected forward(batch) or forward(x, edge_index), with edge_weight if it likes"
+_EMPTY = inspect.Parameter.empty
+
+
+class Convention(NamedTuple):
+    """What a module's forward takes.
+
+    Attributes:
+        edges: `(x, edge_index)` in place of a Batch.
+        weights: an edge_weight too.
+        needs_weights: it has no default.
+    """
+
+    edges: bool = False
+    weights: bool = False
+    needs_weights: bool = False
+
+
+def find_convention(model: nn.Module) -> Convention:
+    """A module whose forward has a required parameter `edge_index` is called with `(x, edge_index)`, and with
+    `edge_weight` where it has such a parameter; any other is called with the Batch. Others are refused."""
+    declared = getattr(getattr(model, "signature", None), "param_dict", None)  # of a PyG Sequential
+    if isinstance(declared, Mapping):
+        return _read_parameters(tuple((name, True) for name in declared), type(model).__name__)
+    kind: Any = type(model)
+    return _read_forward(kind)
+
+
+@lru_cache(maxsize=256)
+def _read_forward(kind: Any) -> Convention:
+    """The convention of a class; a forward of `*args` is taken to want a Batch."""
+    if kind.forward is nn.Module.forward:
+        raise ShoalError(f"{kind.__name__} has no forward: {EXPECTED}")
+    parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
+    plain = [one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    if len(plain) < len(parameters) and not any(one.name == "edge_index" for one in plain):
+        return Convention()
+    return _read_parameters(tuple((one.name, one.default is _EMPTY) for one in plain), kind.__name__)
+
+
+def _read_parameters(parameters: tuple[tuple[str, bool], ...], name: str) -> Convention:
+    required = [parameter for parameter, is_required in parameters if is_required]
+    if "edge_index" in required:
+        if required[1:] not in (["edge_index"], ["edge_index", "edge_weight"]):
+            raise ShoalError(f"{name} has forward({', '.join(required)}): {EXPECTED}")
+        names = [parameter for parameter, _ in parameters]
+        return Convention(True, "edge_weight" in names, "edge_weight" in required)
+    if len(required) > 1 or not parameters:
+        raise ShoalError(f"{name} has forward({', '.join(required)}): {EXPECTED}")
+    return Convention()
+
+
+def call_model(model: nn.Module, batch: Batch, num_classes: int = 0) -> Tensor:
+    """The model's logits for the batch's output nodes, whichever way it is called (`find_convention`).
+
+    They are refused unless there is a row for each node, and `num_classes` columns where that is given. With `(x, edge_index)`: x is dense, the layers of a layered batch are one graph (`join_layers`), `edge_weight` are the
+    sampler's edge norms (ones, or left out, where it has none).
+    """
+    convention = find_convention(model)
+    logits: Any
+    if convention.edges:
+        batch = join_layers(batch)
+        options: dict[str, Tensor] = {}
+        if convention.weights and batch.edge_norm is not None:
+            options["edge_weight"] = batch.edge_norm
+        elif convention.needs_weights:
+            options["edge_weight"] = torch.ones(batch.edge_index.shape[1])
+        logits = model(batch.dense_x, batch.edge_index, **options)
+        rows = batch.num_nodes
+    else:
+        logits, rows = model(batch), batch.num_outputs
+    _check_logits(model, logits, rows, num_classes)
+    return logits[: batch.num_outputs] if convention.edges else logits
+
+
+def check_one_pass(model: nn.Module, whole: Batch) -> None:
+    """Refuse to call a model with a whole graph's `(x, edge_index)` where not even those fit in memory."""
+    if not find_convention(model).edges:
+        return
+    size, left = 4 * whole.num_nodes * whole.graph.num_features + 16 * whole.num_edges, memory_left()
+    if size > left:
+        raise ShoalError(
+            f"{type(model).__name__} computes the whole graph in one pass, for which x and edge_index alone take "
+            f"{format_bytes(size)} and {format_bytes(left)} are left: train a shoal.GNN, which computes layer by layer"
+        )
+
+
+def _check_logits(model: nn.Module, logits: Any, rows: int, classes: int) -> None:
+    """Refuse answers that are no logits of the batch's nodes."""
+    name = type(model).__name__
+    if not isinstance(logits, Tensor):
+        raise ShoalError(f"{name} answered a {type(logits).__name__}: expected a tensor of logits")
+    if logits.dim() != 2 or logits.shape[0] != rows:
+        raise ShoalError(
+            f"{name} answered a tensor of shape {tuple(logits.shape)}: expected {rows:,} rows of logits, one a node"
+        )
+    if classes and logits.shape[1] != classes:
+        raise ShoalError(f"{name} answered {logits.shape[1]:,} columns: expected {classes:,}, one a class")

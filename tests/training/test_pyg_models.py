@@ -1,0 +1,184 @@
+"""Modules that take (x, edge_index), as PyG's do, in the trainer: full, sampled and layered batches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import shoal
+from shoal.distributed.transport import LocalTransport
+from shoal.models.calling import call_model
+from shoal.partitioning.part import make_part
+from small_graphs import make_labelled
+
+pyg = pytest.importorskip("torch_geometric.nn")
+
+
+@pytest.fixture(scope="module")
+def graph() -> shoal.Graph:
+    return make_labelled(400)
+
+
+def make_gcn(graph: shoal.Graph, kind: type = pyg.GCN) -> nn.Module:
+    torch.manual_seed(0)
+    return kind(graph.num_features, 16, num_layers=2, out_channels=graph.num_classes)
+
+
+class Weighted(nn.Module):
+    """A user's own module that needs a weight for every edge, and keeps what it was called with."""
+
+    def __init__(self, in_features: int, num_classes: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_features, num_classes)
+        self.weights: torch.Tensor | None = None
+
+    def forward(self, h, edge_index, edge_weight):
+        self.weights = edge_weight
+        source, target = edge_index
+        return self.linear(h).index_add(0, target, edge_weight[:, None] * self.linear(h)[source])
+
+
+def test_a_pyg_gcn_trained_full_batch_equals_a_hand_written_loop(graph):
+    ours, theirs, data = make_gcn(graph), make_gcn(graph), graph.to_pyg()
+    shoal.Trainer(ours, graph, lr=0.01, patience=None).fit(10)
+    optimizer = torch.optim.Adam(theirs.parameters(), lr=0.01)
+    best, kept = -1.0, {}
+    for _ in range(10):
+        theirs.train()
+        optimizer.zero_grad()
+        out = theirs(data.x, data.edge_index)
+        functional.cross_entropy(out[data.train_mask], data.y[data.train_mask]).backward()
+        optimizer.step()
+        theirs.eval()
+        right = theirs(data.x, data.edge_index).argmax(1) == data.y
+        if (score := right[data.val_mask].float().mean().item()) > best:
+            best, kept = score, {name: value.clone() for name, value in theirs.state_dict().items()}
+    for name, value in ours.state_dict().items():
+        torch.testing.assert_close(value, kept[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [pyg.GCN, pyg.GraphSAGE, pyg.GAT])
+@pytest.mark.parametrize("sampler", ["full", "frontier", "neighbor", "cluster", "ladies"])
+def test_pyg_models_learn_on_batches_of_every_sort(graph, kind, sampler):
+    draws = {
+        "full": lambda: None,
+        "frontier": lambda: shoal.FrontierSampler(graph, budget=150, frontier=40, coverage=10),
+        "neighbor": lambda: shoal.NeighborSampler(graph, fanouts=(8, 8), batch_size=50),
+        "cluster": lambda: shoal.ClusterSampler(graph, assignment=np.arange(400) % 4),
+        "ladies": lambda: shoal.LadiesSampler(graph, batch_size=50),
+    }
+    trainer = shoal.Trainer(make_gcn(graph, kind), graph, draws[sampler](), lr=0.02)
+    trainer.fit(30 if sampler == "full" else 6)
+    assert trainer.evaluate("test")["accuracy"] > 0.7
+    assert trainer.predict().shape == (400,)
+
+
+def test_a_sequential_of_pyg_is_called_by_the_arguments_it_names(graph):
+    layers = [(pyg.GCNConv(graph.num_features, graph.num_classes), "x, edge_index -> x")]
+    model = pyg.Sequential("x, edge_index", layers)
+    assert len(shoal.Trainer(model, graph).fit(2)) == 2
+
+
+def test_layers_of_all_neighbours_joined_equal_the_whole_graph(graph):
+    """With every neighbour drawn, the outputs of two layers depend on nothing that the joined batch lacks."""
+    sampler = shoal.NeighborSampler(graph, fanouts=(-1, -1), batch_size=20)
+    batch = sampler.sample(3)
+    joined = shoal.join_layers(batch)
+    data, model = graph.to_pyg(), make_gcn(graph, pyg.GraphSAGE).eval()
+    with torch.no_grad():
+        whole = model(data.x, data.edge_index)[batch.n_id[: batch.num_outputs]]
+        torch.testing.assert_close(call_model(model, batch), whole, rtol=1e-4, atol=1e-5)
+    assert torch.equal(joined.n_id[: joined.num_outputs], batch.n_id[: batch.num_outputs])
+    assert torch.equal(joined.y, batch.y)
+    assert len(joined.n_id.unique()) == joined.num_nodes
+
+
+def test_a_node_of_joined_layers_has_neighbours_drawn_once():
+    graph = make_labelled(300, seed=2)
+    rows = np.repeat(np.arange(300), graph.degree)
+    others = np.bincount(rows[graph.indices != rows], minlength=300)
+    for k in range(5):
+        joined = shoal.join_layers(shoal.NeighborSampler(graph, fanouts=(3, 2, 2), batch_size=10).sample(k))
+        source, target = joined.edge_index
+        drawn = torch.bincount(target[source != target], minlength=joined.num_nodes)  # a loop is always kept
+        seeds = joined.n_id[:10].numpy()
+        assert drawn[:10].tolist() == np.minimum(others[seeds], 3).tolist()
+        assert drawn[10:].max() <= 2
+        reached = torch.zeros(joined.num_nodes, dtype=torch.bool)
+        reached[:10] = True
+        reached[joined.edge_index[0]] = True
+        assert reached.all()
+        for source, target in joined.n_id[joined.edge_index].T.tolist():
+            assert source in graph.indices[graph.indptr[target] : graph.indptr[target + 1]]
+
+
+def test_edge_weights_are_the_samplers_norms_or_ones(graph):
+    model = Weighted(graph.num_features, graph.num_classes)
+    sampler = shoal.NodeSampler(graph, budget=100, coverage=10)
+    batch = sampler.sample(0)
+    call_model(model, batch)
+    assert torch.equal(model.weights, batch.edge_norm)
+    assert shoal.Trainer(model, graph, sampler).fit(1)
+    assert torch.equal(model.weights, torch.ones(graph.num_entries))
+
+
+def test_a_run_by_threads_and_with_sparse_features_is_the_same(graph):
+    import scipy.sparse as sp
+
+    sparse, losses = graph._copy(x=sp.csr_array(graph.x)), []
+    for data, threads in ((graph, 0), (graph, 2), (sparse, 0)):
+        sampler = shoal.NeighborSampler(data, fanouts=(4, 4), batch_size=50)
+        records = shoal.Trainer(make_gcn(data), data, sampler, sampling_threads=threads).fit(2)
+        losses.append([record["loss"] for record in records])
+    assert losses[0] == losses[1]
+    assert losses[2] == pytest.approx(losses[0], rel=1e-5)
+
+
+class TwoInputs(nn.Module):
+    def forward(self, x, adjacency):
+        return x
+
+
+class NoForward(nn.Module):
+    pass
+
+
+class Answers(nn.Module):
+    def __init__(self, answer):
+        super().__init__()
+        self.answer, self.weight = answer, nn.Parameter(torch.ones(1))
+
+    def forward(self, x, edge_index):
+        return self.answer(x)
+
+
+def test_modules_that_cannot_be_trained_get_one_sentence(graph):
+    with pytest.raises(
+        shoal.ShoalError, match=r"TwoInputs has forward\(x, adjacency\): expected forward\(batch\)"
+    ):
+        shoal.Trainer(TwoInputs(), graph)
+    with pytest.raises(shoal.ShoalError, match="NoForward has no forward"):
+        shoal.Trainer(NoForward(), graph)
+    for answer, said in (
+        (lambda x: (x, x), "answered a tuple: expected a tensor of logits"),
+        (lambda x: x[:5], "expected 400 rows of logits"),
+        (lambda x: x, "answered 8 columns: expected 3, one a class"),
+    ):
+        with pytest.raises(shoal.ShoalError, match=said):
+            shoal.Trainer(Answers(answer), graph).fit(1)
+    part = make_part(graph, np.zeros(400, np.int32), 1, 0)
+    with pytest.raises(shoal.ShoalError, match="leaves out a part's halo"):
+        shoal.Trainer(make_gcn(graph), part, transport=LocalTransport())
+    batch = shoal.NeighborSampler(graph, fanouts=(2, 2), batch_size=5).sample(0)
+    with pytest.raises(shoal.ShoalError, match=r"shoal\.join_layers\(batch\)"):
+        _ = batch.edge_index
+
+
+def test_a_whole_graph_that_does_not_fit_in_one_pass_is_refused_first(graph, monkeypatch):
+    monkeypatch.setattr("shoal.models.calling.memory_left", lambda: 1000)
+    trainer = shoal.Trainer(make_gcn(graph), graph)
+    with pytest.raises(shoal.ShoalError, match="computes the whole graph in one pass"):
+        trainer.predict()
