@@ -8,6 +8,7 @@ from shoal.errors import ShoalError
 from shoal.registry import Registry
 
 if TYPE_CHECKING:
+    from shoal.batch import Batch
     from shoal.training.trainer import Trainer
 
 
@@ -15,13 +16,16 @@ class Callback:
     """Called by the trainer on every rank alike; override what you need.
 
     A record is what `metrics.jsonl` gets for an epoch: a callback may add to it, with the same numbers on every rank.
-    `trainer.stop()` ends training after the epoch.
+    `trainer.stop()`, in any of these, ends training after the epoch.
     """
 
     name: ClassVar[str] = ""
 
     def on_start(self, trainer: Trainer) -> None:
         """Before the first epoch of a call of `fit`."""
+
+    def on_batch(self, trainer: Trainer, batch: Batch, loss: float) -> None:
+        """After every optimizer step, with its batch and its loss. Costs nothing where it is not overridden."""
 
     def on_epoch(self, trainer: Trainer, record: dict[str, Any]) -> None:
         """After every epoch and its evaluation, before the checkpoint is written."""

@@ -26,22 +26,22 @@ from shoal.partitioning.partition import Partition
 from shoal.sampling.base import Sampler
 from shoal.sampling.feature_cache import FeatureCaching
 from shoal.sampling.stream import BatchStream
-from shoal.scratch import Scratch
 from shoal.settings import Above, AtLeast, Choices, Null, Range, check_settings
 from shoal.training.callback import Callback, make_callbacks
 from shoal.training.checkpoint import save_checkpoint
-from shoal.training.evaluation import choose_interval, score_split
+from shoal.training.evaluation import choose_interval
 from shoal.training.interruption import Interruption
 from shoal.training.keeper import BEST, load_best, load_last, save_last, save_progress
 from shoal.training.loss import LOSSES, Loss, check_weighs, compute_loss, weigh_classes
-from shoal.training.metrics import METRICS, choose_metric, decide_class, decide_labels
+from shoal.training.metrics import METRICS, choose_metric
 from shoal.training.optimizer import OPTIMIZERS, make_optimizer
+from shoal.training.predictor import Predictor
 from shoal.training.schedule import SCHEDULES, scale_learning_rate
-from shoal.training.share import EpochState, Progress, Record, check_fit
+from shoal.training.share import EpochState, Record, check_fit
 from shoal.training.shares import make_share
 
 
-class Trainer:
+class Trainer(Predictor):
     """Trains `model` on batches that `sampler` draws, evaluates on the full graph.
 
     One process trains on a Graph. Several ranks, joined by `transport`, train one model together, either each on
@@ -49,7 +49,10 @@ class Trainer:
     or each on its part of every batch (given a Part: the same steps as one process takes). Rank 0 writes checkpoints.
 
     Args:
-        model: any module that maps a Batch to one row of logits for each of its output nodes.
+        model: any module that answers one row of logits for each node. One whose forward has a required parameter
+            `edge_index` is called with `(x, edge_index)`, and with `edge_weight` where it has such a parameter, as PyG's
+            models are; any other is called with the Batch. Without layer-wise inference, as GNN has it, evaluation
+            computes the whole graph in one pass and holds all of it in memory.
         graph: the graph, or this rank's Part of it.
         sampler: draws batches of the graph; full-batch training if None.
         transport: joins the ranks; by default the process group of `torch.distributed` where the program has
@@ -59,7 +62,11 @@ class Trainer:
         features: how features on disk are read where they exceed their share of memory.
         checkpoints: folder for the last checkpoints (every epoch, `last.safetensors`) and the best, None for none.
 
-    The other arguments are settings (`shoal train --help` lists them). `train_step` is one step, for loops of your own.
+    The other arguments are settings (`shoal train --help` lists them). `loss` and `metric` may be functions of
+    (logits, y): one number for each node, one for all of them. `train_step` is one step, for loops of your own.
+
+    Attributes:
+        history: the records of all epochs so far, as `fit` returns them; `pandas.DataFrame(trainer.history)` is a table.
     """
 
     @check_settings
@@ -134,6 +141,8 @@ class Trainer:
         self.features = features if features is not None else FeatureCaching()
         self._stream = BatchStream(self.sampler, num_threads=sampling_threads, caching=self.features)
         self.callbacks = make_callbacks(callbacks)
+        self._batch_callbacks = [one for one in self.callbacks if type(one).on_batch is not Callback.on_batch]
+        self.history: list[Record] = []
         self.checkpoints, self.keep_checkpoints = checkpoints, keep_checkpoints
         self.asked = Interruption(checkpoint_minutes)
         self.notices: list[str] = []  # what a resumed trainer found
@@ -186,6 +195,7 @@ class Trainer:
             if (ends and self.epoch == epochs) or (has_val and self.epoch % self.eval_interval == 0):
                 self._evaluate_epoch(record)
             records.append(record)
+            self.history.append(record)
             for callback in self.callbacks:
                 callback.on_epoch(self, record)
             if self.callbacks and self.transport.size > 1:  # one rank is enough to stop all
@@ -197,8 +207,7 @@ class Trainer:
             self.share.align_buffers(self.model)
             if self.checkpoints is not None:
                 save_last(self, self.checkpoints, self.keep_checkpoints)
-        self._last_weights = self._copy_weights()
-        self.restore_best()
+        self.switch_to_best()
         return records
 
     def stop(self) -> None:
@@ -213,7 +222,10 @@ class Trainer:
         self.step = self.epoch * self.sampler.num_batches + done.batches
         started = time.perf_counter() - done.seconds
         for batch in self._batches(done.batches) if batches is None else batches:
-            done.add(self.train_step(batch), batch.num_nodes)
+            loss = self.train_step(batch)
+            done.add(loss, batch.num_nodes)
+            for callback in self._batch_callbacks:
+                callback.on_batch(self, batch, loss)
             if self.asked.is_due:
                 done.seconds = time.perf_counter() - started
                 self._heed(done)
@@ -266,31 +278,6 @@ class Trainer:
             self.transport.barrier()  # whoever ends must not be missed by the one who writes
         self.asked.obey()
 
-    def evaluate(self, split: str = "test") -> dict[str, float]:
-        """Scores on a split's nodes, computed on the full graph: `f1_micro`, `f1_macro`, for single-label graphs
-        `accuracy`, for two classes `roc_auc`, and the trainer's own metric."""
-        return score_split(self.share, self.model, split, self._metrics)
-
-    def has_nodes(self, split: str) -> bool:
-        """Whether the graph has nodes to evaluate in a split."""
-        return self.share.count_nodes(split) > 0
-
-    def embed(
-        self, progress: Progress | None = None, *, out: Tensor | None = None, scratch: Scratch | None = None
-    ) -> Tensor:
-        """Every node's embedding, (num_nodes, embedding_width), layer by layer within the memory budget.
-
-        It is written to `out` where given, which may be mapped to a file. Trained on a Part: that of its rows.
-        """
-        return self.share.embed(self.model, progress, out, scratch)
-
-    def predict(
-        self, progress: Progress | None = None, *, out: Tensor | None = None, scratch: Scratch | None = None
-    ) -> Tensor:
-        """Every node's predicted class, or 0/1 matrix for multi-label graphs; trained on a Part: of its rows."""
-        take = decide_labels if self.graph.multi_label else decide_class
-        return self.share.predict(self.model, progress=progress, take=take, out=out, scratch=scratch)
-
     def save(self, path: Path) -> None:
         """Write a checkpoint from which `resume` goes on exactly."""
         save_progress(self, path)
@@ -314,6 +301,11 @@ class Trainer:
         """Put back the weights of the best evaluation; fit does so at its end."""
         if self._best_weights is not None:
             self.model.load_state_dict(self._best_weights)
+
+    def switch_to_best(self) -> None:
+        """Put in the weights of the best evaluation; another call of `fit` goes on from those that are in now."""
+        self._last_weights = self._copy_weights()
+        self.restore_best()
 
     def is_out_of_patience(self) -> bool:
         """Whether so many evaluations brought no better score that training has ended."""

@@ -1,0 +1,137 @@
+"""Predictor: what a trained model answers, on the graph it was trained on or on another with the same features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+
+from shoal.distributed.transport import LocalTransport
+from shoal.errors import ShoalError
+from shoal.graph import MASKS, Graph, require_graph
+from shoal.models.calling import find_convention
+from shoal.scratch import Scratch
+from shoal.training.evaluation import score_split
+from shoal.training.inference import has_embeddings
+from shoal.training.metrics import decide_class, decide_labels
+from shoal.training.share import Progress, ReplicaShare, Share
+
+
+class Predictor:
+    """Scores, embeddings, classes and probabilities of a model's nodes.
+
+    Every method takes another `graph` with the same features (new nodes, new edges); its labels are not needed but for
+    scores. `out` is where a result is written, which may be mapped to a file.
+    """
+
+    model: nn.Module
+    graph: Graph
+    share: Share
+    _metrics: Sequence[str | Callable[..., float]]
+
+    def evaluate(self, split: str = "test", *, graph: Graph | None = None) -> dict[str, float]:
+        """Scores on a split's nodes, computed on the full graph: `f1_micro`, `f1_macro`, for single-label graphs
+        `accuracy`, for two classes `roc_auc`, and the trainer's own metric.
+
+        The test nodes of another graph that has no split are all its labelled ones.
+        """
+        if graph is not None:
+            graph = _prepare_scores(graph, self.graph)
+        return score_split(self.find_share(graph), self.model, split, self._metrics)
+
+    def has_nodes(self, split: str) -> bool:
+        """Whether the graph has nodes to evaluate in a split."""
+        return self.share.count_nodes(split) > 0
+
+    def embed(
+        self,
+        progress: Progress | None = None,
+        *,
+        graph: Graph | None = None,
+        out: Tensor | None = None,
+        scratch: Scratch | None = None,
+    ) -> Tensor:
+        """Every node's embedding, (num_nodes, embedding_width), layer by layer within the memory budget.
+
+        Trained on a Part: that of its rows.
+        """
+        return self.find_share(graph).embed(self.model, progress, out, scratch)
+
+    def predict(
+        self,
+        progress: Progress | None = None,
+        *,
+        graph: Graph | None = None,
+        out: Tensor | None = None,
+        scratch: Scratch | None = None,
+    ) -> Tensor:
+        """Every node's predicted class, or 0/1 matrix for multi-label graphs; trained on a Part: of its rows."""
+        take = decide_labels if self.graph.multi_label else decide_class
+        share = self.find_share(graph)
+        return share.predict(self.model, progress=progress, take=take, out=out, scratch=scratch)
+
+    def predict_proba(
+        self,
+        progress: Progress | None = None,
+        *,
+        graph: Graph | None = None,
+        out: Tensor | None = None,
+        scratch: Scratch | None = None,
+    ) -> Tensor:
+        """Every node's probability of each class, (num_nodes, num_classes): softmax of the logits, multi-label sigmoid."""
+        take = torch.sigmoid if self.graph.multi_label else _softmax
+        share = self.find_share(graph)
+        return share.predict(self.model, progress=progress, take=take, out=out, scratch=scratch)
+
+    def find_share(self, graph: Graph | None) -> Share:
+        """The share of this trainer, or that of a single process on another graph, whose features are checked."""
+        if graph is None:
+            return self.share
+        check_features(self.model, self.graph, graph)
+        other = ReplicaShare(graph, None, LocalTransport())
+        other.scratch_folder = self.share.scratch_folder
+        return other
+
+
+def check_features(model: nn.Module, trained: Graph, graph: Graph) -> None:
+    """Refuse a graph whose features are not those that the model was trained with."""
+    require_graph(graph)
+    if graph.num_features != trained.num_features:
+        raise ShoalError(
+            f"graph {graph.name!r} has {graph.num_features:,} features and the model was trained with "
+            f"{trained.num_features:,}: give the same columns in the same order"
+        )
+    if has_embeddings(model) or find_convention(model).edges:  # which take either
+        return
+    nobody = np.empty(0, np.int64)
+    is_sparse, was_sparse = (sp.issparse(one.find_features(nobody)[0]) for one in (graph, trained))
+    if is_sparse != was_sparse:
+        words = {True: "sparse", False: "dense"}
+        raise ShoalError(
+            f"graph {graph.name!r} has {words[is_sparse]} features and {type(model).__name__} was trained with "
+            f"{words[was_sparse]} ones: give x as {'a SciPy CSR matrix' if was_sparse else 'a dense matrix'}"
+        )
+
+
+def _prepare_scores(graph: Graph, trained: Graph) -> Graph:
+    """`graph` with the classes that the model knows, and with a split."""
+    require_graph(graph)
+    if graph.y is None:
+        raise ShoalError(f"graph {graph.name!r} has no labels: scores need them, predict does not")
+    if graph.multi_label != trained.multi_label:
+        kinds = {True: "multi-label", False: "single-label"}
+        raise ShoalError(
+            f"graph {graph.name!r} is {kinds[graph.multi_label]} and the model was trained {kinds[trained.multi_label]}"
+        )
+    graph = graph.with_classes_of(trained)
+    assert graph.y is not None
+    if any(getattr(graph, name) is not None for name in MASKS):
+        return graph
+    return graph._copy(test_mask=np.ones(graph.num_nodes, bool) if graph.multi_label else graph.y >= 0)
+
+
+def _softmax(logits: Tensor) -> Tensor:
+    return torch.softmax(logits, dim=1)
