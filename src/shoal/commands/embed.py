@@ -12,48 +12,73 @@ _RUN = click.argument("folder", metavar="RUN", type=click.Path(path_type=Path))
 _OUT = click.option(
     "-o", "--out", required=True, type=click.Path(path_type=Path), help="File to write: .npy or .parquet."
 )
+_DATA = click.option(
+    "--data",
+    metavar="NEW",
+    help="Another graph with the same features, in place of the run's: a name, a stored graph or a graph file.",
+)
+_OPTIONS = click.option(
+    "--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of NEW's format; repeatable."
+)
 
 
 @click.command()
 @_RUN
 @_OUT
+@_DATA
+@_OPTIONS
 @memory_option()
-def embed(folder: Path, out: Path) -> None:
+def embed(folder: Path, out: Path, data: str | None, options: tuple[str, ...]) -> None:
     """Write every node's embedding, computed with the best weights of RUN.
 
     \b
     Example:
       shoal embed runs/digits-sage-1 -o embeddings.npy
       shoal embed runs/large-sage-1 -o embeddings.npy --memory 4GB
+      shoal embed runs/first --data new-graph/ -o new.parquet
 
     Killed, it goes on behind the last layer that was finished in files when it is started again.
     """
-    _write(folder, out, "embedding")
+    _write(folder, out, "embedding", data, options)
 
 
 @click.command()
 @_RUN
 @_OUT
+@_DATA
+@_OPTIONS
 @memory_option()
-def predict(folder: Path, out: Path) -> None:
+def predict(folder: Path, out: Path, data: str | None, options: tuple[str, ...]) -> None:
     """Write every node's predicted label, computed with the best weights of RUN.
 
     \b
     Example:
       shoal predict runs/digits-sage-1 -o labels.parquet
       shoal predict runs/large-sage-1 -o labels.npy --memory 4GB
+      shoal predict runs/first --data new-links.csv --option nodes=new-people.csv -o new.parquet
+
+    Nodes of NEW have its ids and the class names of RUN; its labels, if it has any, are not read.
 
     Killed, it goes on behind the last layer that was finished in files when it is started again.
     """
-    _write(folder, out, "label")
+    _write(folder, out, "label", data, options)
 
 
-def _write(folder: Path, out: Path, column: str) -> None:
+def _write(folder: Path, out: Path, column: str, data: str | None, options: tuple[str, ...]) -> None:
     from shoal.commands.jobs import run_on_ranks
     from shoal.commands.node_files import check_output
+    from shoal.commands.sample import parse_options
+    from shoal.datasets import check_known
+    from shoal.errors import ShoalError
     from shoal.runs.folder import read_run_config
 
     check_output(out)
     config = read_run_config(folder)
-    count = (config.num_ranks or 1) if config.method == "partitioned" else 1
-    run_on_ranks(count, {"task": "write", "folder": str(folder), "out": str(out), "column": column})
+    job = {"task": "write", "folder": str(folder), "out": str(out), "column": column}
+    if data is not None:  # a single process holds it
+        check_known(data)
+        run_on_ranks(1, {**job, "data": data, "options": parse_options(options)})
+        return
+    if options:
+        raise ShoalError(f"--option {options[0]} belongs to --data NEW: add that, or leave it out")
+    run_on_ranks((config.num_ranks or 1) if config.method == "partitioned" else 1, job)

@@ -74,7 +74,7 @@ def run_on_ranks(count: int, job: dict[str, Any], *, max_restarts: int = 0) -> N
 def do_job(job: dict[str, Any], transport: Transport) -> None:
     """This rank's share of a job: training a run, writing what a trained one computes, or testing the network."""
     from shoal.commands.network import test_network
-    from shoal.commands.node_files import write_rows
+    from shoal.commands.node_files import write_new_rows, write_rows
     from shoal.commands.runs import train_here
     from shoal.distributed.runtime import share_memory
     from shoal.runs.config import make_config
@@ -82,6 +82,11 @@ def do_job(job: dict[str, Any], transport: Transport) -> None:
     share_memory(transport, job.get("memory"), job.get("launcher", 0))
     if job["task"] == "doctor":
         test_network(None if job["save"] is None else Path(job["save"]), transport)
+    elif job["task"] == "write" and job.get("data") is not None:
+        if transport.rank == 0:  # a single process holds it, whatever a launcher has started
+            write_new_rows(
+                Path(job["folder"]), Path(job["out"]), job["column"], job["data"], job.get("options", {})
+            )
     elif job["task"] == "write":
         write_rows(Path(job["folder"]), Path(job["out"]), job["column"], transport)
     else:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from shoal.distributed.transport import Transport
     from shoal.partitioning.part import Part
     from shoal.runs.run import Run
+    from shoal.runs.trained import TrainedRun
 
 SUFFIXES = (".npy", ".parquet")
 _ROWS_IN_GROUP = 1 << 20  # of a .parquet file
@@ -90,18 +92,30 @@ def _fill_together(path: Path, values: np.ndarray, part: Part, transport: Transp
     transport.barrier()
 
 
+def write_new_rows(folder: Path, out: Path, column: str, data: str, options: dict[str, Any]) -> None:
+    """Compute the vector or label of every node of another graph, and write it with that graph's ids."""
+    from shoal.commands.screen import follow_steps, open_console
+    from shoal.datasets import load
+    from shoal.runs.trained import load_run
+
+    run = load_run(folder)
+    graph = load(data, **options).with_classes_of(run.graph, labels=False)
+    with follow_steps(open_console(stderr=True), "computing") as show:
+        shape = _compute_rows(run, graph, out, column, show)
+    open_console().print(f"{out}: {shape[0]:,} nodes, {column} {shape}", markup=False)
+
+
 def write_rows(folder: Path, out: Path, column: str, transport: Transport) -> None:
     """Compute every node's vector or label with a run's best weights and write it: all ranks that hold parts
     together, each its rows, and else rank 0 alone. What only rank 0 does, nobody waits for."""
     from shoal.commands.screen import follow_steps, open_console
     from shoal.runs.run import Run
+    from shoal.runs.trained import explain_untrained
 
     run = Run.open(folder, transport, to_train=False)
     trainer, graph = run.trainer, run.data.graph
     if trainer.epoch == 0:
-        raise ShoalError(
-            f"{run.folder} has no checkpoint yet: train it first with `shoal train --resume {run.folder}`"
-        )
+        raise ShoalError(explain_untrained(run.folder))
     trainer.restore_best()
     console, screen = open_console(), open_console(stderr=True)
     console.quiet = screen.quiet = transport.rank != 0
@@ -143,37 +157,46 @@ def _write_parts(run: Run, out: Path, column: str, values: np.ndarray, part: Par
 
 
 def _compute_rows(
-    run: Run, graph: Graph, out: Path, column: str, show: Callable[[int, int], None]
+    run: Run | TrainedRun, graph: Graph, out: Path, column: str, show: Callable[[int, int], None]
 ) -> tuple[int, ...]:
-    """Write the rows of all nodes; layers that are finished in files of the run's folder are left to the next process."""
+    """Write the rows of all nodes, of the run's graph or of another one.
+
+    Of the run's own, layers that are finished in files of its folder are left to the next process.
+    """
     import torch
 
     from shoal.memory import given_budget, return_blocks
+    from shoal.runs.run import Run
     from shoal.training.inference import count_held, open_scratch
 
     if given_budget() is not None:  # chunks that come and go would leave holes
         return_blocks()
-    compute = run.trainer.embed if column == "embedding" else run.trainer.predict
-    width = int(getattr(run.trainer.model, "embedding_width", 0))
+    trainer, other = run.trainer, None if isinstance(run, Run) else graph
+    whole = trainer.find_share(other).whole
+    compute = partial(trainer.embed if column == "embedding" else trainer.predict, show, graph=other)
+    width = int(getattr(trainer.model, "embedding_width", 0))
     if column == "label":
-        kind: type = np.uint8 if graph.multi_label else np.int64
-        shape = (graph.num_nodes, graph.num_classes) if graph.multi_label else (graph.num_nodes,)
+        multi_label = trainer.graph.multi_label
+        kind: type = np.uint8 if multi_label else np.int64
+        shape = (graph.num_nodes, graph.num_classes) if multi_label else (graph.num_nodes,)
     else:
         kind, shape = np.float32, (graph.num_nodes, width)
     if column == "embedding" and not width:
-        values = compute(show).numpy()
+        values = compute().numpy()
         write_nodes(out, column, values, graph)
         return values.shape
     if out.suffix == ".npy":
         with map_rows(out, shape, kind) as rows:
-            compute(show, out=torch.from_numpy(rows), scratch=run.open_kept_scratch())
+            compute(
+                out=torch.from_numpy(rows), scratch=run.open_kept_scratch() if isinstance(run, Run) else None
+            )
     else:
-        promised = count_held(run.trainer.model, run.trainer.share.whole)
-        with open_scratch(run.folder, promised=promised) as room:
+        with open_scratch(run.folder, promised=count_held(trainer.model, whole)) as room:
             table = room.make(
                 graph.num_nodes, shape[-1] if len(shape) > 1 else 1, torch.from_numpy(np.empty(0, kind)).dtype
             )
-            compute(show, out=table.tensor.view(shape), scratch=run.open_kept_scratch(room.held))
+            kept = run.open_kept_scratch(room.held) if isinstance(run, Run) else None
+            compute(out=table.tensor.view(shape), scratch=kept)
             write_nodes(out, column, table.tensor.view(shape).numpy(), graph)
     return shape
 

@@ -12,7 +12,7 @@ import torch
 from shoal.aggregation import AGGREGATIONS
 from shoal.array_files import map_file
 from shoal.datasets import load
-from shoal.datasets.places import absolute_data, is_data_stored
+from shoal.datasets.places import absolute_data, explain_missing, is_data_stored
 from shoal.distributed.runtime import agree
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError
@@ -124,6 +124,29 @@ def share_among(config: RunConfig, ranks: int, parts: str | None) -> None:
     if config.method == "partitioned":
         config.partition.parts = ranks
         config.partition.folder = parts
+
+
+def hold_whole_graph(config: RunConfig) -> None:
+    """Have a single process use a run whose ranks held parts, or that worked on one part after the other."""
+    if config.method not in ("partitioned", "swapped"):
+        return
+    if config.data == config.partition.folder:
+        raise ShoalError(
+            f"the run was trained on the parts in {config.partition.folder}, which no process holds together: name the graph (data=)"
+        )
+    config.method = "sampled" if config.draws else "full"
+    config.ranks = None
+    config.partition.clear()
+
+
+def check_data(config: RunConfig, file: Path) -> None:
+    """Refuse a run whose data are not where its configuration, in `file`, says they are."""
+    if config.partition.folder and config.method != "swapped":
+        return
+    if (missing := explain_missing(config.data)) is not None:
+        raise ShoalError(
+            f"the data of run {file.parent} was not found: looked for {missing}; put it back, or change `data` in {file}"
+        )
 
 
 def identify(graph: Graph) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from shoal.datasets.places import explain_missing
 from shoal.digest import digest_array
 from shoal.distributed.runtime import agree, share_cores
 from shoal.distributed.transport import LocalTransport, Transport
@@ -18,7 +17,7 @@ from shoal.kernels.plan import explain_products
 from shoal.lock import clear_folder, writing
 from shoal.runs.build import make_trainer
 from shoal.runs.config import RunConfig
-from shoal.runs.data import ASSIGNMENT, make_paths_absolute, open_data, share_among
+from shoal.runs.data import ASSIGNMENT, check_data, make_paths_absolute, open_data, share_among
 from shoal.runs.folder import (
     CHECKPOINTS,
     CONFIG,
@@ -146,19 +145,19 @@ class Run:
             share_among(config, transport.size, parts)
         if epochs is not None:
             config.training.epochs = epochs
-        if (config.method == "swapped" or not config.partition.folder) and (
-            missing := explain_missing(config.data)
-        ) is not None:
-            raise ShoalError(
-                f"the data of run {folder} was not found: looked for {missing}; put it back, or change `data` in {folder / CONFIG}"
-            )
+        check_data(config, folder / CONFIG)
         run = cls(folder, config, transport, cuts=cuts, to_train=to_train)
         agree(transport, "this many checkpoints:", len(list_last(folder / CHECKPOINTS)))
         if run.has_checkpoint:
-            run.trainer.resume(folder / CHECKPOINTS)
-            run.notices += tuple(run.trainer.notices)
+            run.resume()
         agree(transport, "a checkpoint of step", run.trainer.step)
         return run
+
+    def resume(self) -> None:
+        """Load the last checkpoint, and the history up to it."""
+        self.trainer.resume(self.folder / CHECKPOINTS)
+        self.notices += tuple(self.trainer.notices)
+        self.trainer.history = self._read_records(self.trainer.epoch)
 
     @property
     def has_checkpoint(self) -> bool:
@@ -335,10 +334,15 @@ class Run:
 
     def _drop_metrics(self, epoch: int) -> None:
         """Drop records past the checkpoint that training resumes from."""
-        path = self.folder / METRICS
-        if self.writes and path.is_file():
-            kept = [line for line in read_metrics(path) if line.get("epoch", epoch + 1) <= epoch]
+        if self.writes and (self.folder / METRICS).is_file():
+            kept = self._read_records(epoch)
             self._replace(METRICS, "".join(json.dumps(line) + "\n" for line in kept))
+
+    def _read_records(self, epoch: int) -> list[Record]:
+        """The records of all epochs up to one."""
+        path = self.folder / METRICS
+        records = read_metrics(path) if path.is_file() else []
+        return [line for line in records if line.get("epoch", epoch + 1) <= epoch]
 
     def _replace(self, name: str, text: str) -> None:
         if self.writes:

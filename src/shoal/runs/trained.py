@@ -1,0 +1,108 @@
+"""load_run: a run that was trained before, to predict with, on its graph or on another one with the same features."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from shoal.datasets import load
+from shoal.errors import ShoalError
+from shoal.graph import Graph
+from shoal.runs.data import check_data, hold_whole_graph, make_paths_absolute
+from shoal.runs.folder import CONFIG, read_run_config
+from shoal.runs.run import Run
+from shoal.training.share import Record
+from shoal.training.trainer import Trainer
+
+
+class TrainedRun:
+    """A run with the weights of its best epoch. `load_run` makes it.
+
+    Where a method takes a `graph`, that is another one with the same features, in place of the run's own: a Graph, what
+    `shoal.load` takes, or a PyG `Data` object. New nodes and new edges need no training.
+
+    Attributes:
+        folder, config: where the run is, and its configuration.
+        graph, model, trainer: what it was trained on and with. `trainer.fit` goes on from the last epoch and leaves the
+            folder as it is.
+        notices: what was found when it was opened, one sentence each.
+    """
+
+    def __init__(self, run: Run) -> None:
+        assert isinstance(run.data.graph, Graph)
+        self.folder, self.config = run.folder, run.config
+        self.graph: Graph = run.data.graph
+        self.trainer: Trainer = run.trainer
+        self.model: nn.Module = run.trainer.model
+        self.notices = run.notices
+
+    @property
+    def history(self) -> list[Record]:
+        """One record for every epoch: epoch, loss, seconds and, where it was evaluated, val_<metric>."""
+        return self.trainer.history
+
+    @property
+    def best_epoch(self) -> int:
+        """The epoch whose weights are loaded; 0 where none was evaluated, and the last ones are."""
+        return self.trainer.best_epoch
+
+    def predict(self, graph: Any = None) -> Tensor:
+        """Every node's class, (num_nodes,), or a 0/1 matrix for multi-label graphs; `class_names` are the graph's."""
+        return self.trainer.predict(graph=find_graph(graph))
+
+    def predict_proba(self, graph: Any = None) -> Tensor:
+        """Every node's probability of each class, (num_nodes, num_classes)."""
+        return self.trainer.predict_proba(graph=find_graph(graph))
+
+    def embed(self, graph: Any = None) -> Tensor:
+        """Every node's embedding, (num_nodes, embedding_width)."""
+        return self.trainer.embed(graph=find_graph(graph))
+
+    def evaluate(self, split: str = "test", graph: Any = None) -> dict[str, float]:
+        """Scores on a split's nodes; the test nodes of another graph without a split are all its labelled ones."""
+        return self.trainer.evaluate(split, graph=find_graph(graph))
+
+    def __repr__(self) -> str:
+        said = f"model {self.config.model.name}, epoch {self.trainer.epoch}, best {self.best_epoch}"
+        return f"TrainedRun({str(self.folder)!r}, {self.graph.name!r}, {said})"
+
+
+def load_run(folder: str | Path, *, data: str | Path | None = None) -> TrainedRun:
+    """Open a finished or interrupted run with the weights of its best epoch, in this process alone.
+
+        run = shoal.load_run("runs/first")
+        run.evaluate("test")
+        run.predict_proba(graph=new_graph)
+
+    Args:
+        data: the run's graph, where it is no longer where the run's configuration says, or where ranks were trained on
+            stored parts. It must be the same graph.
+    """
+    folder = Path(folder).expanduser()
+    config = read_run_config(folder)
+    if data is not None:
+        config.data = str(data)
+        make_paths_absolute(config)
+    hold_whole_graph(config)
+    check_data(config, folder / CONFIG)
+    run = Run(folder, config, to_train=False)
+    if not run.has_checkpoint:
+        raise ShoalError(explain_untrained(folder))
+    run.resume()
+    run.trainer.checkpoints = None
+    run.trainer.switch_to_best()
+    return TrainedRun(run)
+
+
+def explain_untrained(folder: Path) -> str:
+    """Why nothing can be predicted with a run that has no checkpoint."""
+    return f"{folder} has no checkpoint yet: train it first with `shoal train --resume {folder}`"
+
+
+def find_graph(data: Any) -> Graph | None:
+    """A Graph as it is, a PyG `Data` object as one, anything else what `shoal.load` makes of it; None is None."""
+    if data is None or isinstance(data, Graph):
+        return data
+    return load(data) if isinstance(data, str | Path) else Graph.from_pyg(data)

@@ -1,0 +1,138 @@
+"""Runs opened in Python: the best weights, predictions on another graph, the history."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import shoal
+from command_line import run_shoal as command
+from shoal.cli import main
+from shoal.runs.config import make_config
+from shoal.runs.run import Run
+from small_graphs import make_labelled
+
+CONFIG = {"model": {"hidden": 16}, "training": {"epochs": 4, "lr": 0.02}}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    place = tmp_path_factory.mktemp("runs")
+    graph = make_labelled(400)._copy(class_names=("ash", "elm", "oak"))
+    shoal.save_graph(graph, place / "graph")
+    new = make_labelled(250, seed=5)._copy(node_ids=np.arange(1000, 1250))
+    shoal.save_graph(
+        new._copy(y=None, train_mask=None, val_mask=None, test_mask=None, num_classes=None), place / "new"
+    )
+    return place
+
+
+def main_code(arguments: list[str]) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    return int(ended.value.code)
+
+
+def train(place, name, **settings) -> Run:
+    config = make_config({"data": str(place / "graph"), **CONFIG, **settings})
+    run = Run.create(place / name, config)
+    run.train()
+    return run
+
+
+@pytest.fixture(scope="module")
+def trained(place) -> Run:
+    return train(place, "first")
+
+
+def test_a_loaded_run_answers_as_the_one_that_was_trained(place, trained):
+    run = shoal.load_run(place / "first")
+    assert torch.equal(run.predict(), trained.trainer.predict())
+    assert torch.equal(run.predict_proba(), trained.trainer.predict_proba())
+    assert torch.equal(run.embed(), trained.trainer.embed())
+    assert run.evaluate("test") == trained.trainer.evaluate("test")
+    assert run.graph.class_names == ("ash", "elm", "oak")
+    assert run.best_epoch == trained.trainer.best_epoch
+    assert "first" in repr(run)
+
+
+def test_the_history_of_a_loaded_run_is_what_metrics_say(place, trained):
+    lines = [json.loads(line) for line in (place / "first" / "metrics.jsonl").read_text().splitlines()]
+    assert shoal.load_run(place / "first").history == lines[:-1]
+
+
+def test_an_interrupted_run_has_the_best_weights_so_far_and_goes_on_in_memory(place, trained):
+    shutil.copytree(place / "first", place / "copy")
+    run = shoal.load_run(place / "copy")
+    before = sorted((path, path.stat().st_mtime_ns) for path in (place / "copy").rglob("*"))
+    run.trainer.fit(6)
+    assert [record["epoch"] for record in run.history] == [1, 2, 3, 4, 5, 6]
+    assert sorted((path, path.stat().st_mtime_ns) for path in (place / "copy").rglob("*")) == before
+    longer = train(place, "longer", training={**CONFIG["training"], "epochs": 6})
+    for ours, theirs in zip(run.model.parameters(), longer.trainer.model.parameters()):
+        assert torch.equal(ours, theirs)
+    resumed = Run.open(place / "copy", epochs=5)
+    assert [record["epoch"] for record in resumed.trainer.history] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("method", ["full", "swapped"])
+def test_a_run_of_every_method_is_loaded(place, method):
+    run = train(place, method, method=method)
+    loaded = shoal.load_run(place / method)
+    torch.testing.assert_close(loaded.predict_proba(), run.trainer.predict_proba(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_run_across_ranks_is_loaded_by_one_process(place):
+    options = ["--workers", "2", "--epochs", "2", "--set", "model.hidden=16", "--out", str(place / "ranks")]
+    command("train", str(place / "graph"), *options)
+    run = shoal.load_run(place / "ranks")
+    scores = json.loads((place / "ranks" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert run.evaluate("test")["accuracy"] == pytest.approx(scores["test_accuracy"])
+    assert run.notices == ()
+
+
+def test_new_nodes_are_predicted_in_python_and_by_the_command(place, trained):
+    run = shoal.load_run(place / "first")
+    new = shoal.load(place / "new")
+    found = run.predict(new)
+    assert torch.equal(found, run.predict(str(place / "new")))
+    right = found.numpy() == make_labelled(250, seed=5).y
+    assert right.mean() > 0.7
+    command("predict", str(place / "first"), "--data", str(place / "new"), "-o", str(place / "new.parquet"))
+    table = pq.read_table(place / "new.parquet")
+    assert table["id"].to_pylist() == list(range(1000, 1250))
+    assert table["class"].to_pylist() == found.tolist()
+    assert table["label"].to_pylist() == [("ash", "elm", "oak")[one] for one in found.tolist()]
+    command("embed", str(place / "first"), "--data", str(place / "new"), "-o", str(place / "new.npy"))
+    np.testing.assert_allclose(np.load(place / "new.npy"), run.embed(new).numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_what_cannot_be_loaded_is_said_in_a_sentence(place, trained, tmp_path):
+    with pytest.raises(shoal.ShoalError, match="is not a run folder"):
+        shoal.load_run(tmp_path)
+    shutil.copytree(place / "first", tmp_path / "bare")
+    shutil.rmtree(tmp_path / "bare" / "checkpoints")
+    with pytest.raises(shoal.ShoalError, match="has no checkpoint yet"):
+        shoal.load_run(tmp_path / "bare")
+    shoal.save_graph(make_labelled(400, seed=9), tmp_path / "other")
+    with pytest.raises(shoal.ShoalError, match="was trained on another graph"):
+        shoal.load_run(place / "first", data=tmp_path / "other")
+    wrong = make_labelled(100)
+    shoal.save_graph(wrong._copy(x=wrong.x[:, :3]), tmp_path / "narrow")
+    with pytest.raises(shoal.ShoalError, match="has 3 features and the model was trained with 8"):
+        shoal.load_run(place / "first").predict(tmp_path / "narrow")
+    asked = [
+        "predict",
+        str(place / "first"),
+        "--data",
+        str(tmp_path / "narrow"),
+        "-o",
+        str(tmp_path / "a.npy"),
+    ]
+    assert main_code(asked) == 2
+    assert not (tmp_path / "a.npy").exists()
