@@ -63,14 +63,13 @@ class Graph(Interchange):
         self.indptr = indptr
         self.indices = indices
         self.y = y
-        self.train_mask = train_mask
-        self.val_mask = val_mask
-        self.test_mask = test_mask
+        self.train_mask, self.val_mask, self.test_mask = train_mask, val_mask, test_mask
         self.directed = directed
         self.name = name
         self.node_ids = node_ids
         self.class_names = None if class_names is None else tuple(class_names)
         self.notices = tuple(notices)
+        self.encoding: dict[str, Any] | None = None  # how columns of a table became features (importers)
         self.parent: Graph | None = None
         self.n_id: np.ndarray | None = None  # this graph's nodes in `parent`'s numbering
         self._x = x
@@ -255,7 +254,7 @@ class Graph(Interchange):
             "notices": self.notices,
         }
         graph = Graph(self.indptr, self.indices, checked=True, **{**fields, **changes})
-        graph.parent, graph.n_id = self.parent, self.n_id
+        graph.parent, graph.n_id, graph.encoding = self.parent, self.n_id, self.encoding
         graph._digests = self._digests
         return graph
 

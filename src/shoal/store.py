@@ -78,6 +78,7 @@ def save_graph(
             "notices": list(graph.notices),
             "checksum": graph.checksum,
             **({"features": graph.x.type} if isinstance(graph.x, EncodedRows) else {}),
+            **({"encoding": graph.encoding} if graph.encoding is not None else {}),
             "arrays": files,
         }
         meta[SEAL] = seal(meta)
@@ -175,6 +176,7 @@ def open_graph(folder: str | Path) -> Graph:
         except ShoalError as error:
             raise ShoalError(f"{folder} is damaged: {error}; {_AGAIN}") from None
     known.remember()
+    graph.encoding = meta.get("encoding")
     graph._checksum = meta["checksum"]
     held = _arrays(graph)
     graph._digests = {name: (held[name], entry["sha256"]) for name, entry in meta["arrays"].items()}
@@ -246,6 +248,8 @@ def _check_meta(path: Path, meta: dict[str, Any]) -> None:
         type_known = meta.get("features", "float32") in [*FEATURE_TYPES]
         if not type_known or ("features" in meta and "x" not in meta["arrays"]):
             odd.append("features")
+        if not isinstance(meta.get("encoding", {}), dict):
+            odd.append("encoding")
         texts = {key: meta[key] or () for key in ("notices", "class_names")}
         odd += [key for key, given in texts.items() if not all(isinstance(text, str) for text in given)]
     odd = odd or find_odd_entries(meta["arrays"], _ARRAYS)

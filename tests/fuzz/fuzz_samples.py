@@ -188,6 +188,19 @@ def _make_csv(folder: Path) -> None:
         pyarrow.csv.write_csv(table, folder / f"{stem}.csv")
 
 
+@sample("csv-messy", read_import())
+def _make_messy_csv(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    ends = rng.integers(0, N, (60, 2))
+    (folder / "edges-1.csv").write_text("src;dst\n" + "".join(f"{u};{v}\n" for u, v in ends[:30]))
+    (folder / "edges-2.csv").write_text("src;dst\n" + "".join(f"{u};{v}\n" for u, v in ends[30:]))
+    rows = [
+        f"{i};{i % 7},5;{i % 28 + 1:02d}.03.20{i % 24:02d};{('ja', 'nein', '')[i % 3]};{'abc'[i % 3]};some words of {i};{i % 2}"
+        for i in [*range(N), 0]
+    ]
+    (folder / "nodes.csv").write_text("\n".join(["id;a;when;ok;kind;text;class", *rows, ""]))
+
+
 @sample("tsv", read_import("edges.tsv"))
 def _make_tsv(folder: Path) -> None:
     ends = np.random.default_rng(0).integers(0, N, (60, 2))

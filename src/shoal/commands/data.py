@@ -87,6 +87,20 @@ def describe(graph: str) -> None:
         click.echo(f"notice: {notice}")
 
 
+def table_options(command: Any) -> Any:
+    """The options of tables that are worth a name of their own; each is an option of the format too."""
+    for flag, key, metavar, meaning in (
+        ("--like", "like", "GRAPH", "Tables: encode columns and number classes as in this stored graph."),
+        ("--target", "target", "COLUMN", "Tables: column with the target of an edge."),
+        ("--source", "source", "COLUMN", "Tables: column with the source of an edge."),
+        ("--label", "labels", "COLUMN", "Tables: column with the labels of the nodes."),
+        ("--id", "id", "COLUMN", "Tables: column of the node table with its ids."),
+        ("--nodes", "nodes", "FILE", "Tables: file or folder of the node table."),
+    ):
+        command = click.option(flag, f"table_{key}", metavar=metavar, help=meaning)(command)
+    return command
+
+
 def _list_formats() -> list[tuple[str, Rows]]:
     from shoal.datasets.importers import FORMATS
 
@@ -110,6 +124,7 @@ def _list_formats() -> list[tuple[str, Rows]]:
 @click.option("--order-set", multiple=True, metavar="KEY=VALUE", help="A setting of the order; repeatable.")
 @click.option("--name", help="Name of the graph; by default that of the folder written.")
 @click.option("--overwrite", is_flag=True, help="Replace the stored graph in the folder, if there is one.")
+@table_options
 @click.option(
     "--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the format; repeatable."
 )
@@ -127,15 +142,17 @@ def import_(
     overwrite: bool,
     options: tuple[str, ...],
     features: str | None,
+    **columns: str | None,
 ) -> None:
     """Turn files into a stored graph that trains without another conversion.
 
     \b
     Example:
       shoal data import edges.csv -o my-graph
+      shoal data import edges.csv --nodes people.csv --id name --label team -o people
+      shoal data import new-tables/ --like my-graph -o new-graph
       shoal data import web.mtx -o web --undirected --name web --order rcm
       shoal data import web.mtx -o web --order communities --order-set most=1000
-      shoal data import links.csv -o links --option nodes=people.csv --option labels=team
       shoal data import papers/ -o papers --features int8
     """
     from shoal.commands.sample import parse_options
@@ -145,7 +162,8 @@ def import_(
     from shoal.errors import ShoalError, explain_full_disk, unknown_name
     from shoal.settings import check_options, list_settings
 
-    settings = _parse_options(options)
+    given = {key.removeprefix("table_"): value for key, value in columns.items() if value is not None}
+    settings = _parse_options(options) | given
     if by != "none" and by not in ORDERS:
         raise unknown_name("order", by, ("none", *ORDERS))
     if by == "none" and order_set:

@@ -71,7 +71,7 @@ def take_order(graph: Graph, order: np.ndarray) -> Graph:
         fields["node_ids"] = order.astype(np.int64)
     else:
         fields["node_ids"] = ids.take(order) if isinstance(ids, Names) else np.asarray(ids)[order]
-    return Graph(
+    renumbered = Graph(
         indptr,
         indices.finish(),
         checked=True,
@@ -82,6 +82,8 @@ def take_order(graph: Graph, order: np.ndarray) -> Graph:
         notices=graph.notices,
         **fields,
     )
+    renumbered.encoding = graph.encoding
+    return renumbered
 
 
 def mean_gap(graph: Graph) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import math
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import pyarrow as pa
 
 from shoal.array_files import map_file, read_header
 from shoal.datasets.archive import check_directory
@@ -61,10 +63,18 @@ def reading(path: Path, expected: str) -> Iterator[None]:
         ) from None
 
 
+def compression_of(path: Path) -> str | None:
+    """How a file is compressed, by its name, in Arrow's words."""
+    return {".gz": "gzip", ".zst": "zstd"}.get(path.suffix)
+
+
 def open_text(path: Path) -> IO[str]:
-    """A text file, plain or gzipped by its name."""
+    """A text file, plain or compressed by its name."""
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8", errors="replace")
+    if path.suffix == ".zst":
+        stream = pa.input_stream(str(path), compression="zstd")
+        return io.TextIOWrapper(stream, encoding="utf-8", errors="replace")
     return open(path, encoding="utf-8", errors="replace")
 
 

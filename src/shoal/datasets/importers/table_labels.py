@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shoal.datasets.importers.tabular import is_number, to_integers
+from shoal.datasets.importers.cell_numbers import parse_plain
+from shoal.datasets.importers.tabular import Table, is_number, to_integers
 from shoal.errors import ShoalError
+from shoal.wording import list_some
 
 SEPARATOR = "|"
 MASK_OF = {
@@ -19,39 +21,125 @@ MASK_OF = {
     "validation": "val_mask",
     "test": "test_mask",
 }
+UNLABELLED = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "<NA>", "#N/A")
 _MOST_NAMES_SAID = 50
+_FEW_LABELS = 20  # of fewer it cannot be told whether classes are shared
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes of a stored graph, which is at `place`: how many, their names if any, whether a node may have several."""
+
+    place: str
+    number: int
+    names: list[str] | None
+    several: bool
 
 
 def read_labels(
-    path: Path, columns: dict[str, pa.Array], notices: list[str]
+    table: Table, columns: dict[str, pa.Array], notices: list[str], like: Classes | None = None
 ) -> tuple[np.ndarray, list[str] | None]:
-    """Labels and, where they were given, the names of the classes.
+    """Labels and, where they were given, the names of the classes; those of `like` where that is given.
 
     One column: class numbers, names, or names joined by `|` (several classes). Several columns: 0/1 each.
     """
     if len(columns) > 1:
-        return _read_matrix(path, columns), list(columns)
+        if like is not None and like.names != list(columns):
+            raise ShoalError(
+                f"{table.path}: the label columns are {', '.join(columns)}: expected {', '.join(like.names or ())} as in {like.place}"
+            )
+        return _read_matrix(table, columns), list(columns)
     ((name, column),) = columns.items()
     if pa.types.is_large_string(column.type):
-        column = pc.replace_with_mask(column, pc.equal(column, ""), pa.scalar(None, column.type))
-        numbers = to_integers(column)
+        unknown = pc.is_in(column, pa.array(UNLABELLED, column.type))
+        column = pc.replace_with_mask(column, unknown, pa.scalar(None, column.type))
+        numbers = _to_class_numbers(table, name, column)
         if numbers is None:
-            return _read_names(column, notices)
+            if like is not None:
+                return _read_known(column, like, notices), like.names
+            y, names = _read_names(column, notices)
+            _check_shared(table, name, y, len(names))
+            return y, names
         column = numbers
     if not is_number(column.type):
-        raise ShoalError(f"{path}: column {name!r} holds {column.type}: expected class numbers or names")
-    if pa.types.is_floating(column.type):
-        values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        raise ShoalError(
+            f"{table.path}: column {name!r} holds {column.type}: expected class numbers or names"
+        )
+    if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
+        values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         values = np.where(np.isnan(values), -1, values)
+        _refuse_real(table, name, values)
     else:
         values = pc.fill_null(column.cast(pa.int64(), safe=False), -1).to_numpy(zero_copy_only=False)
-    wrong = (values != np.floor(values)) | (values < -1)
+    wrong = values < -1
     if wrong.any():
         row = int(np.argmax(wrong))
+        path, number = table.locate(row)
         raise ShoalError(
-            f"{path}: column {name!r} holds {values[row]:g} in row {row + 1}: expected a class number from 0, or nothing for an unlabelled node"
+            f"{path}: column {name!r} holds {values[row]:g} in row {number}: expected a class number from 0, or nothing for an unlabelled node"
         )
-    return _close_gaps(values.astype(np.int64), notices)
+    values = values.astype(np.int64)
+    if like is not None:
+        words = pa.array([None if value < 0 else str(value) for value in values.tolist()], pa.large_string())
+        return _read_known(words, like, notices), like.names
+    _check_shared(table, name, values, len(np.unique(values[values >= 0])))
+    return _close_gaps(values, notices)
+
+
+def _to_class_numbers(table: Table, name: str, column: pa.Array) -> pa.Array | None:
+    """Class numbers in text as int64, 1.0 as 1; None if they are names."""
+    numbers = to_integers(column)
+    if numbers is not None:
+        return numbers
+    values = parse_plain(column)
+    if values is None or not np.isfinite(values[~np.isnan(values)]).all():
+        return None
+    if (values[~np.isnan(values)] == np.floor(values[~np.isnan(values)])).all():
+        points = pc.match_substring(column, ".")
+        return pa.array(values) if pc.all(points).as_py() else None  # 007 and 7 are two names
+    _refuse_real(table, name, np.where(np.isnan(values), -1, values))
+    return None
+
+
+def _refuse_real(table: Table, name: str, values: np.ndarray) -> None:
+    """Refuse labels that are no whole numbers."""
+    wrong = values != np.floor(values)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        path, number = table.locate(row)
+        raise ShoalError(
+            f"{path}: column {name!r} holds {values[row]:g} in row {number}: expected class numbers or names, not real numbers; "
+            f"--label names another column, --option exclude={name} leaves it out"
+        )
+
+
+def _check_shared(table: Table, name: str, y: np.ndarray, num_classes: int) -> None:
+    """Refuse classes of which hardly two nodes have the same."""
+    labelled = int(np.count_nonzero(y >= 0)) if y.ndim == 1 else 0
+    if labelled >= _FEW_LABELS and 2 * num_classes > labelled:
+        raise ShoalError(
+            f"{table.path}: column {name!r} has {num_classes:,} different values in {labelled:,} rows: expected classes that many nodes share; "
+            f"--label names another column, --option exclude={name} leaves it out"
+        )
+
+
+def _read_known(column: pa.Array, like: Classes, notices: list[str]) -> np.ndarray:
+    """Class numbers, or a 0/1 matrix, of a graph whose classes are known; other classes are none."""
+    names = like.names or [str(number) for number in range(like.number)]
+    if like.several:
+        y, given = _read_names(column, [], several=True)
+        known = np.zeros((len(y), len(names)), np.uint8)
+        for i, name in enumerate(given):
+            if name in names:
+                known[:, names.index(name)] = y[:, i]
+        strange = [name for name in given if name not in names]
+    else:
+        codes = pc.index_in(column, pa.array(names, column.type), skip_nulls=True)
+        known = np.array(pc.fill_null(codes, -1).to_numpy(zero_copy_only=False), np.int64)
+        strange = sorted({*pc.unique(column.drop_null()).to_pylist()} - {*names})
+    if strange:
+        notices.append(f"left unlabelled what has a class that {like.place} lacks: {list_some(strange)}")
+    return known
 
 
 def _close_gaps(values: np.ndarray, notices: list[str]) -> tuple[np.ndarray, list[str] | None]:
@@ -64,9 +152,9 @@ def _close_gaps(values: np.ndarray, notices: list[str]) -> tuple[np.ndarray, lis
     return np.where(values >= 0, np.searchsorted(found, values), -1), names
 
 
-def _read_names(column: pa.Array, notices: list[str]) -> tuple[np.ndarray, list[str]]:
+def _read_names(column: pa.Array, notices: list[str], several: bool = False) -> tuple[np.ndarray, list[str]]:
     """Names to class numbers in sorted order; a missing one is -1, or a row of zeros with several classes."""
-    if not pc.any(pc.match_substring(column, SEPARATOR)).as_py():
+    if not several and not pc.any(pc.match_substring(column, SEPARATOR)).as_py():
         names = sorted(pc.unique(column.drop_null()).to_pylist())
         found = pc.index_in(column, pa.array(names, column.type), skip_nulls=True)
         _say_classes(names, notices)
@@ -91,7 +179,7 @@ def _say_classes(names: list[str], notices: list[str]) -> None:
     notices.append(f"numbered the classes: {said}{more}")
 
 
-def _read_matrix(path: Path, columns: dict[str, pa.Array]) -> np.ndarray:
+def _read_matrix(table: Table, columns: dict[str, pa.Array]) -> np.ndarray:
     y = np.empty((len(next(iter(columns.values()))), len(columns)), np.uint8)
     for i, (name, column) in enumerate(columns.items()):
         try:
@@ -101,36 +189,53 @@ def _read_matrix(path: Path, columns: dict[str, pa.Array]) -> np.ndarray:
         wrong = (values != 0) & (values != 1)
         if wrong.any():
             row = int(np.argmax(wrong))
+            path, number = table.locate(row)
             raise ShoalError(
-                f"{path}: label column {name!r} holds {column[row].as_py()!r} in row {row + 1}: expected 0 or 1"
+                f"{path}: label column {name!r} holds {column[row].as_py()!r} in row {number}: expected 0 or 1"
             )
         y[:, i] = values
     return y
 
 
-def read_split(path: Path, column: pa.Array) -> dict[str, np.ndarray]:
-    """Masks from a column of `train`, `val` and `test`; an empty cell is in none of them."""
+def find_training_rows(column: pa.Array) -> np.ndarray:
+    """Which rows a column of `train`, `val` and `test` has for training."""
     if not pa.types.is_large_string(column.type):
-        raise ShoalError(f"{path}: column 'split' holds {column.type}: expected train, val or test")
+        return np.zeros(len(column), np.bool_)  # read_split refuses it
+    return np.asarray(pc.fill_null(pc.equal(pc.utf8_lower(column), "train"), False))
+
+
+def read_split(table: Table, name: str, column: pa.Array, *, training: bool = True) -> dict[str, np.ndarray]:
+    """Masks from a column of `train`, `val` and `test`; an empty cell is in none of them.
+
+    Where no `training` rows are needed, in data that a model is used on, there may be none.
+    """
+    if not pa.types.is_large_string(column.type):
+        raise ShoalError(f"{table.path}: column {name!r} holds {column.type}: expected train, val or test")
     lower = pc.utf8_lower(pc.fill_null(column, ""))
     known = pa.array(["", *MASK_OF], lower.type)
     unknown = int(pc.index(pc.is_in(lower, known), False).as_py())
     if unknown >= 0:
+        path, number = table.locate(unknown)
         raise ShoalError(
-            f"{path}: column 'split' holds {column[unknown].as_py()!r} in row {unknown + 1}: expected train, val, test or nothing"
+            f"{path}: column {name!r} holds {column[unknown].as_py()!r} in row {number}: expected train, val, test or nothing"
         )
     masks = {mask: np.zeros(len(column), np.bool_) for mask in MASK_OF.values()}
     for word, mask in MASK_OF.items():
         masks[mask] |= pc.equal(lower, word).to_numpy(zero_copy_only=False)
     if not masks["train_mask"].any():
-        raise ShoalError(f"{path}: column 'split' says train in no row: expected at least one training node")
+        if not training:
+            return {}
+        raise ShoalError(
+            f"{table.path}: column {name!r} says train in no row: expected at least one training node"
+        )
     return masks
 
 
-def check_labelled(path: Path, y: np.ndarray, masks: dict[str, np.ndarray]) -> None:
+def check_labelled(table: Table, split: str, y: np.ndarray, masks: dict[str, np.ndarray]) -> None:
     """Refuse a row that is in the split but has no label."""
     for mask, rows in masks.items():
         if y.ndim == 1 and (unlabelled := rows & (y < 0)).any():
+            path, number = table.locate(int(np.argmax(unlabelled)))
             raise ShoalError(
-                f"{path}: row {int(np.argmax(unlabelled)) + 1} is {mask.removesuffix('_mask')} in column 'split' but has no label: give it one, or leave its split empty"
+                f"{path}: row {number} is {mask.removesuffix('_mask')} in column {split!r} but has no label: give it one, or leave its split empty"
             )

@@ -11,17 +11,48 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import csv as arrow_csv
 
-from shoal.datasets.importers.files import open_text, reading
+from shoal.datasets.importers.files import compression_of, open_text, reading
 from shoal.errors import ShoalError
 
-CSV_ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+CSV_ENDINGS = tuple(f"{kind}{packed}" for packed in ("", ".gz", ".zst") for kind in (".csv", ".tsv"))
 PARQUET_ENDINGS = (".parquet", ".pq")
 BLOCK_BYTES = 1 << 24
 ROWS_AT_ONCE = 1 << 20
 EXPECTED = "a CSV or Parquet table"
 
 
-class TableFile:
+class Table:
+    """Named columns that are read in batches of rows; `delimiter` is that of a CSV file."""
+
+    path: Path
+    names: list[str]
+    types: dict[str, pa.DataType]
+    num_rows: int | None = None
+    is_csv = False
+    header = True
+    delimiter = ""
+
+    def require(self, column: str) -> str:
+        """`column`, refused if the table has none of that name."""
+        if column not in self.names:
+            raise ShoalError(f"{self.path} has no column {column!r}: it has {', '.join(self.names)}")
+        return column
+
+    def find(self, *usual: str) -> str | None:
+        """The first of the `usual` names that a column has, in any case."""
+        lower = {name.lower(): name for name in reversed(self.names)}
+        return next((lower[name] for name in usual if name in lower), None)
+
+    def batches(self, columns: list[str], rows: int = ROWS_AT_ONCE) -> Iterator[pa.RecordBatch]:
+        """The `columns`, about `rows` rows at a time."""
+        raise AssertionError(f"{type(self).__name__} reads nothing")
+
+    def locate(self, row: int) -> tuple[Path, int]:
+        """The file that row `row` is in, of those read so far, and its number there, from 1."""
+        return self.path, row + 1
+
+
+class TableFile(Table):
     """A CSV or Parquet file read column by column. Cells of a CSV file arrive as strings, null where empty.
 
     Cells are separated by commas, in a .tsv file by tabs; where that leaves the first line whole and a semicolon,
@@ -35,7 +66,6 @@ class TableFile:
         self.header = header
         if not self.is_csv and not path.name.endswith(PARQUET_ENDINGS):
             raise ShoalError(f"{path} is no table: expected {', '.join(CSV_ENDINGS + PARQUET_ENDINGS)}")
-        self.num_rows: int | None = None
         with reading(path, EXPECTED):
             if self.is_csv:
                 self.delimiter, first = self._split_first_line()
@@ -50,13 +80,7 @@ class TableFile:
         if repeated is not None:
             raise ShoalError(f"{path} has two columns {repeated!r}: expected distinct names")
 
-    def require(self, column: str) -> str:
-        if column not in self.names:
-            raise ShoalError(f"{self.path} has no column {column!r}: it has {', '.join(self.names)}")
-        return column
-
     def batches(self, columns: list[str], rows: int = ROWS_AT_ONCE) -> Iterator[pa.RecordBatch]:
-        """The `columns`, about `rows` rows at a time."""
         with reading(self.path, EXPECTED):
             if self.is_csv:
                 yield from self._csv_batches(columns)
@@ -67,7 +91,7 @@ class TableFile:
                 yield from file.iter_batches(rows, columns=columns, use_threads=False)
 
     def _csv_batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        stream = pa.input_stream(str(self.path), compression="gzip" if self.path.suffix == ".gz" else None)
+        stream = pa.input_stream(str(self.path), compression=compression_of(self.path))
         try:
             for batch in arrow_csv.open_csv(
                 stream,
@@ -132,7 +156,12 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return bool(numeric or pa.types.is_boolean(kind))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def first_null(column: pa.Array) -> int:
