@@ -76,6 +76,8 @@ class TableFile(Table):
                     self.names = list(file.schema_arrow.names)
                     self.types = {field.name: field.type for field in file.schema_arrow}
                     self.num_rows = file.metadata.num_rows
+        if not self.names:
+            raise ShoalError(f"{path} has no columns: expected {EXPECTED}")
         repeated = next((name for i, name in enumerate(self.names) if name in self.names[:i]), None)
         if repeated is not None:
             raise ShoalError(f"{path} has two columns {repeated!r}: expected distinct names")
