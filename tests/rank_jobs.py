@@ -44,6 +44,7 @@ class Job:
     eval_every: int = 1
     head_layers: int = 1
     cover: bool | None = None
+    setting: str = "transductive"
     settings: tuple[tuple[str, Any], ...] = ()  # more of the model's
 
     @property
@@ -108,7 +109,9 @@ def summarize(trainer: shoal.Trainer, job: Job) -> dict[str, Any]:
 
 
 def train_alone(job: Job) -> dict[str, Any]:
-    trainer = shoal.Trainer(make_model(job), make_graph(job), None, eval_every=job.eval_every)
+    trainer = shoal.Trainer(
+        make_model(job), make_graph(job), None, setting=job.setting, eval_every=job.eval_every
+    )
     return summarize(trainer, job) | {"embedding": trainer.embed().tolist()}
 
 
@@ -134,12 +137,15 @@ def train_here(transport: Transport, content: dict[str, Any], assignment: list[i
     job = Job(**content)
     graph = make_graph(job)
     part = make_part(graph, np.array(assignment), transport.size, transport.rank)
-    trainer = make_trainer(job, part, transport, eval_every=job.eval_every)
+    trainer = make_trainer(job, part, transport, setting=job.setting, eval_every=job.eval_every)
     result = summarize(trainer, job)
     adj = trainer.share.batch.block(1).adjacency("attention") if job.model == "gat" else None
     parted = isinstance(adj, PartAdjacency) and adj.pattern.inner is not None
     result["parted"] = int(transport.gather(np.array([int(parted)])).sum())  # ranks that attend in two steps
-    parts = split_graph(graph, np.array(assignment), transport.size)
+    seen, own = graph, np.array(assignment)
+    if job.setting == "inductive":
+        seen, own = graph.train_graph(job.setting), own[graph.train_mask]
+    parts = split_graph(seen, own, transport.size)
     result["rows"] = make_exchange(job, {}).count_rows(parts, linear=job.model != "gat").tolist()
     result["halo"] = sum(part.num_halo for part in parts)
     vectors = torch.zeros(graph.num_nodes, trainer.model.embedding_width, dtype=torch.float64)

@@ -163,7 +163,6 @@ def test_a_configuration_is_refused_without_a_graph(setting, message):
             "leave out the boundary rate, or staleness",
         ),
         (("partition.smoothing=0.5",), "add staleness=1"),
-        (("training.setting=inductive",), "give a --sampler"),
         (("sampler.roots=5",), "leave out sampler.roots"),
         (("partition.sampled=true", "sampler.name=neighbor"), "'neighbor' draws no whole subgraphs"),
     ],

@@ -149,9 +149,13 @@ def test_a_part_counts_the_rows_of_others(tmp_path):
         sampling_threads=0,
         model=shoal.GNN("sage", 8, 16, 3),
     )
-    trainer.share.part = part
+    trainer.share.part = trainer.share.training = part
     assert part.num_halo > 100
     step, ahead = need._count_step(trainer, [16, 16])
     assert step == 4 * 3 * (part.num_local + part.num_halo) * 32
     aggregate = 4 * 8 * part.num_local  # `A x`
     assert ahead == 4 * 2 * (len(part.local_indices) + len(part.halo_indices)) + aggregate
+    trainer.share.training = seen = shoal.partition_graph(graph.train_graph(), 2, "random").split()[0]
+    more = need._count_step(trainer, [16, 16])[1] - ahead  # pattern, features and `A x` of the training graph
+    entries = len(seen.local_indices) + len(seen.halo_indices)
+    assert more == 4 * 2 * entries + 2 * 4 * 8 * seen.num_local

@@ -235,10 +235,7 @@ def drop_entries(part: Part, rate: float, seed: int, epoch: int, *, local: bool)
 
 def thin_halo(part: Part, kept: np.ndarray, sent: np.ndarray) -> Part:
     """The part with the halo rows `kept` and those of its rows to send that are `sent`, one bool for each."""
-    number = np.cumsum(kept, dtype=part.halo_indices.dtype) - 1
-    number[~kept] = -1
-    indptr, indices = np.zeros_like(part.halo_indptr), np.empty(len(part.halo_indices) + 1, number.dtype)
-    count = _renumber(part.halo_indptr, part.halo_indices, number, indptr, indices)
+    indptr, indices = keep_columns(part.halo_indptr, part.halo_indices, kept)
     columns = np.concatenate([np.ones(part.num_local, np.bool_), kept])
     return replace(
         part,
@@ -247,11 +244,20 @@ def thin_halo(part: Part, kept: np.ndarray, sent: np.ndarray) -> Part:
         send_rows=part.send_rows[sent],
         send_offsets=count_before(sent)[part.send_offsets],
         halo_indptr=indptr,
-        halo_indices=indices[:count],
+        halo_indices=indices,
         degree=part.degree[columns],
         has_loop=None if part.has_loop is None else part.has_loop[columns],
         keep=None,
     )
+
+
+def keep_columns(indptr: np.ndarray, indices: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A pattern's entries in the columns that are `kept`, which are numbered anew."""
+    number = np.cumsum(kept, dtype=indices.dtype) - 1
+    number[~kept] = -1
+    thin_indptr, thin_indices = np.zeros_like(indptr), np.empty(len(indices) + 1, number.dtype)
+    count = _renumber(indptr, indices, number, thin_indptr, thin_indices)
+    return thin_indptr, thin_indices[:count]
 
 
 @kernel

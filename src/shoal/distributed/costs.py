@@ -8,6 +8,7 @@ import numpy as np
 
 from shoal.distributed.ledger import BACKWARD, IDS, KINDS, Ledger
 from shoal.distributed.transport import Transport
+from shoal.partitioning.part import Part
 
 
 def summarize_costs(
@@ -47,3 +48,19 @@ def summarize_costs(
             for rank, exchange, peer in np.argwhere(by_peer[..., 1])
         ]
     return record, float(total.max())
+
+
+def model_memory(part: Part, halo_rows: int, input_widths: list[int], first_width: int) -> int:
+    """BNS-GCN's model of what a step of a rank takes: bytes of `(3·n_local + n_halo)·d` values over the layers' inputs.
+
+    Sparse features are counted as they are stored, for local and halo rows. They are not aggregated: their product with
+    the first layer's weight is, of `first_width` columns.
+    """
+    rows = 3 * part.num_local + halo_rows
+    if isinstance(part.x, np.ndarray) or part.x is None or not input_widths:
+        return 4 * sum(input_widths) * rows
+    stored = part.x.data.nbytes + part.x.indices.nbytes + part.x.indptr.nbytes
+    each = stored / max(part.num_local, 1)
+    return int(stored + halo_rows * each) + 4 * (
+        first_width * (rows - part.num_local) + sum(input_widths[1:]) * rows
+    )

@@ -92,6 +92,7 @@ def make_trainer(
         transport=transport,
         exchange=config.make_exchange(),
         swapped=swapped,
+        setting=config.training.setting,
         features=FeatureCaching(**config.features.resolve()),
         checkpoints=checkpoints,
         loss=make_loss(name, **{key: getattr(config.training, key) for key in loss_settings(name)}),

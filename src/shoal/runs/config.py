@@ -106,10 +106,6 @@ class RunConfig:
                     "method swapped trains on the whole graph: leave out training.setting=inductive"
                 )
             return
-        if self.training.setting == "inductive" and not self.draws:
-            raise ShoalError(
-                "method partitioned trains on the whole graph: leave out training.setting=inductive, or give a --sampler"
-            )
         if not self.draws:
             return
         SAMPLERS[self.sampler.name].require_shareable()

@@ -208,7 +208,7 @@ def _count_step(trainer: Trainer, widths: list[int]) -> tuple[int, int]:
         keeps = first is not None and first.kind is not None and first.linear.starts_from_aggregate
         known = n * graph.num_features if keeps and not _is_sparse(graph) else 0
         halo, more = _count_halo(trainer)
-        kept = _VALUE * (2 * (entries + more) + known)
+        kept = _VALUE * (2 * (entries + more) + known) + _count_training_part(trainer, keeps)
         return _VALUE * (n + halo) * _count_row(trainer, widths), kept  # x is read where it is
     source = _find_source(sampler)
     nodes = _count_read(trainer)
@@ -272,6 +272,17 @@ def _count_halo(trainer: Trainer) -> tuple[int, int]:
         return 0, 0
     part = trainer.share.part
     return part.num_halo, len(part.halo_indices)
+
+
+def _count_training_part(trainer: Trainer, keeps: bool) -> int:
+    """Bytes of a rank's part of an inductive training graph: pattern and features, and where the model `keeps` it `A x`."""
+    share = trainer.share
+    if not isinstance(share, PartShare) or share.training is share.part:
+        return 0
+    part = share.training
+    copies = 2 if keeps and not _is_sparse(trainer.graph) else 1
+    features = int(copies * part.num_local * _row_bytes(trainer.graph))
+    return features + 2 * _VALUE * (len(part.local_indices) + len(part.halo_indices))
 
 
 def _count_row(trainer: Trainer, widths: list[int]) -> int:

@@ -14,9 +14,10 @@ from shoal.aggregation import AGGREGATIONS
 from shoal.batch import Batch, as_tensor
 from shoal.distributed.batch import local_graph, make_part_batch
 from shoal.distributed.batch_norm import share_batch_norms
-from shoal.distributed.costs import summarize_costs
+from shoal.distributed.costs import model_memory, summarize_costs
 from shoal.distributed.exchange import STALE_BATCHES, ExchangeMethod
 from shoal.distributed.minibatch import RestrictedSampler
+from shoal.distributed.training_part import take_training_part
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError
 from shoal.memory import anonymous_memory
@@ -43,6 +44,8 @@ class PartShare(Share):
         exchange: how halo rows travel.
         model: asked which aggregations it uses (`kinds`) and whether its first layer needs the halo's features
             (`needs_halo_input`); one that answers neither exchanges rows in every aggregation.
+        setting: what steps on the whole graph see. `inductive`: training nodes and the edges between them, of which every
+            rank has a part of its own (`training`); a sampler draws from what its own setting says.
     """
 
     can_prefetch = False  # making a batch may take messages, whose order all ranks must share
@@ -54,6 +57,7 @@ class PartShare(Share):
         transport: Transport,
         exchange: ExchangeMethod,
         model: nn.Module,
+        setting: str = "transductive",
     ) -> None:
         super().__init__(transport)
         if sampler is not None and exchange.thins:
@@ -76,15 +80,26 @@ class PartShare(Share):
         self._counts = self._count_splits()
         ask: Callable[..., bool] = getattr(model, "needs_halo_input", lambda sparse: False)
         wide = ask(sparse=not isinstance(part.x, np.ndarray))
-        self.batch = self.whole = make_part_batch(
-            self.plan, self.graph, wide=wide, num_train=self._counts["train"]
+        num_train = self._counts["train"]
+        self.batch = self.whole = make_part_batch(self.plan, self.graph, wide=wide, num_train=num_train)
+        self.training = part
+        self._rows: int | None = (
+            None  # halo rows of the training graph on all ranks, where that is another one
         )
+        if setting == "inductive" and sampler is None:
+            self.training = take_training_part(part, transport, self.ledger)
+            self._rows = int(transport.gather(np.array([self.training.num_halo])).sum())
+            self.plan = exchange.make_plan(self.training, transport, self.ledger, kinds)
+            self.batch = make_part_batch(
+                self.plan, local_graph(self.training), wide=wide, num_train=num_train
+            )
         self.boundary = exchange.make_sampler(self.batch, self.plan)
         self.sampler = self.boundary
         if sampler is not None:
             scales = any(AGGREGATIONS[kind].scales_columns for kind in kinds)
             self.sampler = RestrictedSampler(sampler, self.graph, self.plan, scales_columns=scales)
         self._input_widths: list[int] = getattr(model, "input_widths", [])
+        self._first_width = next(iter(getattr(model, "widths", [])), 0)
         self._tells_peers = transport.size <= _MAX_TABULATED
         self._start_memory = self._peak_memory = 0
         self._kept_rows = 0  # halo rows of the largest training step
@@ -92,9 +107,9 @@ class PartShare(Share):
     def prepare(self, model: nn.Module) -> None:
         """Exchange now what is exchanged only once."""
         _ = self.batch.y, self.batch.train_mask
-        prepare: Callable[[Batch], None] | None = getattr(model, "prepare", None)
-        if prepare is not None:
-            prepare(self.batch)
+        prepare: Callable[[Batch], None] = getattr(model, "prepare", lambda batch: None)
+        for batch in (self.batch, self.whole):
+            prepare(batch)
         self.input_costs = self.ledger.take()
         self._start_memory = anonymous_memory()
 
@@ -197,23 +212,25 @@ class PartShare(Share):
                 evaluating(model),
                 self.ledger.aside(),
             ):  # what evaluation sends is no part of an epoch's costs
-                return run(self.batch)
+                return run(self.whole)
         finally:
-            if self.sampler is not self.boundary or self.exchange.thins:
-                self.plan.wire.release()  # training needs smaller ones
+            if self.sampler is not self.boundary or self.exchange.thins or self.batch is not self.whole:
+                assert self.whole.exchange is not None
+                self.whole.exchange.wire.release()  # training needs smaller ones
 
     def take_costs(self, epoch: int, nodes: int, seconds: float) -> Record:
         tells_peers = self._tells_peers
         self._tells_peers &= self.sampler is not self.boundary or self.exchange.thins
         costs, slowest = summarize_costs(self.ledger, self.transport, epoch, seconds, peers=tells_peers)
-        trained: float = self.part.num_global_nodes
+        trained: float = self.training.num_global_nodes
         if self.sampler is not self.boundary:
             trained = self.sampler.batch_size * self.sampler.num_batches
         rate = self.boundary.rate_of(epoch - 1)
         return {"nodes_per_second": trained / slowest, "boundary_rate": rate} | costs
 
     def describe_exchange(self, rows: int) -> str:
-        """What is sent in an exchange, of which `rows` would be rows without covers."""
+        """What is sent in an exchange of training, of which `rows` would be rows of the whole graph without covers."""
+        rows = rows if self._rows is None else self._rows
         items = self.plan.total_items
         return f"{rows:,} rows" if items is None else f"{items:,} rows and sums for {rows:,} rows"
 
@@ -222,12 +239,12 @@ class PartShare(Share):
 
         `peak` is the most memory the process held in the first epoch it trained, before any evaluation, `growth` how
         much of that came with the epoch; `model` is `(3·n_local + n_halo)·d` values summed over the layers' input
-        widths d, with the halo rows that the largest step kept.
+        widths d, with the halo rows that the largest step kept; sparse features count as stored (`model_memory`).
         """
         if self._peak_memory == 0:
             return []
-        part = self.part
-        model = 4 * sum(self._input_widths) * (3 * part.num_local + self._kept_rows)
+        part = self.training
+        model = model_memory(part, self._kept_rows, self._input_widths, self._first_width)
         growth = max(self._peak_memory - self._start_memory, 0)
         own = [part.num_local, part.num_halo, self._kept_rows, self._peak_memory, growth, model]
         names = ("local_rows", "halo_rows", "kept_halo_rows", "peak", "growth", "model")

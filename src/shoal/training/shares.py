@@ -6,11 +6,12 @@ from torch import nn
 
 from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
 from shoal.distributed.transport import Transport
-from shoal.errors import ShoalError
-from shoal.graph import Graph
+from shoal.errors import ShoalError, unknown_name
+from shoal.graph import SETTINGS, Graph
 from shoal.partitioning.part import Part
 from shoal.partitioning.partition import Partition
 from shoal.sampling.base import Sampler
+from shoal.sampling.full import FullSampler
 from shoal.training.part_share import PartShare
 from shoal.training.share import ReplicaShare, Share
 from shoal.training.swapped_share import SwappedShare
@@ -23,13 +24,23 @@ def make_share(
     transport: Transport,
     exchange: ExchangeMethod | str,
     swapped: Partition | None,
+    setting: str = "transductive",
 ) -> Share:
-    """A rank with a part of the graph, with all of it, or with all of it in files (`Trainer` says what each is)."""
+    """A rank with a part of the graph, with all of it, or with all of it in files (`Trainer` says what each is).
+
+    `setting` is what full-batch training sees; a sampler has its own.
+    """
+    if setting not in SETTINGS:
+        raise unknown_name("setting", setting, SETTINGS)
     if isinstance(graph, Part):
         if swapped is not None:
             raise ShoalError("swapped parts are those of a Graph: give the graph, or leave out swapped")
         method = EXCHANGES[exchange]() if isinstance(exchange, str) else exchange
-        return PartShare(graph, sampler, transport, method, model)
+        return PartShare(graph, sampler, transport, method, model, setting)
     if swapped is not None:
+        if setting != "transductive":
+            raise ShoalError(f"swapped parts are trained on the whole graph: leave out setting={setting}")
         return SwappedShare(graph, swapped, sampler, transport, model)
+    if sampler is None and setting != "transductive":
+        sampler = FullSampler(graph, setting=setting)
     return ReplicaShare(graph, sampler, transport)

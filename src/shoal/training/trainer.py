@@ -54,7 +54,7 @@ class Trainer(Predictor):
             models are; any other is called with the Batch. Without layer-wise inference, as GNN has it, evaluation
             computes the whole graph in one pass and holds all of it in memory.
         graph: the graph, or this rank's Part of it.
-        sampler: draws batches of the graph; full-batch training if None.
+        sampler: draws batches of the graph; full-batch training if None, on what `setting` says ("inductive": training nodes only).
         transport: joins the ranks; by default the process group of `torch.distributed` where the program has
             initialised one, else this process alone.
         exchange: how the rows of a Part's halo travel, by name or as an object.
@@ -79,6 +79,7 @@ class Trainer(Predictor):
         transport: Transport | None = None,
         exchange: ExchangeMethod | str = "p2p",
         swapped: Partition | None = None,
+        setting: str = "transductive",
         features: FeatureCaching | None = None,
         optimizer: Annotated[str, Choices(OPTIMIZERS), "adam, or adamw: weight decay apart from it"] = "adam",
         lr: Annotated[float, Above(0), "learning rate"] = 0.01,
@@ -127,7 +128,7 @@ class Trainer(Predictor):
         check_fit(model, graph)
         self.model = model
         self.transport = transport if transport is not None else default_transport()
-        self.share = make_share(model, graph, sampler, self.transport, exchange, swapped)
+        self.share = make_share(model, graph, sampler, self.transport, exchange, swapped, setting)
         self.graph, self.sampler = self.share.graph, self.share.sampler
         self.optimizer = make_optimizer(optimizer, model.parameters(), lr=lr, weight_decay=weight_decay)
         self.lr, self.schedule, self.warmup = lr, schedule, warmup
@@ -135,9 +136,8 @@ class Trainer(Predictor):
         self.class_weights = weigh_classes(self.graph, class_weights, self.share.sum)
         if self.class_weights is not None:
             check_weighs(self.loss)
-        self.clip = clip
+        self.clip, self.sampling_threads = clip, sampling_threads
         self.patience, self.eval_every, self.eval_share = patience, eval_every, eval_share
-        self.sampling_threads = sampling_threads
         self.features = features if features is not None else FeatureCaching()
         self._stream = BatchStream(self.sampler, num_threads=sampling_threads, caching=self.features)
         self.callbacks = make_callbacks(callbacks)
