@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from shoal.partitioning.stored import open_part as open_part
     from shoal.partitioning.stored import store_parts as store_parts
     from shoal.partitioning.work import PARTITION_METHODS as PARTITION_METHODS
+    from shoal.runs.estimator import NodeClassifier as NodeClassifier
     from shoal.runs.trained import TrainedRun as TrainedRun
     from shoal.runs.trained import load_run as load_run
     from shoal.sampling.base import SAMPLERS as SAMPLERS
@@ -85,6 +86,7 @@ _HOMES = {
     "partition_graph": "shoal.partitioning.partition",
     "Batch": "shoal.batch",
     "join_layers": "shoal.joining",
+    "NodeClassifier": "shoal.runs.estimator",
     "load_run": "shoal.runs.trained",
     "TrainedRun": "shoal.runs.trained",
     "Sampler": "shoal.sampling.base",

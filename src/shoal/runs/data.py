@@ -96,9 +96,14 @@ def open_data(
 def load_graph(config: RunConfig) -> tuple[Graph, tuple[str, ...]]:
     """The graph a run trains on, with a drawn split if it has none, and what that changed."""
     loaded = load(config.data, **config.data_options)
-    check_trainable(loaded)
-    graph = loaded if loaded.has_split else loaded.with_split(seed=0)
+    graph = prepare_graph(loaded)
     return graph, graph.notices[len(loaded.notices) if is_data_stored(config.data) else 0 :]
+
+
+def prepare_graph(graph: Graph) -> Graph:
+    """A graph to train on, with a drawn split if it has none; one without features or labels is refused."""
+    check_trainable(graph)
+    return graph if graph.has_split else graph.with_split(seed=0)
 
 
 def make_paths_absolute(config: RunConfig) -> None:

@@ -1,0 +1,144 @@
+"""NodeClassifier: graph, fit, predict, as scikit-learn's estimators are used; configured as `shoal train` is."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from shoal.errors import ShoalError, unknown_name
+from shoal.graph import Graph
+from shoal.runs.build import make_trainer
+from shoal.runs.config import RunConfig, update_config
+from shoal.runs.data import prepare_graph
+from shoal.runs.sections import Section
+from shoal.runs.trained import find_graph
+from shoal.training.share import Record
+from shoal.training.trainer import Trainer
+
+_NAMED = ("model", "method", "sampler", "epochs", "seed")
+
+
+class NodeClassifier:
+    """Classifies the nodes of a graph, with the defaults of `shoal train`.
+
+        found = shoal.NodeClassifier().fit(graph)
+        found.score()        # on the test nodes
+        found.predict()      # every node's class, by name where the graph has names
+        found.predict(new)   # of another graph with the same features
+
+    Args:
+        model: a model by name.
+        method: `sampled` or `full`.
+        sampler: how batches are drawn, by name.
+        epochs: most epochs to train.
+        seed: decides the initial weights and every batch.
+        settings: any other setting of `shoal train --set`, its dot written as two underscores: `model__hidden=64`,
+            `training__lr=0.003`, `sampler__roots=500`.
+
+    Attributes (after `fit`):
+        classes_: what `predict` answers with: the names of the classes, or their numbers.
+        trainer_, model_, graph_, config_: what was trained, on what and how.
+        history_: the records of all epochs.
+    """
+
+    def __init__(
+        self,
+        model: str = "sage",
+        *,
+        method: str | None = None,
+        sampler: str | None = None,
+        epochs: int | None = None,
+        seed: int = 0,
+        **settings: Any,
+    ) -> None:
+        self._parameters: dict[str, Any] = dict(zip(_NAMED, (model, method, sampler, epochs, seed)))
+        self._trainer: Trainer | None = None
+        self.set_params(**settings)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The arguments it was made with; `deep` is scikit-learn's and changes nothing."""
+        return dict(self._parameters)
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Change arguments; they count from the next `fit` on."""
+        sections = [name for name, value in RunConfig().items() if isinstance(value, Section)]
+        for name in parameters:
+            if name not in _NAMED and name.partition("__")[0] not in sections:
+                raise unknown_name("argument", name, [*_NAMED, *(f"{one}__NAME" for one in sections)])
+        self._parameters |= parameters
+        return self
+
+    def configure(self) -> RunConfig:
+        """The configuration of a run with these arguments; a setting that does not exist is refused."""
+        given = dict(self._parameters)
+        model, method, sampler, epochs, seed = (given.pop(name) for name in _NAMED)
+        config = RunConfig(method=method or RunConfig().method)
+        if config.method not in ("sampled", "full"):
+            raise ShoalError(
+                f"method is {config.method!r}: expected sampled or full, which one process trains; `shoal train` has the others"
+            )
+        named = (("model__name", model), ("sampler__name", sampler), ("training__epochs", epochs))
+        for name, value in [*named, ("training__seed", seed), *given.items()]:
+            if value is not None or name in given:
+                section, _, key = name.partition("__")
+                update_config(config, {section: {key: value}}, name)
+        config.validate()
+        return config
+
+    def fit(self, graph: Any) -> Self:
+        """Train on a Graph (or what `shoal.load` takes, or a PyG `Data` object) and keep the best weights.
+
+        A split is drawn where the graph has none, as `shoal train` does.
+        """
+        config = self.configure()
+        found = find_graph(graph)
+        if found is None:
+            raise ShoalError("no graph was given: expected a Graph, such as shoal.load returns")
+        trainer = make_trainer(config, prepare_graph(found))
+        trainer.fit(config.training.epochs)
+        self._trainer, self.config_ = trainer, config
+        names = trainer.graph.class_names
+        self.classes_ = np.arange(trainer.graph.num_classes) if names is None else np.array(names)
+        return self
+
+    def predict(self, graph: Any = None) -> np.ndarray:
+        """Every node's class as in `classes_`, of the graph it was fitted on or of another one; multi-label a 0/1 matrix."""
+        numbers = self.trainer_.predict(graph=find_graph(graph)).numpy()
+        return numbers if numbers.ndim == 2 else self.classes_[numbers]
+
+    def predict_proba(self, graph: Any = None) -> np.ndarray:
+        """Every node's probability of each of `classes_`, (num_nodes, num_classes)."""
+        return self.trainer_.predict_proba(graph=find_graph(graph)).numpy()
+
+    def embed(self, graph: Any = None) -> np.ndarray:
+        """Every node's embedding, (num_nodes, embedding_width)."""
+        return self.trainer_.embed(graph=find_graph(graph)).numpy()
+
+    def score(self, graph: Any = None, split: str = "test") -> float:
+        """Accuracy (multi-label micro F1, or `training__metric`) on a split's nodes; the test nodes of another graph
+        without a split are all its labelled ones."""
+        return self.trainer_.evaluate(split, graph=find_graph(graph))[self.trainer_.metric]
+
+    @property
+    def trainer_(self) -> Trainer:
+        if self._trainer is None:
+            raise ShoalError("this NodeClassifier is not fitted yet: call fit(graph) first")
+        return self._trainer
+
+    @property
+    def model_(self) -> Any:
+        return self.trainer_.model
+
+    @property
+    def graph_(self) -> Graph:
+        return self.trainer_.graph
+
+    @property
+    def history_(self) -> list[Record]:
+        """One record for every epoch."""
+        return self.trainer_.history
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{name}={value!r}" for name, value in self._parameters.items() if value is not None)
+        return f"NodeClassifier({said})"
