@@ -71,9 +71,9 @@ def test_parameters_are_got_and_set_as_scikit_learn_does(graph):
 
 
 def test_wrong_arguments_get_one_sentence(graph):
-    with pytest.raises(shoal.ShoalError, match="unknown argument 'epoch'.*did you mean 'epochs'"):
+    with pytest.raises(shoal.ShoalError, match=r"unknown argument 'epoch'.*did you mean 'epochs'"):
         shoal.NodeClassifier(epoch=3)
-    with pytest.raises(shoal.ShoalError, match="unknown key 'hiden'.*did you mean 'hidden'"):
+    with pytest.raises(shoal.ShoalError, match=r"unknown key 'hiden'.*did you mean 'hidden'"):
         shoal.NodeClassifier(model__hiden=3).fit(graph)
     with pytest.raises(shoal.ShoalError, match="unknown model 'sagee'"):
         shoal.NodeClassifier("sagee").fit(graph)

@@ -136,3 +136,49 @@ def test_what_cannot_be_loaded_is_said_in_a_sentence(place, trained, tmp_path):
     ]
     assert main_code(asked) == 2
     assert not (tmp_path / "a.npy").exists()
+
+
+def write_tables(folder, rows, seed):
+    """Two teams whose members know each other; ages and towns say a little about the team."""
+    generator = np.random.default_rng(seed)
+    team = generator.integers(0, 2, rows)
+    towns = np.where(generator.random(rows) < 0.8, np.array(["Ulm", "Bonn"])[team], "Rom")
+    ages = 30 + 20 * team + generator.normal(0, 5, rows)
+    ends = generator.integers(0, rows, (2, 8 * rows))
+    ends = ends[:, team[ends[0]] == team[ends[1]]]
+    folder.mkdir()
+    lines = [f"p{i},{ages[i]:.1f},{towns[i]},{'red' if team[i] else 'blue'}" for i in range(rows)]
+    (folder / "nodes.csv").write_text("\n".join(["id,age,town,team", *lines]) + "\n")
+    (folder / "edges.csv").write_text("\n".join(["source,target", *(f"p{u},p{v}" for u, v in ends.T)]) + "\n")
+    return team
+
+
+def test_new_tables_are_encoded_and_directed_as_those_of_the_run(tmp_path):
+    write_tables(tmp_path / "old", 200, 0)
+    team = write_tables(tmp_path / "new", 90, 1)
+    trained = shoal.load(tmp_path / "old", labels="team", directed=False, standardize=True)
+    shoal.save_graph(trained, tmp_path / "graph")
+    config = make_config({"data": str(tmp_path / "graph"), **CONFIG, "method": "full"})
+    config.training.epochs = 30
+    Run.create(tmp_path / "run", config).train()
+    run = shoal.load_run(tmp_path / "run")
+    found = run.predict(tmp_path / "new")
+    assert (np.array(run.graph.class_names)[found] == np.where(team, "red", "blue")).mean() > 0.9
+    alike = shoal.load(tmp_path / "new", like=tmp_path / "graph", directed=False)
+    assert torch.equal(run.predict(alike), found)
+    command(
+        "predict", str(tmp_path / "run"), "--data", str(tmp_path / "new"), "-o", str(tmp_path / "new.parquet")
+    )
+    table = pq.read_table(tmp_path / "new.parquet")
+    assert table["id"].to_pylist() == [f"p{i}" for i in range(90)]
+    assert table["class"].to_pylist() == found.tolist()
+    otherwise = shoal.load(tmp_path / "new", labels="team", directed=False, standardize=True)
+    with pytest.raises(shoal.ShoalError, match="means or categories of its own"):
+        run.predict(otherwise)
+    nodes = (tmp_path / "new" / "nodes.csv").read_text().replace("id,age", "id,years")
+    (tmp_path / "new" / "nodes.csv").write_text(nodes)
+    renamed = shoal.load(tmp_path / "new", labels="team", directed=False, standardize=True)
+    with pytest.raises(shoal.ShoalError, match="a column 'years' of its own"):
+        run.predict(renamed)
+    with pytest.raises(shoal.ShoalError, match="age"):
+        run.predict(tmp_path / "new")

@@ -95,11 +95,14 @@ def _fill_together(path: Path, values: np.ndarray, part: Part, transport: Transp
 def write_new_rows(folder: Path, out: Path, column: str, data: str, options: dict[str, Any]) -> None:
     """Compute the vector or label of every node of another graph, and write it with that graph's ids."""
     from shoal.commands.screen import follow_steps, open_console
-    from shoal.datasets import load
-    from shoal.runs.trained import load_run
+    from shoal.runs.trained import find_graph, load_run
 
     run = load_run(folder)
-    graph = load(data, **options).with_classes_of(run.graph, labels=False)
+    found = find_graph(data, run.graph, **options)
+    assert found is not None
+    for notice in found.notices:
+        open_console(stderr=True).print(f"notice: {notice}", markup=False)
+    graph = found.with_classes_of(run.graph, labels=False)
     with follow_steps(open_console(stderr=True), "computing") as show:
         shape = _compute_rows(run, graph, out, column, show)
     open_console().print(f"{out}: {shape[0]:,} nodes, {column} {shape}", markup=False)

@@ -104,21 +104,21 @@ class NodeClassifier:
 
     def predict(self, graph: Any = None) -> np.ndarray:
         """Every node's class as in `classes_`, of the graph it was fitted on or of another one; multi-label a 0/1 matrix."""
-        numbers = self.trainer_.predict(graph=find_graph(graph)).numpy()
+        numbers = self.trainer_.predict(graph=find_graph(graph, self.graph_)).numpy()
         return numbers if numbers.ndim == 2 else self.classes_[numbers]
 
     def predict_proba(self, graph: Any = None) -> np.ndarray:
         """Every node's probability of each of `classes_`, (num_nodes, num_classes)."""
-        return self.trainer_.predict_proba(graph=find_graph(graph)).numpy()
+        return self.trainer_.predict_proba(graph=find_graph(graph, self.graph_)).numpy()
 
     def embed(self, graph: Any = None) -> np.ndarray:
         """Every node's embedding, (num_nodes, embedding_width)."""
-        return self.trainer_.embed(graph=find_graph(graph)).numpy()
+        return self.trainer_.embed(graph=find_graph(graph, self.graph_)).numpy()
 
     def score(self, graph: Any = None, split: str = "test") -> float:
         """Accuracy (multi-label micro F1, or `training__metric`) on a split's nodes; the test nodes of another graph
         without a split are all its labelled ones."""
-        return self.trainer_.evaluate(split, graph=find_graph(graph))[self.trainer_.metric]
+        return self.trainer_.evaluate(split, graph=find_graph(graph, self.graph_))[self.trainer_.metric]
 
     @property
     def trainer_(self) -> Trainer:

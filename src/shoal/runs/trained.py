@@ -8,11 +8,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from shoal.datasets import load
+from shoal.datasets.importers import detect_format
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.runs.data import check_data, hold_whole_graph, make_paths_absolute
 from shoal.runs.folder import CONFIG, read_run_config
 from shoal.runs.run import Run
+from shoal.store import is_stored_graph
 from shoal.training.share import Record
 from shoal.training.trainer import Trainer
 
@@ -21,7 +23,8 @@ class TrainedRun:
     """A run with the weights of its best epoch. `load_run` makes it.
 
     Where a method takes a `graph`, that is another one with the same features, in place of the run's own: a Graph, what
-    `shoal.load` takes, or a PyG `Data` object. New nodes and new edges need no training.
+    `shoal.load` takes, or a PyG `Data` object. New nodes and new edges need no training. New tables are encoded as the
+    run's were.
 
     Attributes:
         folder, config: where the run is, and its configuration.
@@ -50,19 +53,19 @@ class TrainedRun:
 
     def predict(self, graph: Any = None) -> Tensor:
         """Every node's class, (num_nodes,), or a 0/1 matrix for multi-label graphs; `class_names` are the graph's."""
-        return self.trainer.predict(graph=find_graph(graph))
+        return self.trainer.predict(graph=find_graph(graph, self.graph))
 
     def predict_proba(self, graph: Any = None) -> Tensor:
         """Every node's probability of each class, (num_nodes, num_classes)."""
-        return self.trainer.predict_proba(graph=find_graph(graph))
+        return self.trainer.predict_proba(graph=find_graph(graph, self.graph))
 
     def embed(self, graph: Any = None) -> Tensor:
         """Every node's embedding, (num_nodes, embedding_width)."""
-        return self.trainer.embed(graph=find_graph(graph))
+        return self.trainer.embed(graph=find_graph(graph, self.graph))
 
     def evaluate(self, split: str = "test", graph: Any = None) -> dict[str, float]:
         """Scores on a split's nodes; the test nodes of another graph without a split are all its labelled ones."""
-        return self.trainer.evaluate(split, graph=find_graph(graph))
+        return self.trainer.evaluate(split, graph=find_graph(graph, self.graph))
 
     def __repr__(self) -> str:
         said = f"model {self.config.model.name}, epoch {self.trainer.epoch}, best {self.best_epoch}"
@@ -101,8 +104,18 @@ def explain_untrained(folder: Path) -> str:
     return f"{folder} has no checkpoint yet: train it first with `shoal train --resume {folder}`"
 
 
-def find_graph(data: Any) -> Graph | None:
-    """A Graph as it is, a PyG `Data` object as one, anything else what `shoal.load` makes of it; None is None."""
+def find_graph(data: Any, like: Graph | None = None, **options: Any) -> Graph | None:
+    """A Graph as it is, a PyG `Data` object as one, anything else what `shoal.load` makes of it; None is None.
+
+    Tables are encoded as those were that `like` was made of, and directed as it is.
+    """
     if data is None or isinstance(data, Graph):
         return data
-    return load(data) if isinstance(data, str | Path) else Graph.from_pyg(data)
+    if not isinstance(data, str | Path):
+        return Graph.from_pyg(data)
+    path = Path(data).expanduser()
+    is_file = path.exists() and not is_stored_graph(path)
+    if like is not None and is_file and detect_format(path) == "table":
+        options = {"directed": like.directed, **options}
+        options |= {} if like.encoding is None else {"like": options.get("like", like)}
+    return load(data, **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -104,6 +105,7 @@ def check_features(model: nn.Module, trained: Graph, graph: Graph) -> None:
             f"graph {graph.name!r} has {graph.num_features:,} features and the model was trained with "
             f"{trained.num_features:,}: give the same columns in the same order"
         )
+    _check_columns(trained.encoding, graph)
     if has_embeddings(model) or find_convention(model).edges:  # which take either
         return
     nobody = np.empty(0, np.int64)
@@ -114,6 +116,23 @@ def check_features(model: nn.Module, trained: Graph, graph: Graph) -> None:
             f"graph {graph.name!r} has {words[is_sparse]} features and {type(model).__name__} was trained with "
             f"{words[was_sparse]} ones: give x as {'a SciPy CSR matrix' if was_sparse else 'a dense matrix'}"
         )
+
+
+def _check_columns(encoding: dict[str, Any] | None, graph: Graph) -> None:
+    """Refuse features that were made of a table's columns in another way than `encoding` says; None says nothing."""
+    if encoding is None or graph.encoding is None or encoding == graph.encoding:
+        return
+    was, found = ([column["column"] for column in one["columns"]] for one in (encoding, graph.encoding))
+    said = "means or categories of its own"
+    if was != found:
+        odd = next((name for name in found if name not in was), None)
+        lacks = next((name for name in was if name not in found), None)
+        said = f"a column {odd!r} of its own" if odd is not None else f"no column {lacks!r}"
+        said = said if odd is not None or lacks is not None else "its columns in another order"
+    raise ShoalError(
+        f"graph {graph.name!r} was imported with {said}, and features mean something else than in training: "
+        "import its tables like those (shoal data import --like GRAPH, or give predict the tables)"
+    )
 
 
 def _prepare_scores(graph: Graph, trained: Graph) -> Graph:

@@ -94,7 +94,9 @@ def read_table(
         "scale numbers with mean and deviation of the training rows",
     ] = None,
     like: Annotated[
-        str | Path | None, Null("none"), "stored graph whose features and classes these tables are given"
+        str | Path | Graph | None,
+        Null("none"),
+        "stored graph whose features and classes these tables are given",
     ] = None,
 ) -> Graph:
     """CSV or Parquet: an edge table, or a folder with edges.* and nodes.*; a row is an arc source → target unless --undirected.
@@ -123,7 +125,7 @@ def read_table(
         said = ColumnOptions(
             tuple(split_names(categories)), max_categories, words, decimal, day_first, standardize
         )
-        known = None if like is None else read_like(Path(like))
+        known = None if like is None else read_like(like)
         options = NodeOptions(id, features, labels, exclude, said, known)
         ids, fields = read_nodes(open_table(node_path), options, notices)
     else:
@@ -170,15 +172,18 @@ def _describe_arcs(graph: Graph) -> str:
     )
 
 
-def read_like(folder: Path) -> Like:
-    """The encoding of columns and the classes of a stored graph."""
-    meta = read_meta(folder)
+def read_like(graph: str | Path | Graph) -> Like:
+    """The encoding of columns and the classes of a graph, maybe a stored one."""
+    if isinstance(graph, Graph):
+        place, file = f"graph {graph.name!r}", f"graph {graph.name!r}"
+        names = ("encoding", "class_names", "num_classes", "multi_label")
+        meta = {name: getattr(graph, name) for name in names}
+    else:
+        place, file, meta = str(graph), str(Path(graph) / META), read_meta(Path(graph))
     if not meta.get("encoding"):
         raise ShoalError(
-            f"{folder} has no record of how columns became features: expected a graph that this version imported from a node table"
+            f"{place} has no record of how columns became features: expected a graph that this version imported from a node table"
         )
-    names = meta["class_names"]
-    several = bool(meta.get("multi_label"))
-    classes = Classes(str(folder), meta["num_classes"], names and list(names), several)
-    columns = load_columns(meta["encoding"], str(folder / META))
-    return Like(str(folder), columns, classes if meta["num_classes"] else None)
+    names, several = meta["class_names"], bool(meta.get("multi_label"))
+    classes = Classes(place, meta["num_classes"], names and list(names), several)
+    return Like(place, load_columns(meta["encoding"], file), classes if meta["num_classes"] else None)
