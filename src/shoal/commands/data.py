@@ -58,32 +58,44 @@ def list_graphs() -> None:
 
 @data.command("info")
 @click.argument("graph", metavar="NAME|PATH")
-def describe(graph: str) -> None:
-    """Describe a graph: sizes, degrees, labels, split, features, memory.
+@click.option("--json", "as_json", is_flag=True, help="Print all figures as JSON.")
+def describe(graph: str, as_json: bool) -> None:
+    """Describe a graph: degrees, components, labels, homophily, features, split, memory.
+
+    On large graphs homophily and features are looked at in samples.
 
     A registered graph that is not here yet is described by what its publisher says.
 
     \b
     Example:
       shoal data info cora
-      shoal data info my-graph/
+      shoal data info my-graph/ --json
     """
     from shoal.commands.data_tables import dataset_table, graph_table
     from shoal.commands.screen import open_console
     from shoal.datasets import load
+    from shoal.datasets.describe import describe_graph
     from shoal.datasets.generators import GENERATORS
     from shoal.datasets.places import find_graph
     from shoal.datasets.registry import registered
+    from shoal.errors import ShoalError
 
     known = registered().get(graph)
     here = Path(graph).exists() or graph in GENERATORS or find_graph(graph) is not None
     console = open_console()
     if known is not None and not here:
+        if as_json:
+            raise ShoalError(
+                f"{graph} is not here yet: run `shoal data get {graph}` before --json measures it"
+            )
         console.print(dataset_table(known))
         return
-    found = load(graph)
-    console.print(graph_table(found))
-    for notice in found.notices:
+    seen = describe_graph(load(graph))
+    if as_json:
+        click.echo(json.dumps(seen.as_dict(), indent=2, ensure_ascii=False))
+        return
+    console.print(graph_table(seen))
+    for notice in seen.notices:
         click.echo(f"notice: {notice}")
 
 

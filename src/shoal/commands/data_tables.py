@@ -14,9 +14,10 @@ from shoal.datasets.places import find_graph, local_names
 from shoal.datasets.registry import registered
 from shoal.errors import ShoalError
 from shoal.registry import summarize
+from shoal.wording import list_some
 
 if TYPE_CHECKING:
-    from shoal.graph import Graph
+    from shoal.datasets.describe import Description, FeatureFigures, LabelFigures
 
 NUMBERS = ("nodes", "edges", "features", "classes")
 
@@ -66,28 +67,104 @@ def dataset_table(dataset: Dataset) -> Table:
     )
 
 
-def graph_table(graph: Graph) -> Table:
-    """What is measured of a graph on this machine."""
-    from shoal.datasets.describe import describe_graph
-
-    seen = describe_graph(graph)
-    loops = seen.num_self_loops
-    edges = graph.num_entries if graph.directed else (graph.num_entries - loops) // 2 + loops
+def graph_table(seen: Description) -> Table:
+    """What was measured of a graph on this machine."""
+    edges = "arcs, directed" if seen.directed else "undirected"
     total = sum(seen.bytes.values())
     return _two_columns(
         {
-            "name": graph.name,
-            "nodes": f"{graph.num_nodes:,}",
-            "edges": f"{edges:,} {'arcs, directed' if graph.directed else 'undirected'}",
+            "name": seen.name,
+            "nodes": f"{seen.num_nodes:,}",
+            "edges": f"{seen.num_edges:,} {edges}{_say(seen.mirrored, '; {:.0%} have their reverse')}",
             "degree": ", ".join(f"{name} {value:,.4g}" if name == "mean" else f"{name} {value:,.0f}" for name, value in seen.degrees.items()),
+            "degree tail": f"1 % of the nodes have {seen.top_share:.0%} of the {'arcs' if seen.directed else 'edges'}",
             "isolated nodes": f"{seen.num_isolated:,}",
-            "self loops": f"{loops:,}",
-            "features": seen.features,
-            "labels": seen.labels,
-            "split": " / ".join(f"{name} {size:,}" for name, size in seen.split.items()) or "none",
+            "self loops": f"{seen.num_self_loops:,}",
+            "components": _show_components(seen),
+            "features": _show_features(seen.features),
+            **(_show_columns(seen.features) if seen.features is not None else {}),
+            "labels": _show_labels(seen),
+            "classes": _show_classes(seen.labels),
+            "homophily": _show_homophily(seen),
+            "split": _show_split(seen),
             "memory": f"{format_bytes(total)} ({', '.join(f'{part} {format_bytes(size)}' for part, size in seen.bytes.items() if size)})",
         }
     )  # fmt: skip
+
+
+def _say(value: float | None, text: str) -> str:
+    return "" if value is None else text.format(value)
+
+
+def _show_components(seen: Description) -> str:
+    if seen.components is None:
+        return "not counted in a graph of this size"
+    count, largest = seen.components["count"], seen.components["largest"]
+    return f"{count:,}, the largest has {largest / seen.num_nodes:.1%} of the nodes"
+
+
+def _show_features(found: FeatureFigures | None) -> str:
+    if found is None:
+        return "none"
+    digits = 2 if found.kind.startswith("sparse") else 1
+    return f"{found.count:,} {found.kind}, {found.nonzero:.{digits}%} nonzero"
+
+
+def _show_columns(found: FeatureFigures) -> dict[str, str | None]:
+    """Features that carry little: constant ones, missing values, rows of zeros; and how far apart their scales are."""
+    low, high = found.deviations
+    return {
+        "constant": f"{len(found.constant):,} of them: {list_some(found.constant)}"
+        if found.constant
+        else None,
+        "missing": list_some([f"{name} {share:.1%}" for name, share in found.missing.items()]) or None,
+        "zero rows": f"{found.zero_rows:.1%} of the nodes" if found.zero_rows else None,
+        "deviations": f"{low:,.3g} to {high:,.3g}" if high > 0 else None,
+    }
+
+
+def _show_labels(seen: Description) -> str:
+    found = seen.labels
+    if found is None:
+        return "none"
+    total = sum(found.sizes.values())
+    if found.several:
+        return f"many a node, {len(found.sizes)} classes, {total / seen.num_nodes:.1f} labels a node"
+    if total == 0:
+        return "one a node, but no node is labelled"
+    text = (
+        f"one a node, {len(found.sizes)} classes, the largest holds {max(found.sizes.values()) / total:.0%}"
+    )
+    return f"{text}; {found.unlabelled:,} nodes unlabelled" if found.unlabelled else text
+
+
+def _show_classes(found: LabelFigures | None) -> str | None:
+    if found is None or not found.sizes:
+        return None
+    ordered = sorted(found.sizes.items(), key=lambda item: -item[1])
+    text = list_some([f"{name} {size:,}" for name, size in ordered])
+    if len(ordered) > 8:
+        text += f", the smallest {ordered[-1][0]} {ordered[-1][1]:,}"
+    if found.untrained:
+        text += f"; no training node has {list_some(found.untrained)}"
+    return text
+
+
+def _show_homophily(seen: Description) -> str | None:
+    found = seen.homophily
+    if found is None:
+        return None
+    text = f"{found.edges:.1%} of the edges join equal labels"
+    if found.adjusted is not None:
+        text += f"; adjusted for class sizes {round(found.adjusted, 2) + 0.0:.2f} (0: chance, 1: all)"
+    return f"{text}, in a sample of {found.sampled:,}" if found.sampled else text
+
+
+def _show_split(seen: Description) -> str:
+    text = " / ".join(f"{name} {size:,}" for name, size in seen.split.items()) or "none"
+    if seen.split and not seen.split.get("val"):
+        text += "; no validation nodes: training keeps the last weights and never stops early"
+    return text
 
 
 def _two_columns(rows: dict[str, str | None]) -> Table:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from shoal.runs.repeat import Repeat
     from shoal.runs.run import Run
 
+NO_VALIDATION = "the graph has no validation nodes: all epochs are trained, nothing stops early, and the last weights are kept"
+
 
 def train_here(
     config: RunConfig | None,
@@ -103,6 +105,8 @@ def _train_run(run: Run, folder: Path, *, quiet: bool = False) -> dict[str, floa
     show_counting(console, trainer.sampler)
     for notice in (*run.notices, *trainer.sampler.notices):
         console.print(f"notice: {notice}", markup=False)
+    if not trainer.has_nodes("val"):
+        console.print(f"notice: {NO_VALIDATION}", markup=False)
     if (ended := run.explain_end()) is not None:
         console.print(f"notice: {ended}", markup=False)
     if (interval := run.explain_interval()) is not None:

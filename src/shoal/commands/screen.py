@@ -20,13 +20,13 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
-from rich.table import Table
 from rich.text import Text
 
+from shoal.commands.tables import plain_table as plain_table
 from shoal.wording import format_bytes as format_bytes
 
 _SECONDS_BETWEEN_LINES = 10.0  # of progress in a pipe
-WIDTH_IN_A_PIPE = 200  # a file or another program gets whole lines, whatever the terminal's width
+WIDTH_IN_A_PIPE = 1000  # a file or another program gets whole lines, whatever the terminal's width
 
 
 def open_console(*, stderr: bool = False) -> Console:
@@ -35,14 +35,6 @@ def open_console(*, stderr: bool = False) -> Console:
     if not console.is_terminal:
         console.width = WIDTH_IN_A_PIPE
     return console
-
-
-def plain_table(*columns: str, right: tuple[str, ...] = ()) -> Table:
-    """A table with one rule below its head; the columns in `right` hold numbers."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    return table
 
 
 @contextmanager

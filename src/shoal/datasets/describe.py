@@ -1,13 +1,17 @@
-"""What a graph looks like at a glance: degrees, isolated nodes, labels, split, features, memory."""
+"""What to look at first in a graph: degrees, components, labels, homophily, features, split, memory.
+
+Work is bounded on large graphs: neighbours are compared in a sample of the edges, features looked at in a sample of rows.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from shoal.kernels.survey import label_components, sample_entries, share_mirrored
 from shoal.validation import MASKS
 
 if TYPE_CHECKING:
@@ -15,24 +19,80 @@ if TYPE_CHECKING:
 
 ENTRIES_AT_ONCE = 1 << 24
 SAMPLED_ROWS = 4096
+SAMPLED_ENTRIES = 1 << 20
+MOST_JOINED = 1 << 26  # entries up to which components are counted
 QUANTILES = {"min": 0.0, "median": 0.5, "90 %": 0.9, "99 %": 0.99, "max": 1.0}
+_TOP = 0.01  # the share of nodes of highest degree whose edges are counted
+
+
+@dataclass(frozen=True)
+class LabelFigures:
+    """Labels: `sizes` counts the nodes of each class; `untrained` are classes without a training node."""
+
+    several: bool
+    sizes: dict[str, int]
+    unlabelled: int
+    untrained: list[str]
+
+
+@dataclass(frozen=True)
+class FeatureFigures:
+    """Features, by a sample of `rows` rows where they are dense.
+
+    `missing` is the share of missing values of columns of a table that have some.
+    """
+
+    count: int
+    kind: str
+    nonzero: float
+    rows: int
+    zero_rows: float
+    constant: list[str]
+    missing: dict[str, float]
+    deviations: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Homophily:
+    """`edges`: share of the edges between labelled nodes that join equal labels.
+
+    `adjusted`: (edges − c) / (1 − c) with c, the share that random edges between nodes of the same degrees would have: 1 where
+    all neighbours are alike, 0 where labels say nothing of each other, however unequal the classes.
+    """
+
+    edges: float
+    adjusted: float | None
+    sampled: int
 
 
 @dataclass(frozen=True)
 class Description:
     """Figures that `shoal data info` prints. Nothing here needs all of x in memory."""
 
+    name: str
+    num_nodes: int
+    num_edges: int
+    directed: bool
     degrees: dict[str, float]
+    top_share: float
+    mirrored: float | None
     num_isolated: int
     num_self_loops: int
-    labels: str
+    components: dict[str, int] | None
+    labels: LabelFigures | None
+    homophily: Homophily | None
+    features: FeatureFigures | None
     split: dict[str, int]
-    features: str
     bytes: dict[str, int]
+    notices: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All figures, for JSON."""
+        return asdict(self)
 
 
 def describe_graph(graph: Graph) -> Description:
-    """Measure `graph` in one pass over its topology; dense features are looked at in a sample of rows."""
+    """Measure `graph` in a few passes over its topology; features and homophily from samples where it is large."""
     loops, isolated = _scan_topology(graph)
     degree = graph.degree
     degrees = {name: float(np.quantile(degree, q, method="inverted_cdf")) for name, q in QUANTILES.items()}
@@ -43,13 +103,22 @@ def describe_graph(graph: Graph) -> Description:
         if (mask := getattr(graph, name)) is not None
     }
     return Description(
-        degrees,
-        isolated,
-        loops,
-        _describe_labels(graph),
-        split,
-        _describe_features(graph),
-        _count_bytes(graph),
+        name=graph.name,
+        num_nodes=graph.num_nodes,
+        num_edges=graph.num_entries if graph.directed else (graph.num_entries - loops) // 2 + loops,
+        directed=graph.directed,
+        degrees=degrees,
+        top_share=_share_of_top(degree),
+        mirrored=share_mirrored(graph.indptr, graph.indices, SAMPLED_ENTRIES) if graph.directed else None,
+        num_isolated=isolated,
+        num_self_loops=loops,
+        components=_count_components(graph),
+        labels=_describe_labels(graph),
+        homophily=measure_homophily(graph),
+        features=_describe_features(graph),
+        split=split,
+        bytes=_count_bytes(graph),
+        notices=list(graph.notices),
     )
 
 
@@ -69,33 +138,100 @@ def _scan_topology(graph: Graph) -> tuple[int, int]:
     return loops, n - int(np.count_nonzero(touched))
 
 
-def _describe_labels(graph: Graph) -> str:
+def _share_of_top(degree: np.ndarray) -> float:
+    """The share of all entries that the hundredth of the nodes with the highest degree has."""
+    count = max(int(len(degree) * _TOP), 1)
+    top = np.partition(degree, len(degree) - count)[-count:]
+    return float(top.sum() / max(degree.sum(), 1))
+
+
+def _count_components(graph: Graph) -> dict[str, int] | None:
+    """How many (weakly) connected components there are, and the nodes of the largest; None for very large graphs."""
+    if graph.num_entries > MOST_JOINED:
+        return None
+    sizes = np.bincount(label_components(graph.indptr, graph.indices))
+    return {"count": int(np.count_nonzero(sizes)), "largest": int(sizes.max())}
+
+
+def _describe_labels(graph: Graph) -> LabelFigures | None:
     y = graph.y
-    if y is None:
-        return "none"
+    if y is None or y.dtype.kind == "f":
+        return None
+    names = graph.class_names or [str(number) for number in range(graph.num_classes)]
     if y.ndim == 2:
-        rows = y[:: max(len(y) // SAMPLED_ROWS, 1)]
-        about = "" if len(rows) == len(y) else "about "
-        return f"many a node, {graph.num_classes} classes, {about}{rows.sum() / len(rows):.1f} labels a node"
-    counts = np.bincount(y[y >= 0], minlength=graph.num_classes)
-    labelled = int(counts.sum())
-    if labelled == 0:
-        return "one a node, but no node is labelled"
-    text = f"one a node, {graph.num_classes} classes, the largest holds {counts.max() / labelled:.0%}"
-    return text if labelled == len(y) else f"{text}; {len(y) - labelled:,} nodes unlabelled"
+        counts, unlabelled = y.sum(axis=0, dtype=np.int64), int(np.count_nonzero(~y.any(axis=1)))
+        trained = None if graph.train_mask is None else y[graph.train_mask].any(axis=0)
+    else:
+        counts = np.bincount(y[y >= 0], minlength=graph.num_classes)
+        unlabelled = int(np.count_nonzero(y < 0))
+        in_training = None if graph.train_mask is None else y[graph.train_mask]
+        trained = None if in_training is None else np.isin(np.arange(graph.num_classes), in_training)
+    sizes = {str(name): int(count) for name, count in zip(names, counts)}
+    lacking = [] if trained is None else [str(name) for name, one in zip(names, trained) if not one]
+    return LabelFigures(y.ndim == 2, sizes, unlabelled, lacking)
 
 
-def _describe_features(graph: Graph) -> str:
+def measure_homophily(graph: Graph, most: int = SAMPLED_ENTRIES) -> Homophily | None:
+    """Edge homophily and its value adjusted for class sizes, in a sample of at most `most` entries; None without single labels."""
+    y = graph.y
+    if y is None or y.ndim == 2 or y.dtype.kind == "f":
+        return None
+    rows, positions = sample_entries(graph.indptr, most)
+    ends = np.asarray(y[rows]), np.asarray(y[graph.indices[positions]])
+    known = (ends[0] >= 0) & (ends[1] >= 0) & (rows != graph.indices[positions])
+    one, other = ends[0][known], ends[1][known]
+    if not len(one):
+        return None
+    edges = float(np.mean(one == other))
+    shares = [np.bincount(end, minlength=graph.num_classes) / len(one) for end in (one, other)]
+    chance = float((shares[0] * shares[1]).sum())
+    adjusted = (edges - chance) / (1 - chance) if chance < 1 else None
+    return Homophily(edges, adjusted, len(one) if len(positions) < graph.num_entries else 0)
+
+
+def name_features(graph: Graph) -> list[str] | None:
+    """The names of the features of a graph that came from a table."""
+    if graph.encoding is None:
+        return None
+    from shoal.datasets.importers.feature_columns import load_columns
+
+    names = [name for one in load_columns(graph.encoding, graph.name) for name in one.all_names]
+    return names if len(names) == graph.num_features else None
+
+
+def _describe_features(graph: Graph) -> FeatureFigures | None:
     x = graph.x
     if x is None:
-        return "none"
-    if not isinstance(x, sp.csr_array):
-        rows = x[:: max(len(x) // SAMPLED_ROWS, 1)]
-        about = "" if len(rows) == len(x) else f" (from {len(rows):,} rows)"
-        share = np.count_nonzero(rows) / max(rows.size, 1)
-        return f"{x.shape[1]:,} dense {getattr(x, 'type', x.dtype)}, {share:.1%} nonzero{about}"
-    share = x.nnz / max(x.shape[0] * x.shape[1], 1)
-    return f"{x.shape[1]:,} sparse {x.dtype}, {share:.2%} nonzero"
+        return None
+    named = name_features(graph)
+    names = named or [str(i) for i in range(x.shape[1])]
+    if isinstance(x, sp.csr_array):
+        share = x.nnz / max(x.shape[0] * x.shape[1], 1)
+        used = np.bincount(x.indices, minlength=x.shape[1])
+        constant = [names[i] for i in np.flatnonzero(used == 0)]
+        empty = float(np.mean(np.diff(x.indptr) == 0))
+        return FeatureFigures(
+            x.shape[1], f"sparse {x.dtype}", share, x.shape[0], empty, constant, {}, (0.0, 0.0)
+        )
+    rows = np.asarray(x[:: max(len(x) // SAMPLED_ROWS, 1)])
+    deviations = rows.std(axis=0, dtype=np.float64)
+    constant = [names[i] for i in np.flatnonzero(rows.max(axis=0) == rows.min(axis=0))]
+    missing = {
+        name.removesuffix(" missing"): float(rows[:, i].mean())
+        for i, name in enumerate(named or ())
+        if name.endswith(" missing")
+    }
+    varied = deviations[deviations > 0]
+    return FeatureFigures(
+        count=x.shape[1],
+        kind=f"dense {getattr(x, 'type', x.dtype)}",
+        nonzero=np.count_nonzero(rows) / max(rows.size, 1),
+        rows=len(rows),
+        zero_rows=float(np.mean(~rows.any(axis=1))),
+        constant=constant,
+        missing=missing,
+        deviations=(float(varied.min()), float(varied.max())) if len(varied) else (0.0, 0.0),
+    )
 
 
 def _count_bytes(graph: Graph) -> dict[str, int]:

@@ -109,8 +109,9 @@ def prepare_graph(graph: Graph) -> Graph:
 def make_paths_absolute(config: RunConfig) -> None:
     """Name the data's files in full, so that the run can be opened from any folder."""
     config.data = absolute_data(config.data)
-    if isinstance(nodes := config.data_options.get("nodes"), str):
-        config.data_options["nodes"] = absolute_data(nodes)
+    for option in ("nodes", "like"):
+        if isinstance(path := config.data_options.get(option), str):
+            config.data_options[option] = absolute_data(path)
     if config.partition.folder is not None:
         config.partition.folder = absolute_data(config.partition.folder)
 
