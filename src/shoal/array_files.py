@@ -22,6 +22,9 @@ from shoal.workspace import find_workspace
 
 _HASHED_AT_ONCE = 1 << 22
 _LONG_TO_HASH = 1 << 28
+_LONGEST_HEADER = (
+    512  # bytes; of arrays of plain numbers it has 128, and NumPy takes minutes for 8 KB of blanks
+)
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -92,10 +95,10 @@ def read_header(file: IO[bytes], size: int | None = None) -> tuple[tuple[int, ..
         version = np.lib.format.read_magic(file)
         if version not in _HEADERS:
             raise ValueError(f"version {version} of the .npy format")
-        shape, by_column, dtype = _HEADERS[version](file)
+        shape, by_column, dtype = _HEADERS[version](file, max_header_size=_LONGEST_HEADER)
         shape = tuple(int(length) for length in shape)  # True is a length to NumPy
     except _ODD_HEADERS as error:
-        raise ValueError(str(error) or "no header of a .npy file") from None
+        raise ValueError(str(error).partition("\n")[0] or "no header of a .npy file") from None
     if dtype.kind not in "biufcSU" or dtype.subdtype is not None:
         raise ValueError(f"an array of {dtype}" if not dtype.hasobject else "a pickled array")
     if any(length < 0 for length in shape):

@@ -47,6 +47,12 @@ DTYPES = [
     *("[('a', '<i4')]", "'<i8'", "'<u8'", "'<u4'", "('<i4', (2,))", "None", "'x'", "{}"),
 ]
 
+DESCRIPTIONS = (
+    "part.json",
+    "meta.json",
+    "manifest.json",
+)  # hold checksums: a part's before the manifest's, which has its
+
 Mutation = Callable[[bytes, Random], bytes]
 
 
@@ -94,11 +100,7 @@ def _open(read: Callable[[], bytes]) -> bytes | None:
 
 def vouch(folder: Path) -> None:
     """Make the checksums of stored graphs and parts those of the files as they are."""
-    for about_path in [
-        *folder.rglob("part.json"),
-        *folder.rglob("meta.json"),
-        *folder.rglob("manifest.json"),
-    ]:
+    for about_path in [path for name in DESCRIPTIONS for path in folder.rglob(name)]:
         try:
             about = json.loads(about_path.read_text())
             for entry in about.get("arrays", {}).values():

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import psutil
-from fuzz_mutate import mutate_folder, vouch
+from fuzz_mutate import DESCRIPTIONS, mutate_folder, vouch
 from fuzz_samples import SAMPLES, Read
 
 from shoal.errors import ShoalError
@@ -115,9 +115,11 @@ class Worker:
 
 
 def find_change(original: Path, work: Path) -> tuple[str, bytes]:
-    for path in sorted(work.rglob("*")):
+    """The file that differs; files that hold the checksums of others, which are mended with them, come last."""
+    paths = [path for path in work.rglob("*") if path.is_file()]
+    for path in sorted(paths, key=lambda path: (path.name in DESCRIPTIONS, path)):
         name = str(path.relative_to(work))
-        if path.is_file() and (original / name).is_file():
+        if (original / name).is_file():
             content = path.read_bytes()
             if content != (original / name).read_bytes():
                 return name, content
