@@ -70,6 +70,12 @@ def network_hosts(count: int, rate: str) -> Iterator[list[str]]:
         signal.signal(signal.SIGTERM, before)
 
 
+def set_link(name: str, state: str) -> None:
+    """Cut a host's link (`down`) at the other end of its cable, or join it again (`up`)."""
+    tag, _, number = name.rpartition("n")
+    _ip("link", "set", f"{tag}v{number}", state)
+
+
 def run_inside(name: str, *command: str) -> list[str]:
     """The command line that runs `command` in a namespace."""
     return [_find("ip") or "ip", "netns", "exec", name, *command]

@@ -44,6 +44,7 @@ def rank_environment(**settings: str) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(paths),
         "GLOO_SOCKET_IFNAME": "lo",
         "SHOAL_THREADS": "1",
+        "SHOAL_TOKEN": "the token of the tests' ranks",
         **settings,
     }
 

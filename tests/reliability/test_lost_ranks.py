@@ -71,14 +71,14 @@ def find_ranks(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return [found[rank] for rank in sorted(found)]
 
 
-def check_same(folder: Path, wanted: Path) -> None:
-    """The same bits, and no file more."""
+def check_same(folder: Path, wanted: Path, more: tuple[str, ...] = ("job.json",)) -> None:
+    """The same bits, and no file but those of `wanted` and some `more`."""
     for name in ("last", "best"):
         ours, theirs = (load_file(one / f"checkpoints/{name}.safetensors") for one in (folder, wanted))
         assert ours.keys() == theirs.keys()
         assert all(np.array_equal(ours[key], theirs[key]) for key in ours), name
     names = {path.relative_to(folder) for path in folder.rglob("*")}
-    assert names == {path.relative_to(wanted) for path in wanted.rglob("*")} | {Path("job.json")}
+    assert names == {path.relative_to(wanted) for path in wanted.rglob("*")} | set(map(Path, more))
     assert not list(folder.parent.glob(".*.partial"))
     assert not list(folder.parent.glob(".*.lock"))
 

@@ -10,6 +10,7 @@ from shoal.errors import ShoalError
 
 # What `shoal --workers` tells the ranks it starts.
 JOB = "SHOAL_JOB"  # the same after a restart
+TOKEN = "SHOAL_TOKEN"  # a secret that ranks know each other by (`token`)
 LAUNCHER = "SHOAL_LAUNCHER"  # its process
 STORE_FD = "SHOAL_STORE_FD"  # rank 0's socket where ranks meet
 LAST_WORD_FD = "SHOAL_LAST_WORD_FD"  # where a rank that misses another says so

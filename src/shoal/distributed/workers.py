@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from shoal.distributed.detect import JOB, LAST_WORD_FD, LAUNCHER, LOST, STORE_FD
+from shoal.distributed.detect import JOB, LAST_WORD_FD, LAUNCHER, LOST, STORE_FD, TOKEN
 from shoal.memory import anonymous_memory
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
@@ -61,6 +61,7 @@ class _Workers:
     def __init__(self, count: int, job: str) -> None:
         self.count, self.job = count, job
         self.name = f"workers {os.getpid()} {secrets.token_hex(8)}"
+        self.token = secrets.token_hex(32)
         self.code = 0
         self.last_words: list[str] = []
         self.signal: int | None = None
@@ -71,7 +72,12 @@ class _Workers:
         """Start every rank. The first one gets the socket on which all will meet: no other host reaches it."""
         self._ranks, self._words, self.last_words = [], [], []
         with socket.create_server(("127.0.0.1", 0), backlog=max(128, self.count)) as door:
-            common = {"WORLD_SIZE": str(self.count), "MASTER_ADDR": "127.0.0.1", JOB: self.name}
+            common = {
+                "WORLD_SIZE": str(self.count),
+                "MASTER_ADDR": "127.0.0.1",
+                JOB: self.name,
+                TOKEN: self.token,
+            }
             common |= {"MASTER_PORT": str(door.getsockname()[1]), LAUNCHER: str(os.getpid())}
             common["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
             for rank in range(self.count):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -19,6 +20,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from shoal.distributed.detect import STORE_FD, Launch
 from shoal.distributed.slurm import find_first_host, pick_port
+from shoal.distributed.token import SignedStore, TokenError, check_connections, check_tokens, read_token
 from shoal.distributed.transport import LAST_WORD, TRANSPORTS, Exchange, RankGone, Transport, as_bytes
 from shoal.errors import ShoalError
 
@@ -29,16 +31,26 @@ class GlooTransport(Transport):
 
     name = "gloo"
 
-    def __init__(self, rank: int, size: int, store: Any, limit: float) -> None:
+    def __init__(self, rank: int, size: int, store: Any, limit: float, token: bytes | None = None) -> None:
         super().__init__(limit)
         self.rank, self.size = rank, size
-        self._store = PrefixStore("shoal", store)
+        self._store: Any = PrefixStore("shoal", store)
         self._limit = timedelta(seconds=limit)
         self._gone: set[int] = set()
+        self._store_is_lost = False
         if dist.is_initialized():
             return
+        self._met_at = store  # what Python overrides lives as long as this
+        if token is not None:
+            self._store, self._met_at = SignedStore(self._store, token), SignedStore(store, token)
         try:
-            dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=self._limit)
+            if token is not None:
+                check_tokens(self._store, rank, size, self._limit)
+            dist.init_process_group(
+                "gloo", store=self._met_at, rank=rank, world_size=size, timeout=self._limit
+            )
+            if token is not None:
+                check_connections(token, rank, size, self._limit)
         except RuntimeError as error:
             raise self.explain(error, None) from None
 
@@ -70,7 +82,7 @@ class GlooTransport(Transport):
                 f"rank {rank} of {size} did not meet the others at {where} within {limit:.0f} s "
                 f"({_first_line(error)}): check MASTER_ADDR and MASTER_PORT, and that every rank was started"
             ) from None
-        return cls(rank, size, store, limit)
+        return cls(rank, size, store, limit, read_token())
 
     @classmethod
     def join_group(cls, limit: float) -> GlooTransport:
@@ -107,7 +119,7 @@ class GlooTransport(Transport):
         one that said nothing is the one that is gone.
         """
         self._report({"peer": peer, "phase": self.phase})
-        reports = self._read_reports()
+        reports = self._read_reports(range(self.size))
         seen = {self.rank}
         while peer is not None and peer not in seen and (said := reports.get(peer)) and "peer" in said:
             seen.add(peer)
@@ -133,18 +145,21 @@ class GlooTransport(Transport):
         self._report({"reason": reason})
 
     def hears_same(self, reason: str) -> bool:
-        return self._read_reports(only=0).get(0, {}).get("reason") == reason
+        return self._read_reports([0]).get(0, {}).get("reason") == reason
 
     def linger(self, limit: float) -> None:
         """The store ends with rank 0, who keeps it until the others have read it and said that they go."""
-        with suppress(RuntimeError, ValueError):
-            if self.rank != 0:
-                self._store.set(f"left/{self.rank}", "")
-                return
-            leaving = [f"left/{q}" for q in range(1, self.size) if q not in self._gone]
+        if self.rank != 0:
+            self._ask_store(lambda: self._store.set(f"left/{self.rank}", ""), LAST_WORD)
+            return
+        leaving = [f"left/{q}" for q in range(1, self.size) if q not in self._gone]
+
+        def wait_for_all() -> None:
             deadline = time.monotonic() + limit
             while leaving and not self._store.check(leaving) and time.monotonic() < deadline:
                 time.sleep(0.05)
+
+        self._ask_store(wait_for_all, limit + LAST_WORD)
 
     def close(self) -> None:
         """Leave the group, whose threads end with it if nothing else holds it.
@@ -158,26 +173,42 @@ class GlooTransport(Transport):
             dist.destroy_process_group()
 
     def _report(self, content: dict[str, Any]) -> None:
-        with suppress(RuntimeError, ValueError):  # the store's own rank may be the one that is gone
-            self._store.set(f"stopped/{self.rank}", json.dumps(content))
+        self._ask_store(lambda: self._store.set(f"stopped/{self.rank}", json.dumps(content)), LAST_WORD)
 
-    def _read_reports(self, only: int | None = None) -> dict[int, dict[str, Any]]:
-        """What the ranks that stopped, or `only` one of them, said, after giving them a moment to do so.
-
-        A first reason is enough.
-        """
+    def _read_reports(self, asked: Sequence[int]) -> dict[int, dict[str, Any]]:
+        """What those of `asked` that stopped said, after giving them a moment to do so. A first reason is enough."""
         found: dict[int, dict[str, Any]] = {}
-        asked = range(self.size) if only is None else [only]
-        deadline = time.monotonic() + LAST_WORD
-        with suppress(RuntimeError, ValueError):
+
+        def read() -> None:
+            deadline = time.monotonic() + LAST_WORD
             while time.monotonic() < deadline:
                 for q in asked:
                     if q not in found and self._store.check([f"stopped/{q}"]):
-                        found[q] = json.loads(self._store.get(f"stopped/{q}"))
+                        with suppress(TokenError):  # a stranger's
+                            found[q] = json.loads(self._store.get(f"stopped/{q}"))
                 if len(found) == len(asked) or any("reason" in said for said in found.values()):
                     break
                 time.sleep(0.05)
-        return found
+
+        self._ask_store(read, LAST_WORD + 0.5)
+        return dict(found)
+
+    def _ask_store(self, action: Callable[[], None], limit: float) -> None:
+        """Use the store for at most `limit` seconds, and never again after a wait in vain.
+
+        Its own rank may be gone, or the link to it cut: then torch waits for as long as the system does.
+        """
+        if self._store_is_lost:
+            return
+
+        def act() -> None:
+            with suppress(RuntimeError, ValueError):
+                action()
+
+        asking = threading.Thread(target=act, daemon=True)
+        asking.start()
+        asking.join(limit)
+        self._store_is_lost = asking.is_alive()
 
 
 class _GlooExchange(Exchange):

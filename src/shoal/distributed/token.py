@@ -1,0 +1,165 @@
+"""The run token: a secret of all ranks, without which a connection takes no part in a run."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import Store
+
+from shoal.distributed.detect import TOKEN
+from shoal.distributed.transport import LAST_WORD
+from shoal.errors import ShoalError
+from shoal.home import home_folder
+
+_SIZE = hashlib.sha256().digest_size
+_LEAST = 16  # characters of a token
+
+
+class TokenError(ShoalError):
+    """Something was said in a run's name by somebody who does not hold its token."""
+
+
+def read_token(environment: Mapping[str, str] = os.environ) -> bytes | None:
+    """SHOAL_TOKEN, else the file `token` in Shoal's home, made at first use; None where no file can be made."""
+    path = home_folder() / "token"
+    text, where = environment.get(TOKEN), TOKEN
+    if text is None:
+        text, where = _read_file(path), str(path)
+    if text is not None and len(text) < _LEAST:
+        raise ShoalError(f"{where} has {len(text)} characters: a run token has at least {_LEAST}")
+    return None if text is None else text.encode()
+
+
+def _read_file(path: Path) -> str | None:
+    with suppress(OSError):
+        if not path.exists():
+            _make_file(path)
+    try:
+        with open(path) as file:
+            found = os.fstat(file.fileno())
+            if found.st_mode & 0o077:
+                raise ShoalError(f"others can read the run token {path}: chmod 600 {path}")
+            return file.read().strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise ShoalError(
+            f"the run token {path} cannot be read ({error}): set {TOKEN}, or remove it"
+        ) from None
+
+
+def _make_file(path: Path) -> None:
+    """Have a token appear whole, readable by its owner only; one that another rank made meanwhile stays."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    number, beside = tempfile.mkstemp(prefix=".token.", suffix=".partial", dir=path.parent)
+    try:
+        with os.fdopen(number, "w") as file:
+            file.write(secrets.token_hex(32) + "\n")
+        with suppress(FileExistsError):
+            os.link(beside, path)
+    finally:
+        os.unlink(beside)
+
+
+def sign(token: bytes, *parts: bytes) -> bytes:
+    """A code that only who holds the token can compute; parts are kept apart."""
+    content = b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+    return hmac.digest(token, content, "sha256")
+
+
+class SignedStore(Store):
+    """A store whose values carry a code of key and value: what others wrote there is refused."""
+
+    def __init__(self, store: Any, token: bytes) -> None:
+        super().__init__()
+        self._held, self._token = store, token
+
+    def set(self, key: str, value: str | bytes) -> None:
+        content = value.encode() if isinstance(value, str) else bytes(value)
+        self._held.set(key, sign(self._token, key.encode(), content) + content)
+
+    def get(self, key: str) -> bytes:
+        found = self._held.get(key)
+        content = found[_SIZE:]
+        if not hmac.compare_digest(found[:_SIZE], sign(self._token, key.encode(), content)):
+            raise TokenError(f"{key} in the ranks' store was not written by a rank of this run")
+        return bytes(content)
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        if timeout is None:
+            self._held.wait(keys)
+        else:
+            self._held.wait(keys, timeout)
+
+    def check(self, keys: list[str]) -> bool:
+        return bool(self._held.check(keys))
+
+    def add(self, key: str, amount: int) -> int:
+        return int(self._held.add(key, amount))
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._held.set_timeout(timeout)
+
+
+def check_tokens(store: SignedStore, rank: int, size: int, limit: timedelta) -> None:
+    """Refuse ranks with another token, by their rank, before anything that they say is used."""
+    store.set(f"token/{rank}", "held")
+    store.wait([f"token/{q}" for q in range(size)], limit)
+    strange = []
+    for q in range(size):
+        try:
+            store.get(f"token/{q}")
+        except TokenError:
+            strange.append(q)
+    if not strange:
+        return
+    store.set(f"read/{rank}", "")
+    if rank == 0:  # the store ends with it
+        with suppress(RuntimeError, ValueError):
+            store.wait([f"read/{q}" for q in range(size)], timedelta(seconds=LAST_WORD))
+    who = f"rank{'s' if len(strange) > 1 else ''} {', '.join(map(str, strange))}"
+    raise TokenError(
+        f"{who} and rank {rank} hold different run tokens: set {TOKEN} to the same secret on all hosts, "
+        f"or copy {home_folder() / 'token'} from one host to the others"
+    )
+
+
+def check_connections(token: bytes, rank: int, size: int, limit: timedelta) -> None:
+    """Have the other end of every connection prove that it holds the token, and is the rank it stands for.
+
+    Each end answers a random challenge of the other. Gloo has a connection to every rank on each of its interfaces.
+    """
+    interfaces = os.environ.get("GLOO_SOCKET_IFNAME", "").count(",") + 1
+    peers = [q for q in range(size) if q != rank]
+    for tag in range(interfaces):
+        challenge = secrets.token_bytes(_SIZE)
+        asked = _swap(dict.fromkeys(peers, challenge), tag, limit)
+        proofs = {q: sign(token, b"%d to %d" % (rank, q), asked[q], challenge) for q in peers}
+        answers = _swap(proofs, tag, limit)
+        for q in peers:
+            if not hmac.compare_digest(answers[q], sign(token, b"%d to %d" % (q, rank), challenge, asked[q])):
+                raise TokenError(
+                    f"the connection to rank {q} is a stranger's: it does not hold the run's token"
+                )
+
+
+def _swap(messages: dict[int, bytes], tag: int, limit: timedelta) -> dict[int, bytes]:
+    """Send every peer a message of `_SIZE` bytes, and receive one of each."""
+    received = {q: torch.zeros(_SIZE, dtype=torch.uint8) for q in messages}
+    sent = {q: torch.frombuffer(bytearray(content), dtype=torch.uint8) for q, content in messages.items()}
+    works: list[Any] = [dist.irecv(into, q, tag=tag) for q, into in received.items()]
+    works += [dist.isend(content, q, tag=tag) for q, content in sent.items()]
+    for work in works:
+        work.wait(limit)
+    return {q: into.numpy().tobytes() for q, into in received.items()}

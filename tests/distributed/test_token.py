@@ -1,0 +1,149 @@
+"""The run token: ranks with another one, strangers in the store and strangers on connections take no part."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+import pytest
+import torch.distributed as dist
+
+from launched_ranks import Ended, run_ranks
+from live_ranks import LiveRanks, RankPool
+from rank_runs import train_run
+from shoal.distributed.token import SignedStore, TokenError, read_token
+from shoal.errors import ShoalError
+
+MEET = """
+import os
+from shoal.distributed.launch import joined_ranks
+rank = int(os.environ["RANK"])
+{first}
+with joined_ranks() as transport:
+    transport.barrier()
+"""
+
+# rank 1 has the place of a rank, and knows all that is said, but not the token with which challenges are answered
+STRANGER = """
+import shoal.distributed.token as token
+own = token.check_connections
+if rank == 1:
+    import shoal.distributed.transports.gloo as gloo
+    gloo.check_connections = lambda held, *others: own(b"guessed", *others)
+"""
+
+
+def meet(first: str, **settings: str) -> tuple[Ended, float]:
+    """Two ranks that meet after doing something `first`; how they ended, and after how many seconds."""
+    began = time.monotonic()
+    ended = run_ranks(2, "-c", MEET.format(first=first), SHOAL_TIMEOUT="20", **settings)
+    return ended, time.monotonic() - began
+
+
+def test_a_rank_with_another_token_is_named_and_no_data_is_used() -> None:
+    ended, seconds = meet("os.environ['SHOAL_TOKEN'] += str(rank)")
+    assert ended.codes == [2, 2]
+    assert "rank 1 and rank 0 hold different run tokens: set SHOAL_TOKEN" in ended.texts[0]
+    assert "rank 0 and rank 1 hold different run tokens" in ended.texts[1]
+    assert seconds < 25
+
+
+def test_the_other_end_of_a_connection_proves_that_it_holds_the_token() -> None:
+    ended, _ = meet(STRANGER)
+    assert ended.codes[0] == 2
+    assert "the connection to rank 1 is a stranger's" in ended.texts[0]
+
+
+def test_hosts_that_share_a_home_need_no_setting(tmp_path: Path) -> None:
+    ended, _ = meet("del os.environ['SHOAL_TOKEN']", SHOAL_HOME=str(tmp_path / "home"))
+    ended.check()
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["token"]
+
+
+def test_values_of_strangers_are_refused() -> None:
+    plain = dist.HashStore()
+    store = SignedStore(plain, b"secret")
+    store.set("a", "1")
+    assert store.get("a") == b"1"
+    plain.set("b", plain.get("a"))  # a rank's, but under another name
+    plain.set("c", "1")
+    plain.set("d", secrets.token_bytes(40))
+    for key in "bcd":
+        with pytest.raises(TokenError, match=f"^{key} in the ranks' store was not written by a rank"):
+            store.get(key)
+    with pytest.raises(TokenError):
+        SignedStore(plain, b"another").get("a")
+
+
+def test_the_file_is_made_once_and_is_its_owners_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SHOAL_TOKEN", raising=False)
+    monkeypatch.setenv("SHOAL_HOME", str(tmp_path / "home"))
+    token, path = read_token(), tmp_path / "home/token"
+    assert token is not None
+    assert len(token) == 64
+    assert read_token() == token
+    assert os.listdir(tmp_path / "home") == ["token"]
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o640)
+    with pytest.raises(ShoalError, match="others can read the run token"):
+        read_token()
+    path.chmod(0o600)
+    path.write_text("short\n")
+    with pytest.raises(ShoalError, match="has 5 characters: a run token has at least 16"):
+        read_token()
+    path.write_bytes(b"\xff" * 40)
+    with pytest.raises(ShoalError, match="cannot be read"):
+        read_token()
+    monkeypatch.setenv("SHOAL_TOKEN", "another secret, long")
+    assert read_token() == b"another secret, long"
+    monkeypatch.delenv("SHOAL_TOKEN")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SHOAL_HOME", str(tmp_path / "file"))
+    assert read_token() is None
+
+
+def disturb(processes: list[psutil.Process]) -> int:
+    """Connect to every port on which the processes listen, say what nobody understands, and change the store."""
+    ports = {
+        one.laddr.port
+        for process in processes
+        for one in process.net_connections("inet")
+        if one.status == psutil.CONN_LISTEN
+    }
+    for port in ports:
+        for said in (b"", b"\0" * 8, b"GET / HTTP/1.1\r\n\r\n", secrets.token_bytes(1000), b"\xff" * 8):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as door:
+                door.sendall(said)
+    meeting = int(processes[0].environ()["MASTER_PORT"])
+    store = dist.TCPStore("127.0.0.1", meeting, timeout=timedelta(seconds=20), wait_for_workers=False)
+    for rank in range(2):
+        store.set(f"shoal/stopped/{rank}", '{"reason": "a stranger says so"}')
+        store.set(f"default_pg/0//cpu//0/{rank}", secrets.token_bytes(170))
+    return len(ports)
+
+
+def test_strangers_who_connect_change_nothing(ranks: RankPool, tmp_path: Path) -> None:
+    settings = {"data": "digits", "method": "partitioned", "model": {"hidden": 8}}
+    settings |= {"partition": {"method": "block"}, "training": {"epochs": 10}}
+    disturbed = LiveRanks("gloo", 2)
+    try:
+        here = [psutil.Process(process.pid) for process in disturbed._started]
+        assert disturb(here) >= 3  # the store, and gloo's on every rank
+        disturbed.call(train_run, settings, str(tmp_path / "disturbed"))
+        disturb(here)
+        disturbed.end()
+    finally:
+        disturbed.kill()
+    ranks("gloo", 2).call(train_run, settings, str(tmp_path / "quiet"))
+    ours, theirs = (
+        (tmp_path / name / "checkpoints/best.safetensors").read_bytes() for name in ("disturbed", "quiet")
+    )
+    assert ours == theirs
