@@ -22,6 +22,7 @@ from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.arrays import as_tensor as as_tensor
 from shoal.kernels.encoding import EncodedRows
 from shoal.kernels.gather import gather_csr_rows, gather_rows
+from shoal.kernels.pattern_checks import check_lengths, check_pattern
 from shoal.kernels.patterns import add_diagonal, list_edges
 from shoal.kernels.row_sets import LoopedAdjacency, find_loops
 from shoal.kernels.spmm import multiply
@@ -45,6 +46,8 @@ class Block:
             when given, and the degree within the block otherwise.
         has_loop: which columns have a self loop there, where `degree` is given and any has: GCN gives those
             no second one.
+        checked: the caller's word that the tensors belong together. Otherwise they are checked, in one pass, since
+            kernels trust them.
     """
 
     def __init__(
@@ -57,7 +60,16 @@ class Block:
         edge_norm: Tensor | None = None,
         degree: Tensor | None = None,
         has_loop: Tensor | None = None,
+        checked: bool = False,
     ) -> None:
+        if not checked:
+            check_pattern(indptr, indices, num_columns, symmetric=symmetric)
+            check_lengths(len(indices), "entries", edge_norm=edge_norm)
+            check_lengths(num_columns, "columns", degree=degree, has_loop=has_loop)
+            if len(indptr) - 1 > num_columns:
+                raise ShoalError(
+                    f"the block has {len(indptr) - 1:,} rows and {num_columns:,} columns: its rows are the first columns"
+                )
         self.indptr = indptr
         self.indices = indices
         self.num_columns = num_columns
@@ -110,7 +122,7 @@ class Block:
         scale = None if aggregation.scale == "none" else aggregation.scale_degrees(degree)
         columns = scale if aggregation.scales_columns else None
         return LoopedAdjacency(
-            self.indptr, self.indices, self.num_columns, row_scale=scale, column_scale=columns
+            self.indptr, self.indices, self.num_columns, row_scale=scale, column_scale=columns, checked=True
         )
 
     def _make_operator(self, aggregation: Aggregation) -> Adjacency:
@@ -131,6 +143,7 @@ class Block:
             row_scale=row_scale,
             column_scale=column_scale,
             symmetric=self.symmetric,
+            checked=True,
         )
 
     def _make_scales(
@@ -252,7 +265,9 @@ class Batch:
                 return _gather(x, rows)
             return as_tensor(x) if isinstance(x, np.ndarray) else _decode_all(x)
         indptr, indices, data = gather_csr_rows(x.indptr, x.indices, x.data, rows)
-        return Adjacency(as_tensor(indptr), as_tensor(indices), int(x.shape[1]), values=as_tensor(data))
+        return Adjacency(
+            as_tensor(indptr), as_tensor(indices), int(x.shape[1]), values=as_tensor(data), checked=True
+        )
 
     @property
     def stored_x(self) -> Tensor | Adjacency | EncodedRows:

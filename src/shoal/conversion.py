@@ -15,6 +15,7 @@ from shoal.external import RunSorter
 from shoal.kernels.build import build_csr
 from shoal.kernels.csr import index_dtype, is_symmetric
 from shoal.kernels.encoding import EncodedRows
+from shoal.kernels.pattern_checks import check_sparse
 from shoal.memory import BUILDING, memory_left
 from shoal.names import name_nodes
 from shoal.progress import follow_work
@@ -118,6 +119,8 @@ def read_edge_index(edge_index: Any) -> np.ndarray:
 
 def read_scipy(matrix: Any) -> sp.coo_array:
     """The entries of a square SciPy matrix."""
+    if sp.issparse(matrix):
+        check_sparse(matrix)
     try:
         coo = sp.coo_array(matrix)
     except (ValueError, TypeError):

@@ -46,7 +46,7 @@ def _probe_product(transport: Transport, rows: int) -> float:
     """Multiply-adds a second of products that read a matrix of so many rows."""
     degree = _ENTRIES // rows
     indices = np.random.default_rng(0).integers(0, rows, _ENTRIES, np.int32)
-    pattern = Adjacency(torch.arange(0, _ENTRIES + 1, degree), torch.from_numpy(indices), rows)
+    pattern = Adjacency(torch.arange(0, _ENTRIES + 1, degree), torch.from_numpy(indices), rows, checked=True)
     h, out = torch.rand(rows, _WIDTH), torch.empty(rows, _WIDTH)
     return _ENTRIES * _WIDTH / _time_all(transport, lambda: multiply(pattern, h, out))
 

@@ -70,7 +70,7 @@ def read_features(part: Part) -> Tensor | Adjacency:
     if isinstance(x, np.ndarray):
         return gather_rows(x, np.arange(part.num_local)) if x.dtype == np.float16 else as_tensor(x)
     indptr = as_tensor(np.asarray(x.indptr, np.int64))
-    return Adjacency(indptr, as_tensor(x.indices), int(x.shape[1]), values=as_tensor(x.data))
+    return Adjacency(indptr, as_tensor(x.indices), int(x.shape[1]), values=as_tensor(x.data), checked=True)
 
 
 def thin_batch(batch: Batch, plan: HaloPlan, *, sample_input: bool = False) -> Batch:

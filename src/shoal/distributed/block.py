@@ -41,6 +41,7 @@ class PartBlock(Block):
             edge_norm=None if plan.edge_norms is None else plan.edge_norms[0],
             degree=as_tensor(part.degree[:n]),
             has_loop=None if part.has_loop is None else as_tensor(part.has_loop[:n]),
+            checked=True,
         )
         self.plan = plan
         self.layer = layer
@@ -84,7 +85,7 @@ class _WideBlock(Block):
 
     def __init__(self, block: PartBlock) -> None:
         part = block.plan.part
-        super().__init__(block.indptr, block.indices, part.num_local + part.num_halo)
+        super().__init__(block.indptr, block.indices, part.num_local + part.num_halo, checked=True)
         self._block = block
 
     @property

@@ -230,7 +230,7 @@ def drop_entries(part: Part, rate: float, seed: int, epoch: int, *, local: bool)
                 thin_indices,
             )
             fields |= {f"{name}_indptr": thin_indptr, f"{name}_indices": thin_indices[:count]}
-    return replace(part, **fields)
+    return replace(part, **fields, checked=True)
 
 
 def thin_halo(part: Part, kept: np.ndarray, sent: np.ndarray) -> Part:
@@ -248,6 +248,7 @@ def thin_halo(part: Part, kept: np.ndarray, sent: np.ndarray) -> Part:
         degree=part.degree[columns],
         has_loop=None if part.has_loop is None else part.has_loop[columns],
         keep=None,
+        checked=True,
     )
 
 

@@ -189,6 +189,7 @@ class CoverPlan(HaloPlan):
             self.part.num_local,
             values=items.send_values,
             column_scale=column_scale,
+            checked=True,
         )
         self._made = {q: made.slice_rows(a, b) for q, a, b in self.send_spans}
         self.returning = made.transpose()

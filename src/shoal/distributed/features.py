@@ -23,7 +23,9 @@ def widen_features(x: Tensor | Adjacency, plan: HaloPlan) -> Tensor | Adjacency:
         for entries in (x.indices, x.values)
         if entries is not None
     ]
-    return Adjacency(indptr, pieces[0], x.num_columns, values=pieces[1] if len(pieces) > 1 else None)
+    return Adjacency(
+        indptr, pieces[0], x.num_columns, values=pieces[1] if len(pieces) > 1 else None, checked=True
+    )
 
 
 def _exchange_entries(x: Adjacency, entries: Tensor, indptr: Tensor, plan: HaloPlan) -> Tensor:

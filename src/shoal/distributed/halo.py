@@ -151,7 +151,7 @@ def collect_columns(rows: np.ndarray, num_rows: int) -> Adjacency:
     indptr = np.zeros(num_rows + 1, np.int64)
     np.cumsum(np.bincount(rows, minlength=num_rows), out=indptr[1:])
     columns = np.argsort(rows, kind="stable").astype(np.int32)
-    return Adjacency(torch.from_numpy(indptr), torch.from_numpy(columns), len(rows))
+    return Adjacency(torch.from_numpy(indptr), torch.from_numpy(columns), len(rows), checked=True)
 
 
 def take_rows(h: Tensor, rows: Tensor, out: Tensor) -> None:

@@ -31,7 +31,7 @@ class PartAdjacency(Adjacency):
 
     def __init__(self, pattern: PartPattern, layer: int) -> None:
         local = pattern.local
-        super().__init__(local.indptr, local.indices, local.num_columns)
+        super().__init__(local.indptr, local.indices, local.num_columns, checked=True)
         self.pattern, self.summed = pattern, pattern.summed
         self.plan, self.layer = pattern.plan, layer
         self.product = self._multiply

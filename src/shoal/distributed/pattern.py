@@ -109,6 +109,7 @@ class PartPattern:
             last - first,
             row_scale=rows.row_scale,
             column_scale=None if scale is None else scale[first:last],
+            checked=True,
         )
 
 
@@ -128,6 +129,7 @@ class _CoverPattern(PartPattern):
             values=plan.items.values,
             row_scale=self.local.row_scale,
             column_scale=scale,
+            checked=True,
         )
 
 
@@ -140,6 +142,7 @@ def keep_rows(adj: Adjacency, keep: Tensor) -> Adjacency:
         adj.num_columns,
         row_scale=adj.row_scale,
         column_scale=adj.column_scale,
+        checked=True,
     )
 
 
@@ -165,6 +168,7 @@ def scale_halo(plan: HaloPlan, kind: str, local: Adjacency) -> Adjacency:
         values=norms[1] if norms is not None and aggregation.weighted else None,
         row_scale=local.row_scale,
         column_scale=column_scale,
+        checked=True,
     )
 
 
@@ -177,4 +181,6 @@ def join_operators(local: Adjacency, halo: Adjacency) -> Adjacency:
     if halo.column_scale is not None:
         own = halo.column_scale.new_ones(n) if local.column_scale is None else local.column_scale
         scale = torch.cat([own, halo.column_scale])
-    return Adjacency(indptr, indices, n + halo.num_columns, row_scale=local.row_scale, column_scale=scale)
+    return Adjacency(
+        indptr, indices, n + halo.num_columns, row_scale=local.row_scale, column_scale=scale, checked=True
+    )

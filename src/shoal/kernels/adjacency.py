@@ -15,6 +15,7 @@ from torch import Tensor
 from shoal.errors import ShoalError
 from shoal.kernels.build import build_csr
 from shoal.kernels.csr import is_symmetric
+from shoal.kernels.pattern_checks import check_lengths, check_pattern, check_sparse
 from shoal.kernels.patterns import find_mirrors, row_of_entries, transpose_pattern
 
 
@@ -26,7 +27,8 @@ class Adjacency:
     For a symmetric pattern it shares `indptr` and `indices`, and without `values` nothing is copied at all.
 
     Shapes: indptr (num_rows + 1,) int64; indices (nnz,) int32 or int64; values (nnz,); row_scale (num_rows,);
-    column_scale (num_columns,). Values and scales default to one.
+    column_scale (num_columns,). Values and scales default to one. All are checked, in one pass, unless `checked` says
+    that they hold what they should: kernels trust them.
     """
 
     def __init__(
@@ -39,7 +41,13 @@ class Adjacency:
         row_scale: Tensor | None = None,
         column_scale: Tensor | None = None,
         symmetric: bool = False,
+        checked: bool = False,
     ) -> None:
+        if not checked:
+            check_pattern(indptr, indices, num_columns, symmetric=symmetric)
+            check_lengths(len(indices), "entries", values=values)
+            check_lengths(len(indptr) - 1, "rows", row_scale=row_scale)
+            check_lengths(num_columns, "columns", column_scale=column_scale)
         self.indptr = indptr
         self.indices = indices
         self.num_columns = num_columns
@@ -76,6 +84,7 @@ class Adjacency:
     @classmethod
     def from_scipy(cls, matrix: Any) -> Adjacency:
         """From any SciPy sparse matrix; row i of the product sums over the entries of row i."""
+        check_sparse(matrix)
         csr = sp.csr_array(matrix)
         csr.sum_duplicates()
         indptr, indices = csr.indptr.astype(np.int64), csr.indices
@@ -89,6 +98,7 @@ class Adjacency:
             csr.shape[1],
             values=values,
             symmetric=symmetric,
+            checked=True,
         )
 
     @classmethod
@@ -101,7 +111,9 @@ class Adjacency:
             )
         indptr, indices, _ = build_csr([(target, source)], num_nodes, num_nodes)
         symmetric = is_symmetric(indptr, indices)
-        return cls(torch.from_numpy(indptr), torch.from_numpy(indices), num_nodes, symmetric=symmetric)
+        return cls(
+            torch.from_numpy(indptr), torch.from_numpy(indices), num_nodes, symmetric=symmetric, checked=True
+        )
 
     def transpose(self) -> Adjacency:
         """The transposed operator, made once."""
@@ -151,6 +163,7 @@ class Adjacency:
             row_scale=self.column_scale,
             column_scale=self.row_scale,
             symmetric=self.symmetric,
+            checked=True,
         )
 
     def _transpose_pattern(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -188,6 +201,7 @@ class Adjacency:
             values=None if self.values is None else self.values[first:last],
             row_scale=None if self.row_scale is None else self.row_scale[start:end],
             column_scale=self.column_scale,
+            checked=True,
         )
 
     def take_first(self, count: int) -> Adjacency:
@@ -207,8 +221,9 @@ class Adjacency:
 
     def with_values(self, values: Tensor) -> Adjacency:
         """The same pattern with values (nnz,) and no scales; what is made of the pattern, both have together."""
+        check_lengths(len(self.indices), "entries", values=values)
         other = Adjacency(
-            self.indptr, self.indices, self.num_columns, values=values, symmetric=self.symmetric
+            self.indptr, self.indices, self.num_columns, values=values, symmetric=self.symmetric, checked=True
         )
         other._like = self if self._like is None else self._like
         return other
@@ -251,6 +266,7 @@ class Adjacency:
             self.num_columns,
             symmetric=self.symmetric,
             **moved,
+            checked=True,
         )
 
     def __repr__(self) -> str:

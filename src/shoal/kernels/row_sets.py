@@ -24,7 +24,9 @@ class LoopedAdjacency(Adjacency):
     def select_rows(self, rows: Tensor) -> Adjacency:
         indptr, indices = take_rows(self.indptr, self.indices, rows, loops=True)
         scale = None if self.row_scale is None else self.row_scale[rows]
-        return Adjacency(indptr, indices, self.num_columns, row_scale=scale, column_scale=self.column_scale)
+        return Adjacency(
+            indptr, indices, self.num_columns, row_scale=scale, column_scale=self.column_scale, checked=True
+        )
 
     def whole(self) -> Adjacency:
         return self.select_rows(torch.arange(self.num_rows))
@@ -48,6 +50,7 @@ def take_operator_rows(adj: Adjacency, rows: Rows) -> Adjacency:
         values=values,
         row_scale=None if adj.row_scale is None else adj.row_scale[rows],
         column_scale=adj.column_scale,
+        checked=True,
     )
 
 

@@ -254,6 +254,7 @@ def take_neighbourhood(part: Adjacency, h: Tensor | EncodedRows, rows: Rows) -> 
         values=part.values,
         row_scale=part.row_scale,
         column_scale=None if scale is None else scale[columns],
+        checked=True,
     )
     return block, select_rows(h, columns)
 

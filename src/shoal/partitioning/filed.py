@@ -134,7 +134,12 @@ class FiledParts:
         rows, halo = self.slice_rows(part), self.slice_halo(part)
         count, columns = rows.stop - rows.start, rows.stop - rows.start + halo.stop - halo.start
         if self.kind is None:
-            return Block(torch.zeros(count + 1, dtype=torch.int64), torch.empty(0, dtype=torch.int32), count)
+            return Block(
+                torch.zeros(count + 1, dtype=torch.int64),
+                torch.empty(0, dtype=torch.int32),
+                count,
+                checked=True,
+            )
         entries = slice(int(self._entry_starts[part]), int(self._entry_starts[part + 1]))
         wide = slice(rows.start + halo.start, rows.start + halo.start + columns)
         indptr = self._read("indptr", slice(rows.start + part, rows.stop + part + 1))
@@ -145,10 +150,11 @@ class FiledParts:
             columns,
             row_scale=self._read("row_scale", rows) if "row_scale" in self._arrays else None,
             column_scale=self._read("column_scale", wide) if "column_scale" in self._arrays else None,
+            checked=True,
         )
         turned = self._read("turned_indptr", slice(wide.start + part, wide.stop + part + 1))
         adj.give_transpose(turned, self._read("turned_indices", entries), self._read("permutation", entries))
-        block = Block(indptr, indices, columns)
+        block = Block(indptr, indices, columns, checked=True)
         block.give_operator(self.kind, adj)
         return block
 
@@ -191,7 +197,9 @@ class FiledParts:
         pattern = join_columns((split[0], split[1]), (split[2], split[3]), len(own), len(halo_id))
         loops = mark_loops(graph.indptr, graph.indices, columns)
         degree = np.asarray(graph.indptr[columns + 1] - graph.indptr[columns], np.int64)
-        block = Block(*pattern, len(columns), degree=as_tensor(degree), has_loop=as_tensor(loops))
+        block = Block(
+            *pattern, len(columns), degree=as_tensor(degree), has_loop=as_tensor(loops), checked=True
+        )
         assert self.kind is not None
         return block.adjacency(self.kind)
 

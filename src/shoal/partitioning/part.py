@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from shoal.graph import MASKS, Graph
 from shoal.kernels.csr import index_dtype
 from shoal.partitioning.cover import cover_halo
 from shoal.partitioning.cut import find_halo, find_receivers, list_members, mark_loops, split_rows
+from shoal.partitioning.part_checks import check_part
 
 MAX_PARTS = 1 << 20
 
@@ -37,6 +38,8 @@ class Part:
             not yet found.
         x, y, train_mask, val_mask, test_mask: of the local rows; None where the graph has none.
         checksum: of the whole graph, `Graph.checksum`.
+        checked: the caller's word that sizes and numbers belong together. Otherwise they are checked, since kernels
+            trust them.
     """
 
     rank: int
@@ -64,6 +67,11 @@ class Part:
     train_mask: np.ndarray | None = None
     val_mask: np.ndarray | None = None
     test_mask: np.ndarray | None = None
+    checked: InitVar[bool] = False
+
+    def __post_init__(self, checked: bool) -> None:
+        if not checked:
+            check_part(self)
 
     @property
     def num_local(self) -> int:
@@ -164,6 +172,7 @@ def cut_part(
         has_loop=loops if loops.any() else None,
         keep=cover_halo(*patterns[2:], halo_offsets),
         **fields,
+        checked=True,
     )
 
 

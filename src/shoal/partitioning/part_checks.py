@@ -1,4 +1,4 @@
-"""What a stored part must satisfy before its numbers reach a kernel; each refusal names the array."""
+"""What a part must satisfy before its numbers reach a kernel; each refusal names the array."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse as sp
 
+from shoal.checks import MAX_EDGES, MAX_NODES, check_whole
 from shoal.errors import ShoalError
 from shoal.kernels.csr import first_bad_row, is_symmetric
 from shoal.validation import MASKS, check_truth, first_fall
@@ -14,11 +15,23 @@ from shoal.validation import MASKS, check_truth, first_fall
 if TYPE_CHECKING:
     from shoal.partitioning.part import Part
 
+_ARRAYS = (
+    *("n_id", "halo_id", "halo_offsets", "send_rows", "send_offsets", "local_indptr", "local_indices"),
+    *("halo_indptr", "halo_indices", "degree", "has_loop", "keep", "y", *MASKS),
+)
+_REQUIRED = 10  # of these
 _INDICES = (np.dtype(np.int32), np.dtype(np.int64))
 
 
 def check_part(part: Part) -> None:
     """Refuse sizes that do not belong together and numbers out of range; raises ShoalError at the first."""
+    check_whole("num_parts", part.num_parts, 1, MAX_NODES)
+    check_whole("rank", part.rank, 0, part.num_parts - 1)
+    check_whole("num_global_nodes", part.num_global_nodes, 0, MAX_EDGES)
+    for name in _ARRAYS:
+        value = getattr(part, name)
+        if not isinstance(value, np.ndarray) and (value is not None or name in _ARRAYS[:_REQUIRED]):
+            raise _refuse(name, f"is a {type(value).__name__}", "an array")
     local, halo, columns = part.num_local, part.num_halo, part.num_local + part.num_halo
     _check_numbers("n_id", part.n_id, local, part.num_global_nodes, increasing=True)
     _check_numbers("halo_id", part.halo_id, halo, part.num_global_nodes)
@@ -69,6 +82,8 @@ def _check_mask(name: str, mask: np.ndarray | None, size: int) -> None:
 def _check_features(x: np.ndarray | sp.csr_array | None, rows: int) -> None:
     if x is None:
         return
+    if not isinstance(x, np.ndarray | sp.csr_array):
+        raise _refuse("x", f"is a {type(x).__name__}", "an array or a csr_array")
     if x.ndim != 2 or x.shape[0] != rows or x.dtype != np.float32:
         raise _refuse("x", f"is {x.dtype} of shape {x.shape}", f"{rows:,} rows of float32")
     if isinstance(x, sp.csr_array):

@@ -19,7 +19,6 @@ from shoal.kernels.csr import index_dtype
 from shoal.lock import building, writing
 from shoal.partitioning.cut import find_halo, list_members
 from shoal.partitioning.part import MAX_PARTS, Part, cut_part
-from shoal.partitioning.part_checks import check_part
 from shoal.partitioning.partition import Partition
 from shoal.partitioning.quality import Quality
 from shoal.store import put_in_place
@@ -261,9 +260,8 @@ def open_part(folder: str | Path, rank: int, *, verify: bool = False) -> Part:
             checksum=manifest["checksum"],
             x=x,
             **arrays,
+            checked=known.sound,
         )
-        if not known.sound:
-            check_part(part)
     except (ShoalError, ValueError, TypeError) as error:
         raise ShoalError(f"{own} is damaged: {error}; {_AGAIN}") from None
     known.remember()

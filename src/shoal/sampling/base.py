@@ -15,6 +15,7 @@ import numpy as np
 from shoal.array_files import ask_large_pages
 from shoal.batch import Batch, Block, as_tensor
 from shoal.checks import MAX_NODES, MAX_SEED, check_positive, check_whole
+from shoal.conversion import check_nodes
 from shoal.errors import ShoalError
 from shoal.graph import SETTINGS, Graph, require_graph
 from shoal.kernels.bits import make_bitmap
@@ -121,7 +122,9 @@ class Sampler(ABC):
         norms = self.norms
         nodes = self.draw_nodes(k)
         indptr, indices, edge_norm = self.extract(nodes, values=None if norms is None else norms.edge_norm)
-        block = Block(as_tensor(indptr), as_tensor(indices), len(nodes), symmetric=not self.graph.directed)
+        block = Block(
+            as_tensor(indptr), as_tensor(indices), len(nodes), symmetric=not self.graph.directed, checked=True
+        )
         node_norm = None
         if norms is not None:
             assert edge_norm is not None
@@ -138,6 +141,7 @@ class Sampler(ABC):
 
         With `values`, one for every entry of the graph, those of the subgraph's entries instead of entries.
         """
+        nodes = check_nodes(np.asarray(nodes), self.graph.num_nodes)  # a plug-in's may be any
         places = (
             with_entries or values is not None
         )  # where an edge's entries are is kept of smaller graphs only

@@ -28,7 +28,11 @@ class FullSampler(Sampler):
     def _whole(self) -> Batch:
         graph = self.graph
         block = Block(
-            as_tensor(graph.indptr), as_tensor(graph.indices), graph.num_nodes, symmetric=not graph.directed
+            as_tensor(graph.indptr),
+            as_tensor(graph.indices),
+            graph.num_nodes,
+            symmetric=not graph.directed,
+            checked=True,
         )
         return Batch(graph, self.draw_nodes(0), (block,), fixed=True)
 

@@ -70,7 +70,9 @@ class LayeredSampler(Sampler):
         for layer in range(self.num_layers):
             indptr, indices, columns, edge_norm = self.grow(nodes, layer, k)
             degree = self.graph.indptr[columns + 1] - self.graph.indptr[columns]
-            block = Block(as_tensor(indptr), as_tensor(indices), len(columns), degree=as_tensor(degree))
+            block = Block(
+                as_tensor(indptr), as_tensor(indices), len(columns), degree=as_tensor(degree), checked=True
+            )
             block.edge_norm = as_tensor(edge_norm)
             block.has_loop = None if self._has_loop is None else as_tensor(self._has_loop[columns])
             blocks.insert(0, block)
