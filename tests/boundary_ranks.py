@@ -80,7 +80,7 @@ def check_product(transport: Transport, directed: bool, kind: str) -> None:
     torch.testing.assert_close(local.grad, (sampled.T @ g)[own], rtol=1e-6, atol=1e-6)
 
 
-def check_attention(transport: Transport) -> None:
+def check_attention(transport: Transport, symmetric: bool = False) -> None:
     """A halo node that is kept counts 1/p times in the softmax, one that is not counts nothing."""
     graph = make_graph(Job())
     n = graph.num_nodes
@@ -88,17 +88,20 @@ def check_attention(transport: Transport) -> None:
     part = make_part(graph, assignment, transport.size, transport.rank)
     thin = Choice(HaloPlan(part, transport, Ledger()), 0.4, "nodes", 5, 3).thin()
     torch.manual_seed(0)
-    conv = GATConv(WIDTH, 8, heads=2).double()
+    conv = GATConv(WIDTH, 8, heads=2, symmetric=symmetric).double()
     h = torch.randn(n, WIDTH, dtype=torch.float64, requires_grad=True)
-    z, own, other = conv.score(h @ conv.weight)
+    z, own, _ = conv.score(h @ conv.weight)
+    degrees = torch.from_numpy((dense_operator(graph, "gcn") > 0).sum(1)).float()
+    scale = degrees.rsqrt().double()[:, None] if symmetric else torch.ones(n, 1, dtype=torch.float64)
+    z, _, other = conv.score(h @ conv.weight * scale)
     pattern = torch.from_numpy(dense_operator(graph, "gcn") > 0)
     weight = torch.from_numpy(keep_nodes(graph, assignment, 0.4, 5, 3)) * pattern
     scores = torch.nn.functional.leaky_relu(own[:, None] + other[None], 0.2)
     alpha = torch.softmax(scores + weight.log()[:, :, None], dim=1)
-    wanted = torch.einsum("uvk,vkf->ukf", alpha, z).flatten(1)
+    wanted = torch.einsum("uvk,vkf->ukf", alpha, z).flatten(1) / scale
     rows = torch.from_numpy(part.n_id)
     local = h[rows].detach().requires_grad_()
-    found = conv(PartBlock(thin, 1).adjacency("attention"), local)
+    found = conv(PartBlock(thin, 1).adjacency(conv.kind), local)
     torch.testing.assert_close(found, wanted[rows], rtol=1e-6, atol=1e-6)
     wanted.square().sum().backward()
     weights = [weight.grad for weight in conv.parameters()]
@@ -280,6 +283,7 @@ def check_all(transport: Transport) -> dict[str, Any]:
         for directed in (False, True):
             check_product(transport, directed, kind)
     check_attention(transport)
+    check_attention(transport, symmetric=True)
     check_without_common_boundary(transport)
     check_first_layer_is_whole(transport)
     check_first_layer_is_sampled(transport)

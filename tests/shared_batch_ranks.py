@@ -36,6 +36,14 @@ CASES = [
     Case(Job("gcn", directed=True), "node", (("budget", 60), ("coverage", 5))),
     Case(Job("gcn", cover=False), "node", (("budget", 60), ("coverage", 5))),
     Case(Job("gcn", partition="empty"), "node", (("budget", 2),)),
+    Case(
+        Job("gat", double=True, settings=(("symmetric", True), ("edge_dropout", 0.4))),
+        "node",
+        (("budget", 60),),
+    ),
+    Case(
+        Job("gcn", norm="batch", double=True, settings=(("norm_place", "input"),)), "node", (("budget", 60),)
+    ),
     Case(Job("sage", partition="empty", norm="batch", multi_label=True), "node", (("budget", 30),)),
 ]
 

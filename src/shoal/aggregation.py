@@ -44,6 +44,7 @@ AGGREGATIONS = {
         Aggregation("mean", scale="mean"),
         Aggregation("gcn", loops=True, scale="symmetric"),
         Aggregation("attention", loops=True, weighted=False),
+        Aggregation("symmetric-attention", loops=True, scale="symmetric", weighted=False),
     )
 }
 

@@ -18,6 +18,7 @@ from shoal.threads import set_threads
 
 MODELS = ("sage", "gcn", "mixhop", "gat")
 LINEAR = (("residual", "linear"), ("norm_place", "conv"))
+EDGES = (("symmetric", True), ("edge_dropout", 0.4))
 PRE_NORM = (("norm_place", "input"), ("residual", "linear"))
 
 
@@ -114,6 +115,8 @@ SAMPLE = [
     Job("sage", sparse=True, norm="batch", double=True, input_dropout=0.2, settings=LINEAR),
     *(Job(model, norm="batch", double=True, settings=PRE_NORM) for model in MODELS),
     Job("gcn", directed=True, double=True, partition="empty", head_layers=0, settings=PRE_NORM),
+    Job("gat", directed=True, double=True, settings=EDGES),
+    Job("gat", sparse=True, double=True, partition="metis", settings=EDGES),
 ]
 
 

@@ -29,6 +29,7 @@ from user_models import TiedModel
 
 MODELS = ("sage", "gcn", "mixhop", "gat")
 LINEAR = (("residual", "linear"), ("norm_place", "conv"))
+EDGES = (("symmetric", True), ("edge_dropout", 0.4))
 PRE_NORM = (("norm_place", "input"), ("residual", "linear"))
 JOBS = [
     *(Job(model, directed=directed, double=True, epochs=3) for model in MODELS for directed in (False, True)),
@@ -49,6 +50,8 @@ JOBS = [
     *(Job(model, norm="batch", deep=True, double=True, epochs=3, settings=PRE_NORM[:1]) for model in MODELS),
     Job("mixhop", directed=True, double=True, epochs=3, settings=PRE_NORM),
     Job("sage", orders="1-0-1", norm="batch", double=True, epochs=3, head_layers=3, settings=PRE_NORM),
+    Job("gat", directed=True, double=True, epochs=3, settings=EDGES),
+    Job("gat", sparse=True, double=True, epochs=3, head_layers=0, settings=EDGES),
     Job("gcn", orders="1-1-0", norm="batch", double=True, epochs=3, head_layers=0, settings=PRE_NORM),
 ]
 

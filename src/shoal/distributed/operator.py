@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from shoal.aggregation import find_aggregation
 from shoal.distributed.halo import HaloPlan
 from shoal.distributed.messages import HaloExchange
-from shoal.distributed.pattern import PartPattern
+from shoal.distributed.pattern import PartPattern, find_halo_factor
 from shoal.kernels.adjacency import Adjacency
+from shoal.kernels.arrays import as_tensor
 from shoal.kernels.spmm import multiply
 
 
@@ -31,7 +33,14 @@ class PartAdjacency(Adjacency):
 
     def __init__(self, pattern: PartPattern, layer: int) -> None:
         local = pattern.local
-        super().__init__(local.indptr, local.indices, local.num_columns, checked=True)
+        super().__init__(
+            local.indptr,
+            local.indices,
+            local.num_columns,
+            row_scale=local.row_scale,
+            column_scale=local.column_scale,
+            checked=True,
+        )
         self.pattern, self.summed = pattern, pattern.summed
         self.plan, self.layer = pattern.plan, layer
         self.product = self._multiply
@@ -79,6 +88,17 @@ class PartAdjacency(Adjacency):
         transposed.origin = self
         transposed.product = self._multiply_transposed
         return transposed
+
+    def column_ids(self, ids: Tensor) -> Tensor:
+        part = self.plan.part
+        return torch.cat([as_tensor(part.n_id), as_tensor(part.halo_id)])
+
+    def column_counts(self) -> Tensor | None:
+        factor = find_halo_factor(self.plan, find_aggregation(self.pattern.kind))
+        if factor == 1:
+            return None
+        local, halo = self.plan.part.num_local, self.plan.part.num_halo
+        return torch.cat([torch.ones(local), torch.full((halo,), factor)])
 
     def pieces(self, z: Tensor) -> Iterator[tuple[Adjacency, Tensor]]:
         """Rows that read no halo row first, while halo rows are on their way; backward, while gradients are."""

@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from shoal.aggregation import find_aggregation
+from shoal.aggregation import Aggregation, find_aggregation
 from shoal.batch import count_loops
 from shoal.distributed.cover import CoverPlan
 from shoal.distributed.halo import HaloPlan
@@ -146,6 +146,12 @@ def keep_rows(adj: Adjacency, keep: Tensor) -> Adjacency:
     )
 
 
+def find_halo_factor(plan: HaloPlan, aggregation: Aggregation) -> float:
+    """What a halo row counts for in an aggregation."""
+    counts = (aggregation.weighted or plan.edge_norms is None) and plan.items is None
+    return plan.halo_scale if counts else 1.0
+
+
 def scale_halo(plan: HaloPlan, kind: str, local: Adjacency) -> Adjacency:
     """The operator over the halo columns: the whole graph's scales, times what a halo row counts for in the plan.
 
@@ -153,7 +159,7 @@ def scale_halo(plan: HaloPlan, kind: str, local: Adjacency) -> Adjacency:
     counts as much as a local one.
     """
     part, norms, aggregation = plan.part, plan.edge_norms, find_aggregation(kind)
-    factor = plan.halo_scale if (aggregation.weighted or norms is None) and plan.items is None else 1.0
+    factor = find_halo_factor(plan, aggregation)
     column_scale = None if factor == 1 else torch.full((part.num_halo,), factor)
     if aggregation.scales_columns:
         degree = as_tensor(part.degree[part.num_local :])

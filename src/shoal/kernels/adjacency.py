@@ -191,6 +191,27 @@ class Adjacency:
         """
         yield self, z
 
+    def column_ids(self, ids: Tensor) -> Tensor:
+        """The global ids of the columns of `pieces`, from those of z's rows."""
+        return ids
+
+    def column_counts(self) -> Tensor | None:
+        """How often an entry in each column of `pieces` counts, where a layer normalises by itself; None for once."""
+        return None
+
+    def without_scales(self, counts: Tensor | None = None) -> Adjacency:
+        """The same pattern with `counts` for its column scale and no row scale or values."""
+        other = Adjacency(
+            self.indptr,
+            self.indices,
+            self.num_columns,
+            column_scale=counts,
+            symmetric=self.symmetric,
+            checked=True,
+        )
+        other._like = self if self._like is None else self._like
+        return other
+
     def slice_rows(self, start: int, end: int) -> Adjacency:
         """Rows start…end-1 as an operator of their own, sharing this one's memory."""
         first, last = int(self.indptr[start]), int(self.indptr[end])

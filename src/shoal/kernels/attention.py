@@ -28,15 +28,16 @@ def gat_attention(
     score_src: Tensor,
     negative_slope: float = 0.2,
     onto: Tensor | None = None,
+    kept: Tensor | None = None,
 ) -> Tensor:
     """`out[i, k] = Σ_j α_ijk z[j, k]`, `α_i·k = softmax_j( LeakyReLU( score_dst[i, k] + score_src[j, k] ) )`.
 
-    j runs over the entries of row i. Where `adj` has a column scale c, an entry counts c_j times, in the sum and in what
+    j runs over the entries of row i, of those in `kept` where it is given. Where `adj` has a column scale c, an entry counts c_j times, in the sum and in what
     it is divided by: `softmax_j( … + ln c_j )`. Its row scale and values play no part. A row without entries gives
     zeros, or what `onto` has there, which is used up: it may be overwritten and returned. Self loops are the caller's: put them in `adj`.
     Differentiable in z, both scores and `onto`.
 
-    Shapes: adj (n, m); z (m, heads, f); score_dst (n, heads); score_src (m, heads); result (n, heads, f).
+    Shapes: adj (n, m); z (m, heads, f); score_dst (n, heads); score_src (m, heads); kept (nnz,) bool; result (n, heads, f).
     Work: nnz · heads · f forward, twice that backward. Memory: one (nnz, heads) array kept, one more backward.
     The trick: a row's scores, its softmax and its sum are done while they are in the nearest cache, and the
     backward of the softmax needs only the row's own `Σ_j α_j ∂α_j`.
@@ -51,7 +52,7 @@ def gat_attention(
             f"onto has shape {tuple(onto.shape)} and {onto.dtype}: expected {(n, heads, z.shape[2])} and {z.dtype}"
         )
     attend_rows = kernel_of("gat_attention", z)
-    attended: Tensor = attend_rows(adj, z, score_dst, score_src, negative_slope, onto)
+    attended: Tensor = attend_rows(adj, z, score_dst, score_src, negative_slope, onto, kept)
     return attended
 
 
@@ -63,17 +64,21 @@ def gat_attention_reference(
     score_src: Tensor,
     negative_slope: float = 0.2,
     onto: Tensor | None = None,
+    kept: Tensor | None = None,
 ) -> Tensor:
     """The same in plain torch with edge × feature messages, on any device."""
     rows = row_of_entries(adj.indptr)
     columns = adj.indices.long()
     scores = torch.nn.functional.leaky_relu(score_dst[rows] + score_src[columns], negative_slope)
+    if kept is not None:
+        scores = scores.masked_fill(~kept[:, None], -torch.inf)
     spread = rows[:, None].expand_as(scores)
     top = torch.full_like(score_dst, -torch.inf).scatter_reduce(0, spread, scores, "amax")
-    powers = torch.exp(scores - top[rows].detach())
+    powers = torch.exp(scores - top.clamp(min=torch.finfo(top.dtype).min)[rows].detach())
     if adj.column_scale is not None:
         powers = powers * adj.column_scale.to(powers.dtype)[columns, None]
     sums = torch.zeros_like(score_dst).index_add(0, rows, powers)
+    sums = torch.where(sums > 0, sums, 1)  # of rows without entries that are kept
     messages = (powers / sums[rows])[:, :, None] * z[columns]
     out = torch.zeros(adj.num_rows, *z.shape[1:], dtype=z.dtype, device=z.device)
     if onto is not None:
@@ -83,9 +88,15 @@ def gat_attention_reference(
 
 @implements("gat_attention", "cpu", FLOATS)
 def _attend_cpu(
-    adj: Adjacency, z: Tensor, score_dst: Tensor, score_src: Tensor, slope: float, onto: Tensor | None
+    adj: Adjacency,
+    z: Tensor,
+    score_dst: Tensor,
+    score_src: Tensor,
+    slope: float,
+    onto: Tensor | None,
+    kept: Tensor | None,
 ) -> Tensor:
-    return _Attention.apply(z, score_dst, score_src, onto, adj, slope)
+    return _Attention.apply(z, score_dst, score_src, onto, adj, slope, kept)
 
 
 class _Attention(torch.autograd.Function):
@@ -98,6 +109,7 @@ class _Attention(torch.autograd.Function):
         onto: Tensor | None,
         adj: Adjacency,
         slope: float,
+        kept: Tensor | None,
     ) -> Tensor:
         z, score_dst, score_src = z.contiguous(), score_dst.contiguous(), score_src.contiguous()
         _, heads, f = z.shape
@@ -115,6 +127,7 @@ class _Attention(torch.autograd.Function):
                 adj.indptr.numpy(),
                 adj.indices.numpy(),
                 _read_scale(adj, z),
+                np.empty(0, np.bool_) if kept is None else kept.numpy(),
                 *arrays,
                 _scalar(z, slope),
                 heads,
@@ -130,7 +143,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         z, score_dst, score_src, weights = ctx.saved_tensors
         adj, grad = ctx.adj, grad.contiguous()
         _, heads, f = z.shape
@@ -162,7 +175,7 @@ class _Attention(torch.autograd.Function):
                 _CHUNKS_PER_THREAD * threads,
             )
         grad_onto = grad * (adj.indptr.diff() == 0)[:, None, None] if ctx.has_onto else None
-        return grad_z, grad_dst, grad_src, grad_onto, None, None
+        return grad_z, grad_dst, grad_src, grad_onto, None, None, None
 
 
 def _read_scale(adj: Adjacency, like: Tensor) -> np.ndarray:

@@ -48,10 +48,11 @@ def _exp_in_place_for(row):
 
 
 @njit(cache=True, nogil=True)
-def _softmax_row(row, columns, dst, score_src, column_scale, slope, top, total, heads):
+def _softmax_row(row, columns, dst, score_src, column_scale, kept, slope, top, total, heads):
     """Scores of one row's entries, (entries · heads), and their softmax over the entries, in place.
 
-    An entry counts as often as its column's scale says; without scales each counts once.
+    An entry counts as often as its column's scale says; without scales each counts once. One that is not `kept` has no
+    weight; without marks all are.
     """
     for q in range(heads):
         top[q] = -np.inf
@@ -59,6 +60,9 @@ def _softmax_row(row, columns, dst, score_src, column_scale, slope, top, total, 
     for i in range(len(columns)):
         here = row[i * heads : (i + 1) * heads]
         src = score_src[columns[i] * heads : (columns[i] + 1) * heads]
+        if len(kept) and not kept[i]:
+            here[:] = -np.inf
+            continue
         for q in range(heads):
             score = dst[q] + src[q]
             score = score if score > 0 else slope * score
@@ -69,6 +73,10 @@ def _softmax_row(row, columns, dst, score_src, column_scale, slope, top, total, 
         for q in range(heads):
             here[q] -= top[q]
     _exp_in_place(row)
+    if len(kept):
+        for i in range(len(columns)):
+            if not kept[i]:
+                row[i * heads : (i + 1) * heads] = 0
     if len(column_scale):
         for i in range(len(columns)):
             here = row[i * heads : (i + 1) * heads]
@@ -79,7 +87,7 @@ def _softmax_row(row, columns, dst, score_src, column_scale, slope, top, total, 
         for q in range(heads):
             total[q] += here[q]
     for q in range(heads):
-        total[q] = 1 / total[q]
+        total[q] = 1 / total[q] if total[q] > 0 else 0
     for i in range(len(columns)):
         here = row[i * heads : (i + 1) * heads]
         for q in range(heads):
@@ -97,7 +105,7 @@ def _chunk_rows(indptr, chunk, num_chunks):
 # fmt: off
 @parallel_kernel
 def attend(
-    indptr, indices, column_scale, score_dst, score_src, z, weights, out, slope, heads, f, prefetch,
+    indptr, indices, column_scale, kept, score_dst, score_src, z, weights, out, slope, heads, f, prefetch,
     keep_empty, num_threads, num_chunks,
 ):
     """With `keep_empty`, rows without entries stay as they are in `out`; else they become zeros."""
@@ -116,8 +124,8 @@ def attend(
                 if e > b:
                     dst = score_dst[r * heads : (r + 1) * heads]
                     _softmax_row(
-                        weights[b * heads : e * heads], indices[b:e], dst, score_src, column_scale, slope,
-                        top, total, heads,
+                        weights[b * heads : e * heads], indices[b:e], dst, score_src, column_scale,
+                        kept[b:e], slope, top, total, heads,
                     )
                 for q in range(heads):
                     add_row(

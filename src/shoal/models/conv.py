@@ -33,6 +33,13 @@ class ConvStep(NamedTuple):
     width: int
 
 
+class Draw(NamedTuple):
+    """What random choices of a layer depend on: its key in this step, and the global ids of the rows of h."""
+
+    key: int
+    ids: Tensor
+
+
 class Conv(nn.Module, ABC):
     """A layer's linear part, without bias: features of an operator's columns in, features of its rows out.
 
@@ -42,9 +49,7 @@ class Conv(nn.Module, ABC):
     """
 
     name: ClassVar[str]
-    kind: ClassVar[
-        str | None
-    ]  # the aggregation whose operator it takes (`shoal.aggregation`); None: takes no operator
+    kind: str | None  # the aggregation whose operator it takes (`shoal.aggregation`); None: takes no operator
     needs_whole_rows: ClassVar[bool] = (
         False  # a row's entries are needed together (softmax), not in two partial sums
     )
@@ -54,6 +59,7 @@ class Conv(nn.Module, ABC):
     default_order: ClassVar[int] = 1  # of a layer, where no pattern is given
     max_order: ClassVar[int] = 1  # powers of the operator it can take
     norm_widths: list[int] | None = None  # of parts of the result that layer norm treats each by itself
+    draws: bool = False  # forward takes a `draw` in training
     aggregated_width: int | None = None  # columns of H W that are aggregated, where not all are
 
     def __init__(self, in_features: int, out_features: int) -> None:

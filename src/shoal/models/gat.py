@@ -11,15 +11,23 @@ from torch import Tensor, nn
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.attention import gat_attention
+from shoal.kernels.edge_dropout import keep_entries
+from shoal.kernels.fused import mix_key
 from shoal.kernels.row_sets import Rows
-from shoal.models.conv import CONVS, Conv
+from shoal.models.conv import CONVS, Conv, Draw
 from shoal.models.layerwise import Input, LayerWork, Stored, multiply_weight, select_rows
-from shoal.settings import AtLeast
+from shoal.settings import AtLeast, Rate
+
+_EDGES = 0xED6E  # keeps these draws apart from those of dropout
 
 
 @CONVS.register
 class GATConv(Conv):
     """`H'[u] = Σ_v α_uv H[v] W`, `α_u· = softmax_v( LeakyReLU( aᵀ[ W h_u ‖ W h_v ] ) )`, v over the neighbours of u and u.
+
+    With `symmetric` it is `H' = D^½ A_att D^-½ H W`, D the degrees with a loop each: even attention is then GCN's aggregation.
+    A node is scored by `D^-½ H W` in the rows of others. `edge_dropout` leaves entries out of the softmax in training;
+    which ones depends on seed, step, layer and both ends, and a node's own stays.
 
     `heads` attentions run side by side: their results are concatenated, each out_features / heads wide, or with
     `mean` averaged, each out_features wide. A sampler's edge norms play no part: the softmax normalises.
@@ -37,6 +45,12 @@ class GATConv(Conv):
         heads: Annotated[
             int, AtLeast(1), "attentions side by side; concatenated, and averaged in the last aggregation"
         ] = 4,
+        symmetric: Annotated[
+            bool, "scale attention by degrees, D^½ A_att D^-½, as GCN's aggregation is scaled"
+        ] = False,
+        edge_dropout: Annotated[
+            float, Rate, "share of the edges left out of attention in a training step"
+        ] = 0.0,
         mean: bool = False,
     ) -> None:
         if not mean and out_features % heads:
@@ -47,6 +61,9 @@ class GATConv(Conv):
         super().__init__(in_features, heads * width)
         self.heads = heads
         self.mean = mean
+        self.edge_dropout, self.draws = edge_dropout, edge_dropout > 0
+        if symmetric:
+            self.kind = "symmetric-attention"
         self.attend = nn.Parameter(nn.init.xavier_uniform_(torch.empty(2, heads, width)))
 
     @classmethod
@@ -55,23 +72,48 @@ class GATConv(Conv):
     ) -> Self:
         return cls(in_features, out_features, mean=last, **settings)
 
-    def forward(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
+    def forward(
+        self, adj: Adjacency, h: Input, aggregated: Tensor | None = None, draw: Draw | None = None
+    ) -> Tensor:
+        projected = multiply_weight(h, self.weight)
+        row_scale = self.scale_rows(adj, projected.dtype)
+        if row_scale is not None and adj.column_scale is not None:
+            projected = projected * adj.column_scale[:, None].to(projected.dtype)
+        ids = adj.column_ids(draw.ids) if draw is not None else None
+        counts = adj.column_counts()
         out = None
-        for piece, rows in adj.pieces(multiply_weight(h, self.weight)):
+        for piece, rows in adj.pieces(projected):
             z, own, other = self.score(rows)
-            out = gat_attention(piece, z, own[: piece.num_rows], other, onto=out)
+            own, kept = own[: piece.num_rows], None
+            if draw is not None and ids is not None:
+                key = mix_key(draw.key, _EDGES, 0)
+                kept = keep_entries(piece, self.edge_dropout, key, ids[: piece.num_columns])
+            if row_scale is not None:
+                own = own / row_scale
+                piece = piece.without_scales(None if counts is None else counts[: piece.num_columns])
+            out = gat_attention(piece, z, own, other, onto=out, kept=kept)
         assert out is not None
-        return self.join(out)
+        return self.join(out, row_scale)
+
+    def scale_rows(self, adj: Adjacency, dtype: torch.dtype) -> Tensor | None:
+        """`D^-½` of the rows, (num_rows, 1); None where attention is not scaled."""
+        if self.kind != "symmetric-attention":
+            return None
+        assert adj.row_scale is not None
+        return adj.row_scale[:, None].to(dtype)
 
     def infer(self, adj: Adjacency | None, h: Stored, work: LayerWork) -> Iterator[tuple[Rows, Tensor]]:
         """Chunks of rows share `H W` and what the others add to the scores; slices are of whole heads."""
         assert adj is not None
         width = self.attend.shape[2]
         scores = work.scratch.make(adj.num_columns, self.heads, work.dtype)
+        scale = self.scale_rows(adj, work.dtype)  # of all nodes, rows and columns alike
 
         def project() -> Iterator[tuple[Rows, Tensor]]:
             for rows in work.chunks(adj.num_columns, hop=1):
                 z = multiply_weight(select_rows(h, rows), self.weight)
+                if scale is not None:
+                    z = z * scale[rows]
                 scores.write(rows, self.score(z)[2])
                 yield rows, z
 
@@ -84,10 +126,13 @@ class GATConv(Conv):
                 z, first = slices[number], firsts[number]
                 heads = slice(first, first + z.shape[1])
                 own = (z[rows] * self.attend[0, heads]).sum(-1)
+                if scale is not None:
+                    own, part = own / scale[rows], part.without_scales()
                 return gat_attention(part, z, own, scores.tensor[:, heads]).flatten(1)
 
             for rows, out in work.combine(adj, slices, attend):
-                yield rows, self.join(out.unflatten(1, (self.heads, -1)))
+                out = out.unflatten(1, (self.heads, -1))
+                yield rows, self.join(out, None if scale is None else scale[rows])
         scores.close()
 
     def score(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -96,8 +141,10 @@ class GATConv(Conv):
         own, other = ((z * vector).sum(-1) for vector in self.attend)
         return z, own, other
 
-    def join(self, out: Tensor) -> Tensor:
-        return out.mean(1) if self.mean else out.flatten(1)
+    def join(self, out: Tensor, row_scale: Tensor | None = None) -> Tensor:
+        """The heads' results as one, divided by what rows are scaled by."""
+        joined = out.mean(1) if self.mean else out.flatten(1)
+        return joined if row_scale is None else joined / row_scale
 
     def exchange_widths(self, *, first: bool = False, known: bool = False) -> list[int]:
         return [] if first else [self.out_features]

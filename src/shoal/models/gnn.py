@@ -16,11 +16,19 @@ from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.fused import drop_entries, dropout
 from shoal.kernels.row_sets import Rows
-from shoal.models.conv import Conv, check_conv_options, conv_name, find_conv
+from shoal.models.conv import Conv, Draw, check_conv_options, conv_name, find_conv
 from shoal.models.edges import make_batch
 from shoal.models.kept_layers import KeptLayers
 from shoal.models.layers import NORM_PLACES, NORMS, RESIDUALS, Layer, Output
-from shoal.models.layerwise import ROWS_AT_ONCE, Input, LayerWork, Stored, recall_plan, select_rows
+from shoal.models.layerwise import (
+    ROWS_AT_ONCE,
+    Input,
+    LayerWork,
+    Stored,
+    count_rows,
+    recall_plan,
+    select_rows,
+)
 from shoal.models.mlp import Dense
 from shoal.models.pattern import check_head, check_orders, parse_orders, parse_widths, place_norm
 from shoal.models.stack import Stack
@@ -162,8 +170,10 @@ class GNN(Stack):
             known = None
             if number == 0 and is_whole and layer.kind is not None and layer.linear.starts_from_aggregate:
                 known = batch.aggregate_input(layer.kind)
-            out = layer.multiply(adj, h, known)
-            h = layer.connect(layer.finish(out, batch.n_id[: out.shape[0]], self.key(step, number)), h)
+            key = self.key(step, number)
+            draw = None if key is None else Draw(key, batch.n_id[: count_rows(h)])
+            out = layer.multiply(adj, h, known, draw)
+            h = layer.connect(layer.finish(out, batch.n_id[: out.shape[0]], key), h)
             outputs = [*outputs, h] if self.jumping != "none" else [h]
         if self.num_aggregations and outputs[-1].shape[0] != batch.num_outputs:
             raise ShoalError(

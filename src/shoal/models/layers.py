@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -10,7 +12,7 @@ from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.fused import bias_relu_dropout, dropout
 from shoal.kernels.layer_norm import relu_norm_dropout
 from shoal.kernels.spmm import spmm
-from shoal.models.conv import Conv, take_rows
+from shoal.models.conv import Conv, Draw, take_rows
 from shoal.models.layerwise import Input
 
 NORMS = ("layer", "batch", "none")
@@ -83,14 +85,22 @@ class Layer(nn.Module):
         more = 0 if self.residual is None else self.residual.numel()
         return sum(one.numel() for one in self.linear.parameters() if one.dim() == 2) + more
 
-    def multiply(self, adj: Adjacency | None, h: Input, known: Tensor | None = None) -> Tensor:
+    def multiply(
+        self, adj: Adjacency | None, h: Input, known: Tensor | None = None, draw: Draw | None = None
+    ) -> Tensor:
         """The linear part: the convolution of the input, normalised where the norm stands there, and the linear residual.
 
-        `known` is `adj · h` where that is known.
+        `known` is `adj · h` where that is known; `draw` is for a convolution that draws, in training.
         """
-        z = self.normalize_input(h)
-        out = self.linear(adj, z) if known is None else self.linear(adj, z, known)
-        return self.add_projection(out, h)
+        return self.add_projection(self.convolve(adj, self.normalize_input(h), known, draw), h)
+
+    def convolve(
+        self, adj: Adjacency | None, z: Input, known: Tensor | None = None, draw: Draw | None = None
+    ) -> Tensor:
+        """The convolution alone, of its input."""
+        given: dict[str, Any] = {"draw": draw} if self.linear.draws else {}
+        out: Tensor = self.linear(adj, z, **given) if known is None else self.linear(adj, z, known, **given)
+        return out
 
     def normalize_input(self, h: Input) -> Input:
         """What the convolution reads."""

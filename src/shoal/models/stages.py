@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
-from shoal.models.conv import ConvStep
+from shoal.models.conv import ConvStep, Draw
 from shoal.models.gnn import GNN
 from shoal.models.layers import Layer
 from shoal.models.layerwise import Input, select_rows
@@ -28,20 +28,26 @@ class StageInput(NamedTuple):
         source: the rows that the operator reads, the part's own first.
         others: the part's own rows of other values.
         known: the part's rows of `A x`, for a stage that starts from it.
-        n_id: the part's rows in the whole graph.
+        ids: the rows of the source in the whole graph; only the part's own where nothing is drawn for the others.
+        num_rows: the part's own rows.
     """
 
     adj: Adjacency | None
     source: Input
     others: list[Input]
     known: Tensor | None
-    n_id: Tensor
+    ids: Tensor
+    num_rows: int
     step: int
+
+    @property
+    def n_id(self) -> Tensor:
+        return self.ids[: self.num_rows]
 
     @property
     def own(self) -> Input:
         """The part's own rows of the source."""
-        return select_rows(self.source, slice(0, len(self.n_id)))
+        return select_rows(self.source, slice(0, self.num_rows))
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,7 @@ class Stage:
         norm: its batch norm, whose sums over all parts are measured before the result can be computed.
         inner: columns of the widest matrix it makes on its way.
         per_entry: values it keeps for every entry of the operator, as attention does.
+        draws: whether what it draws depends on the ids of its halo too.
     """
 
     layer: int
@@ -70,6 +77,7 @@ class Stage:
     norm: nn.BatchNorm1d | None = None
     inner: int = 0
     per_entry: int = 0
+    draws: bool = False
 
     @property
     def is_wide(self) -> bool:
@@ -113,6 +121,7 @@ def list_stages(model: nn.Module, *, sparse: bool) -> list[Stage]:
                     _find_norm(layer) if is_last and source == h else None,
                     layer.linear.out_features,
                     2 * getattr(layer.linear, "heads", 1) if layer.linear.needs_whole_rows else 0,
+                    layer.linear.draws,
                 )
             )
         h = len(stages)
@@ -135,8 +144,10 @@ def _run_step(
     if layer.kind is None:
         return _run_dense(model, number, layer, given.source, given)
     own = given.own if is_first else given.others[0]
-    if given.known is not None:
-        out = layer.linear(given.adj, given.source, given.known)
+    key = model.key(given.step, number)
+    if given.known is not None or layer.linear.draws:
+        draw = None if key is None else Draw(key, given.ids)
+        out = layer.convolve(given.adj, given.source, given.known, draw)
     else:
         out = step.compute(given.adj, given.source, own)  # type: ignore[arg-type]
     if not is_last:
@@ -144,7 +155,7 @@ def _run_step(
     before = (
         given.others[-1] if given.others else own
     )  # the layer's input, where a stage of its own normalised it
-    out = layer.finish(layer.add_projection(out, before), given.n_id, model.key(given.step, number))
+    out = layer.finish(layer.add_projection(out, before), given.n_id, key)
     return layer.connect(out, before)
 
 

@@ -166,12 +166,13 @@ class Swap:
             values[FEATURES] = self.model.drop_input(values[FEATURES], n_id, step)[0]
         rows = work.batch.num_outputs
         adj = None if stage.kind is None else work.batch.blocks[0].adjacency(stage.kind)
-        given = StageInput(adj, values[stage.source], [], work.known, n_id[:rows], step)
+        given = StageInput(adj, values[stage.source], [], work.known, n_id, rows, step)
         others = [given.own if value == stage.source else values[value] for value in stage.others]
         return given._replace(others=others)
 
     def _read(self, stage: Stage, way: str, part: int) -> _Work:
-        batch = self.parts.make_batch(part, with_halo=stage.is_wide and stage.source == FEATURES)
+        reads_halo = stage.draws or (stage.is_wide and stage.source == FEATURES)
+        batch = self.parts.make_batch(part, with_halo=reads_halo)
         count = partial(self.traffic.count, stage.layer, way)
         values: dict[int, Input] = {}
         for value in {stage.source, *stage.others}:
