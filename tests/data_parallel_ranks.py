@@ -51,7 +51,7 @@ def train_here(transport: Transport, folder: str, own_part: bool) -> dict[str, A
     records = trainer.fit(EPOCHS)
     assert all(record["batches"] == trainer.sampler.num_batches for record in records)
     assert not own_part or trainer.sampler is sampler
-    weights = torch.cat([value.reshape(-1) for value in trainer._last_weights.values()])
+    weights = torch.cat([value.reshape(-1) for value in trainer.last_weights.values()])
     losses = np.array([record["loss"] for record in records])
     return {
         "weights": transport.gather(weights.numpy()).tolist(),

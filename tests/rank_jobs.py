@@ -46,6 +46,7 @@ class Job:
     cover: bool | None = None
     setting: str = "transductive"
     settings: tuple[tuple[str, Any], ...] = ()  # more of the model's
+    training: tuple[tuple[str, Any], ...] = ()  # more of the trainer's
 
     @property
     def name(self) -> str:
@@ -109,15 +110,15 @@ def summarize(trainer: shoal.Trainer, job: Job) -> dict[str, Any]:
 
 
 def train_alone(job: Job) -> dict[str, Any]:
-    trainer = shoal.Trainer(
-        make_model(job), make_graph(job), None, setting=job.setting, eval_every=job.eval_every
-    )
+    settings = {"setting": job.setting, "eval_every": job.eval_every, **dict(job.training)}
+    trainer = shoal.Trainer(make_model(job), make_graph(job), None, **settings)
     return summarize(trainer, job) | {"embedding": trainer.embed().tolist()}
 
 
 def make_trainer(job: Job, part: Part, transport: Transport, sampler: Any = None, **settings: Any) -> Any:
     """The trainer of one rank: the only place that tests of ranks make one."""
     method = make_exchange(job, settings)
+    settings |= dict(job.training)
     return shoal.Trainer(make_model(job), part, sampler, transport=transport, exchange=method, **settings)
 
 

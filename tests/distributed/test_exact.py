@@ -17,6 +17,7 @@ from shoal.analysis.simulate import Machine, predict_epoch
 from shoal.threads import set_threads
 
 MODELS = ("sage", "gcn", "mixhop", "gat")
+AVERAGED = (("loss", "log_epsilon"), ("class_weights", "balanced"), ("ema", 0.7))
 LINEAR = (("residual", "linear"), ("norm_place", "conv"))
 EDGES = (("symmetric", True), ("edge_dropout", 0.4))
 PRE_NORM = (("norm_place", "input"), ("residual", "linear"))
@@ -117,6 +118,8 @@ SAMPLE = [
     Job("gcn", directed=True, double=True, partition="empty", head_layers=0, settings=PRE_NORM),
     Job("gat", directed=True, double=True, settings=EDGES),
     Job("gat", sparse=True, double=True, partition="metis", settings=EDGES),
+    Job("sage", norm="batch", double=True, training=AVERAGED),
+    Job("gcn", double=True, multi_label=True, training=AVERAGED),
 ]
 
 

@@ -42,6 +42,7 @@ from shoal.wording import format_bytes
 
 _VALUE = 4  # bytes
 _WEIGHT_COPIES = 6  # of a weight: itself, its gradient, Adam's two, the best and the last
+_AVERAGE_COPIES = 2  # with a moving average: itself, and the weights it stands in for while a run evaluates
 _ORIENTED_BYTES = 2  # of an entry, where every edge is kept once more
 _DRAWN_BYTES = 20  # of a node: where its row begins among those, tables to draw from
 _WINDOW_BYTES = (
@@ -154,7 +155,8 @@ def estimate_need(trainer: Trainer, place: Path, *, to_train: bool = True) -> Ne
     step = ahead = 0
     if to_train:
         step, ahead = _count_step(trainer, widths)
-        ahead += _VALUE * _WEIGHT_COPIES * weights
+        averages = _AVERAGE_COPIES if trainer.weights.decay is not None else 0
+        ahead += _VALUE * (_WEIGHT_COPIES + averages) * weights
     if whole:
         ahead += n * (len(widths) + 2) if to_train else 0  # which rows an evaluation reads is kept
         scored = n if graph.val_mask is None else int(np.count_nonzero(graph.val_mask))

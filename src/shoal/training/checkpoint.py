@@ -31,7 +31,8 @@ def save_checkpoint(
     """Write a model's weights (its `state_dict`) with what training needs to go on; a killed writer leaves the
     previous checkpoint under `path`.
 
-    `progress` has numbers, and the list `losses` where an epoch is not finished. `before` is called before the rename.
+    `progress` has numbers, the list `losses` where an epoch is not finished, and the weights `average` where they are
+    averaged. `before` is called before the rename.
     """
     tensors: dict[str, Tensor] = {}
     for name, value in weights.items():
@@ -44,6 +45,8 @@ def save_checkpoint(
     numbers = dict(progress or {})
     if (losses := numbers.pop("losses", None)) is not None:
         tensors["losses"] = torch.tensor(losses, dtype=torch.float64)
+    average: Mapping[str, Tensor] = numbers.pop("average", {})
+    tensors |= {f"average.{name}": value.contiguous() for name, value in average.items()}
     save_tensors(path, tensors, FORMAT, numbers, before)
 
 
@@ -52,7 +55,7 @@ def load_checkpoint(
 ) -> dict[str, Any]:
     """Read a checkpoint into `model` and `optimizer`; returns the progress stored with it."""
     tensors, progress = read_tensors(path, FORMAT)
-    weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
+    weights, average = _select(tensors, "model."), _select(tensors, "average.")
     expected = {name: tuple(t.shape) for name, t in model.state_dict().items()}
     found = {name: tuple(t.shape) for name, t in weights.items()}
     if found != expected:
@@ -71,11 +74,16 @@ def load_checkpoint(
             for key, value in kept.items():
                 if value.shape == weight.shape and value.stride() != weight.stride():
                     kept[key] = torch.empty_like(weight).copy_(value)
+    progress |= {"average": average} if average else {}
     if "losses" not in tensors:
         return progress
     if tensors["losses"].ndim != 1 or not tensors["losses"].is_floating_point():
         raise ShoalError(f"{path} is damaged: its losses are no list of numbers")
     return progress | {"losses": tensors["losses"].tolist()}
+
+
+def _select(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)}
 
 
 def check_progress(path: Path, progress: dict[str, Any]) -> tuple[int, int, float]:

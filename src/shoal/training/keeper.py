@@ -54,6 +54,8 @@ def save_progress(trainer: Trainer, path: Path, done: EpochState | None = None, 
     }
     if done is not None:
         progress |= asdict(done)
+    if trainer.weights.average:
+        progress |= {"averaged_steps": trainer.weights.steps, "average": trainer.weights.average}
     unreadable = [old for old in trainer.unreadable if old.parent == path.parent]
     shift = (lambda: _shift(path.parent, keep, unreadable)) if keep > 1 else None
     save_checkpoint(path, trainer.last_weights, trainer.optimizer, progress, shift)
@@ -78,18 +80,21 @@ def _shift(folder: Path, keep: int, unreadable: list[Path]) -> None:
             os.replace(newest, before)
 
 
-def load_best(trainer: Trainer, folder: Path) -> tuple[bool, list[str]]:
-    """Put the best weights into the model; returns whether every rank could, and notices. Training goes on without."""
+def load_best(trainer: Trainer, folder: Path) -> list[str]:
+    """Keep the best weights of `folder`, if every rank can read them; returns notices. Training goes on without."""
     failure, there = "", (folder / BEST).is_file()
+    trainer.weights.best = None
     try:
         if there:
             load_checkpoint(folder / BEST, trainer.model)
     except ShoalError as error:
         failure = str(error)
     said = trainer.transport.gather_texts(failure) if trainer.transport.size > 1 else [failure]
-    if not any(said):
-        return there, []
-    return False, [f"{next(filter(None, said))}; the best weights are those of evaluations from here on"]
+    if any(said):
+        return [f"{next(filter(None, said))}; the best weights are those of evaluations from here on"]
+    if there:
+        trainer.weights.keep_best()
+    return []
 
 
 def load_last(trainer: Trainer, folder: Path) -> tuple[EpochState | None, list[str]]:
@@ -121,6 +126,8 @@ def _load(trainer: Trainer, folder: Path, path: Path) -> tuple[EpochState | None
     progress = load_checkpoint(path, trainer.model, trainer.optimizer)
     trainer.epoch, trainer.best_epoch, trainer.best_score = check_progress(path, progress)
     size = trainer.transport.size
+    steps = _read_count(path, progress, "averaged_steps", 0)
+    trainer.weights.load_average(path, progress.get("average", {}), steps)
     trainer.step = _read_count(path, progress, "step", trainer.epoch * trainer.sampler.num_batches)
     ranks = _read_count(path, progress, "ranks", size)
     done = None

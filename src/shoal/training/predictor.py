@@ -19,6 +19,7 @@ from shoal.training.evaluation import score_split
 from shoal.training.inference import has_embeddings
 from shoal.training.metrics import decide_class, decide_labels
 from shoal.training.share import Progress, ReplicaShare, Share
+from shoal.training.weights import KeptWeights
 
 
 class Predictor:
@@ -31,6 +32,7 @@ class Predictor:
     model: nn.Module
     graph: Graph
     share: Share
+    weights: KeptWeights
     _metrics: Sequence[str | Callable[..., float]]
 
     def evaluate(self, split: str = "test", *, graph: Graph | None = None) -> dict[str, float]:
@@ -41,7 +43,8 @@ class Predictor:
         """
         if graph is not None:
             graph = _prepare_scores(graph, self.graph)
-        return score_split(self.find_share(graph), self.model, split, self._metrics)
+        with self.weights.averaged():
+            return score_split(self.find_share(graph), self.model, split, self._metrics)
 
     def has_nodes(self, split: str) -> bool:
         """Whether the graph has nodes to evaluate in a split."""
@@ -59,7 +62,8 @@ class Predictor:
 
         Trained on a Part: that of its rows.
         """
-        return self.find_share(graph).embed(self.model, progress, out, scratch)
+        with self.weights.averaged():
+            return self.find_share(graph).embed(self.model, progress, out, scratch)
 
     def predict(
         self,
@@ -72,7 +76,8 @@ class Predictor:
         """Every node's predicted class, or 0/1 matrix for multi-label graphs; trained on a Part: of its rows."""
         take = decide_labels if self.graph.multi_label else decide_class
         share = self.find_share(graph)
-        return share.predict(self.model, progress=progress, take=take, out=out, scratch=scratch)
+        with self.weights.averaged():
+            return share.predict(self.model, progress=progress, take=take, out=out, scratch=scratch)
 
     def predict_proba(
         self,
@@ -85,7 +90,8 @@ class Predictor:
         """Every node's probability of each class, (num_nodes, num_classes): softmax of the logits, multi-label sigmoid."""
         take = torch.sigmoid if self.graph.multi_label else _softmax
         share = self.find_share(graph)
-        return share.predict(self.model, progress=progress, take=take, out=out, scratch=scratch)
+        with self.weights.averaged():
+            return share.predict(self.model, progress=progress, take=take, out=out, scratch=scratch)
 
     def find_share(self, graph: Graph | None) -> Share:
         """The share of this trainer, or that of a single process on another graph, whose features are checked."""

@@ -26,7 +26,7 @@ from shoal.partitioning.partition import Partition
 from shoal.sampling.base import Sampler
 from shoal.sampling.feature_cache import FeatureCaching
 from shoal.sampling.stream import BatchStream
-from shoal.settings import Above, AtLeast, Choices, Null, Range, check_settings
+from shoal.settings import Above, AtLeast, Choices, Null, Range, Rate, check_settings
 from shoal.training.callback import Callback, make_callbacks
 from shoal.training.checkpoint import save_checkpoint
 from shoal.training.evaluation import choose_interval
@@ -39,6 +39,7 @@ from shoal.training.predictor import Predictor
 from shoal.training.schedule import SCHEDULES, scale_learning_rate
 from shoal.training.share import EpochState, Record, check_fit
 from shoal.training.shares import make_share
+from shoal.training.weights import KeptWeights
 
 
 class Trainer(Predictor):
@@ -95,6 +96,9 @@ class Trainer(Predictor):
             str | Sequence[float] | None, Null("none"), "balanced, or one factor for each class's loss"
         ] = None,
         clip: Annotated[float | None, Above(0), Null("no limit"), "largest gradient norm"] = None,
+        ema: Annotated[
+            float | None, Rate, Null("none"), "decay of the moving average of weights that evaluation uses"
+        ] = None,
         patience: Annotated[
             int | None, AtLeast(1), Null("never"), "evaluations without a better score after which to stop"
         ] = None,
@@ -131,12 +135,12 @@ class Trainer(Predictor):
         self.share = make_share(model, graph, sampler, self.transport, exchange, swapped, setting)
         self.graph, self.sampler = self.share.graph, self.share.sampler
         self.optimizer = make_optimizer(optimizer, model.parameters(), lr=lr, weight_decay=weight_decay)
-        self.lr, self.schedule, self.warmup = lr, schedule, warmup
+        self.lr, self.schedule, self.warmup, self.clip = lr, schedule, warmup, clip
         self.loss: Loss = LOSSES[loss] if isinstance(loss, str) else loss
         self.class_weights = weigh_classes(self.graph, class_weights, self.share.sum)
         if self.class_weights is not None:
             check_weighs(self.loss)
-        self.clip, self.sampling_threads = clip, sampling_threads
+        self.sampling_threads = sampling_threads
         self.patience, self.eval_every, self.eval_share = patience, eval_every, eval_share
         self.features = features if features is not None else FeatureCaching()
         self._stream = BatchStream(self.sampler, num_threads=sampling_threads, caching=self.features)
@@ -144,6 +148,7 @@ class Trainer(Predictor):
         self._batch_callbacks = [one for one in self.callbacks if type(one).on_batch is not Callback.on_batch]
         self.history: list[Record] = []
         self.checkpoints, self.keep_checkpoints = checkpoints, keep_checkpoints
+        self.weights = KeptWeights(model, ema)
         self.asked = Interruption(checkpoint_minutes)
         self.notices: list[str] = []  # what a resumed trainer found
         self.unreadable: list[Path] = []  # checkpoints newer than the one it went on from
@@ -151,8 +156,6 @@ class Trainer(Predictor):
         self.metric = choose_metric(metric, self.graph)
         self.epoch = self.step = self.best_epoch = 0
         self.best_score = float("-inf")
-        self._best_weights: dict[str, Tensor] | None = None
-        self._last_weights: dict[str, Tensor] | None = None
         self._resumed: EpochState | None = None  # of the epoch that a checkpoint was written in
         self._stopped = False
         if self.transport.size > 1:
@@ -169,9 +172,7 @@ class Trainer(Predictor):
         if epochs < 1:
             raise ShoalError(f"epochs is {epochs}: expected at least 1")
         keep_freed_memory()
-        if self._last_weights is not None:  # those it stopped at, which the best ones replaced
-            self.model.load_state_dict(self._last_weights)
-            self._last_weights = None
+        self.weights.take_up()
         self.share.begin(epochs, saves=self.checkpoints is not None)
         self._stopped = False
         self.asked.begin(self.transport, saves=self.checkpoints is not None)
@@ -252,6 +253,7 @@ class Trainer(Predictor):
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
         self.optimizer.step()
+        self.weights.follow_step()
         self.step += 1
         return value
 
@@ -284,9 +286,8 @@ class Trainer(Predictor):
 
     def resume(self, folder: Path) -> None:
         """Go on from the last checkpoint in `folder`, or from the one before where that is damaged."""
-        self._last_weights = None
-        has_best, lost = load_best(self, folder)
-        self._best_weights = self._copy_weights() if has_best else None
+        self.weights.last = None
+        lost = load_best(self, folder)
         self._resumed, notices = load_last(self, folder)
         self.notices = notices + lost
         if lost:
@@ -295,17 +296,15 @@ class Trainer(Predictor):
     @property
     def last_weights(self) -> dict[str, Tensor]:
         """Those of the last step: after `fit` the model has the best ones."""
-        return self._last_weights or self.model.state_dict()
+        return self.weights.last or self.model.state_dict()
 
     def restore_best(self) -> None:
         """Put back the weights of the best evaluation; fit does so at its end."""
-        if self._best_weights is not None:
-            self.model.load_state_dict(self._best_weights)
+        self.weights.restore_best()
 
     def switch_to_best(self) -> None:
         """Put in the weights of the best evaluation; another call of `fit` goes on from those that are in now."""
-        self._last_weights = self._copy_weights()
-        self.restore_best()
+        self.weights.set_aside()
 
     def is_out_of_patience(self) -> bool:
         """Whether so many evaluations brought no better score that training has ended."""
@@ -328,15 +327,13 @@ class Trainer(Predictor):
     def _evaluate_epoch(self, record: Record) -> None:
         started = time.perf_counter()
         self.share.align_buffers(self.model)
-        scores = self.evaluate("val")
-        record |= {f"val_{name}": value for name, value in scores.items()}
-        record["eval_seconds"] = time.perf_counter() - started
-        score = self.share.agree(scores[self.metric])
-        if score > self.best_score:
-            self.best_score, self.best_epoch = score, self.epoch
-            self._best_weights = self._copy_weights()
-            if self.checkpoints is not None and self.transport.rank == 0:
-                save_checkpoint(self.checkpoints / BEST, self.model.state_dict())
-
-    def _copy_weights(self) -> dict[str, Tensor]:
-        return {name: value.clone() for name, value in self.model.state_dict().items()}
+        with self.weights.averaged():
+            scores = self.evaluate("val")
+            record |= {f"val_{name}": value for name, value in scores.items()}
+            record["eval_seconds"] = time.perf_counter() - started
+            score = self.share.agree(scores[self.metric])
+            if score > self.best_score:
+                self.best_score, self.best_epoch = score, self.epoch
+                self.weights.keep_best()
+                if self.checkpoints is not None and self.transport.rank == 0:
+                    save_checkpoint(self.checkpoints / BEST, self.model.state_dict())
