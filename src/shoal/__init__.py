@@ -66,6 +66,10 @@ if TYPE_CHECKING:
     from shoal.training.loss import LOSSES as LOSSES
     from shoal.training.loss import make_loss as make_loss
     from shoal.training.metrics import METRICS as METRICS
+    from shoal.training.smoothing import correct_and_smooth as correct_and_smooth
+    from shoal.training.smoothing import propagate_labels as propagate_labels
+    from shoal.training.smoothing_choice import choose_smoothing as choose_smoothing
+    from shoal.training.smoothing_choice import smooth_predictions as smooth_predictions
     from shoal.training.trainer import Trainer as Trainer
 
 _HOMES = {
@@ -122,6 +126,10 @@ _HOMES = {
     "EXCHANGES": "shoal.distributed.exchange",
     "TRANSPORTS": "shoal.distributed.transport",
     "Trainer": "shoal.training.trainer",
+    "correct_and_smooth": "shoal.training.smoothing",
+    "propagate_labels": "shoal.training.smoothing",
+    "choose_smoothing": "shoal.training.smoothing_choice",
+    "smooth_predictions": "shoal.training.smoothing_choice",
 }
 
 __all__ = ["__version__", *_HOMES]

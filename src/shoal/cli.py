@@ -8,6 +8,7 @@ from typing import NoReturn
 import click
 
 from shoal import __version__
+from shoal.commands.baseline import baseline
 from shoal.commands.data import data
 from shoal.commands.demo import demo
 from shoal.commands.doctor import doctor
@@ -58,6 +59,7 @@ for command in (
     recipes,
     embed,
     predict,
+    baseline,
     sample,
     partition,
     simulate,

@@ -47,13 +47,31 @@ def embed(folder: Path, out: Path, data: str | None, options: tuple[str, ...]) -
 @_OUT
 @_DATA
 @_OPTIONS
+@click.option(
+    "--smooth",
+    is_flag=True,
+    help="Correct & Smooth: spread errors and labels of training nodes, with settings chosen on validation nodes; used only if the validation score rises.",
+)
+@click.option(
+    "--smooth-with-validation",
+    is_flag=True,
+    help="--smooth, and spread the labels of validation nodes too once settings are chosen.",
+)
 @memory_option()
-def predict(folder: Path, out: Path, data: str | None, options: tuple[str, ...]) -> None:
+def predict(
+    folder: Path,
+    out: Path,
+    data: str | None,
+    options: tuple[str, ...],
+    smooth: bool,
+    smooth_with_validation: bool,
+) -> None:
     """Write every node's predicted label, computed with the best weights of RUN.
 
     \b
     Example:
       shoal predict runs/digits-sage-1 -o labels.parquet
+      shoal predict runs/digits-sage-1 -o labels.parquet --smooth
       shoal predict runs/large-sage-1 -o labels.npy --memory 4GB
       shoal predict runs/first --data new-links.csv --option nodes=new-people.csv -o new.parquet
 
@@ -61,7 +79,21 @@ def predict(folder: Path, out: Path, data: str | None, options: tuple[str, ...])
 
     Killed, it goes on behind the last layer that was finished in files when it is started again.
     """
-    _write(folder, out, "label", data, options)
+    if smooth or smooth_with_validation:
+        _smooth(folder, out, smooth_with_validation, data)
+    else:
+        _write(folder, out, "label", data, options)
+
+
+def _smooth(folder: Path, out: Path, with_validation: bool, data: str | None) -> None:
+    from shoal.commands.jobs import run_on_ranks
+    from shoal.commands.node_files import check_output
+    from shoal.errors import ShoalError
+
+    check_output(out)
+    if data is not None:
+        raise ShoalError("--smooth spreads the labels of the run's own graph: leave out --data, or --smooth")
+    run_on_ranks(1, {"task": "smooth", "folder": str(folder), "out": str(out), "validation": with_validation})
 
 
 def _write(folder: Path, out: Path, column: str, data: str | None, options: tuple[str, ...]) -> None:

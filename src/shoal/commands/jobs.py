@@ -76,12 +76,16 @@ def do_job(job: dict[str, Any], transport: Transport) -> None:
     from shoal.commands.network import test_network
     from shoal.commands.node_files import write_new_rows, write_rows
     from shoal.commands.runs import train_here
+    from shoal.commands.smoothed import write_smoothed
     from shoal.distributed.runtime import share_memory
     from shoal.runs.config import make_config
 
     share_memory(transport, job.get("memory"), job.get("launcher", 0))
     if job["task"] == "doctor":
         test_network(None if job["save"] is None else Path(job["save"]), transport)
+    elif job["task"] == "smooth":
+        if transport.rank == 0:
+            write_smoothed(Path(job["folder"]), Path(job["out"]), with_validation=job["validation"])
     elif job["task"] == "write" and job.get("data") is not None:
         if transport.rank == 0:  # a single process holds it, whatever a launcher has started
             write_new_rows(

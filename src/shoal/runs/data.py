@@ -93,16 +93,17 @@ def open_data(
     return data
 
 
-def load_graph(config: RunConfig) -> tuple[Graph, tuple[str, ...]]:
-    """The graph a run trains on, with a drawn split if it has none, and what that changed."""
+def load_graph(config: RunConfig, *, features: bool = True) -> tuple[Graph, tuple[str, ...]]:
+    """The graph a run trains on, with a drawn split if it has none, and what that changed; `features` are required."""
     loaded = load(config.data, **config.data_options)
-    graph = prepare_graph(loaded)
+    graph = prepare_graph(loaded, features=features)
     return graph, graph.notices[len(loaded.notices) if is_data_stored(config.data) else 0 :]
 
 
-def prepare_graph(graph: Graph) -> Graph:
-    """A graph to train on, with a drawn split if it has none; one without features or labels is refused."""
-    check_trainable(graph)
+def prepare_graph(graph: Graph, *, features: bool = True) -> Graph:
+    """A graph to train on, with a drawn split if it has none; one without labels, or `features`, is refused."""
+    if features:
+        check_trainable(graph)
     return graph if graph.has_split else graph.with_split(seed=0)
 
 

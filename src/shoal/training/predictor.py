@@ -33,7 +33,7 @@ class Predictor:
     graph: Graph
     share: Share
     weights: KeptWeights
-    _metrics: Sequence[str | Callable[..., float]]
+    metrics: Sequence[str | Callable[..., float]]
 
     def evaluate(self, split: str = "test", *, graph: Graph | None = None) -> dict[str, float]:
         """Scores on a split's nodes, computed on the full graph: `f1_micro`, `f1_macro`, for single-label graphs
@@ -44,7 +44,7 @@ class Predictor:
         if graph is not None:
             graph = _prepare_scores(graph, self.graph)
         with self.weights.averaged():
-            return score_split(self.find_share(graph), self.model, split, self._metrics)
+            return score_split(self.find_share(graph), self.model, split, self.metrics)
 
     def has_nodes(self, split: str) -> bool:
         """Whether the graph has nodes to evaluate in a split."""

@@ -152,7 +152,7 @@ class Trainer(Predictor):
         self.asked = Interruption(checkpoint_minutes)
         self.notices: list[str] = []  # what a resumed trainer found
         self.unreadable: list[Path] = []  # checkpoints newer than the one it went on from
-        self._metrics = [] if metric is None else [metric]
+        self.metrics = [] if metric is None else [metric]
         self.metric = choose_metric(metric, self.graph)
         self.epoch = self.step = self.best_epoch = 0
         self.best_score = float("-inf")

@@ -1,0 +1,29 @@
+"""`shoal predict RUN --smooth`: labels after Correct & Smooth, and what it changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def write_smoothed(folder: Path, out: Path, *, with_validation: bool) -> None:
+    """Write every node's label after Correct & Smooth, and print validation and test scores."""
+    from shoal.commands.node_files import write_nodes
+    from shoal.commands.screen import open_console
+    from shoal.runs.trained import load_run
+    from shoal.training.smoothing_choice import make_score, smooth_predictions
+
+    run, console = load_run(folder), open_console()
+    graph = run.graph
+    found = smooth_predictions(run.trainer, with_validation=with_validation)
+    write_nodes(out, "label", found.labels.numpy(), graph)
+    if found.settings is None:
+        said = f"no setting raised it from {found.before:.4f}: the model's own predictions were written"
+    else:
+        said = f"{found.before:.4f} before, {found.after:.4f} after {found.settings}"
+        if with_validation:
+            said += "; the labels written know those of validation nodes too"
+    console.print(f"validation {found.metric}: {said}", markup=False, highlight=False)
+    if graph.test_mask is not None and graph.test_mask.any():
+        score = make_score(graph, graph.test_mask, run.config.training.metric)(found.scores)
+        console.print(f"test {found.metric}: {score:.4f}", markup=False, highlight=False)
+    console.print(f"{out}: {graph.num_nodes:,} nodes, label ({graph.num_nodes:,},)", markup=False)

@@ -1,0 +1,207 @@
+"""Label propagation and Correct & Smooth: what labels of training nodes say of others, spread along edges."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.batch import as_tensor
+from shoal.errors import ShoalError
+from shoal.graph import Graph, require_graph
+from shoal.kernels.adjacency import Adjacency
+from shoal.kernels.spmm import multiply
+from shoal.memory import require_memory
+from shoal.settings import Above, AtLeast, Null, Rate, check_settings
+
+_MATRICES = 8  # of all nodes and classes that are held at most
+Spread = Callable[[Tensor], Tensor]
+Alpha = Annotated[float, Rate, "share of a step that comes from neighbours"]
+Steps = Annotated[int, AtLeast(0), "steps of the spreading; 0: none"]
+Scale = Annotated[
+    float | None, Above(0), Null("autoscale: the mean error of the labelled nodes"), "factor on spread errors"
+]
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """How predictions are corrected and smoothed; a step number of 0 leaves that part out."""
+
+    correct_alpha: float = 0.8
+    correct_steps: int = 0
+    scale: float | None = None
+    smooth_alpha: float = 0.8
+    smooth_steps: int = 0
+
+    def __str__(self) -> str:
+        said = []
+        if self.correct_steps:
+            scale = "autoscale" if self.scale is None else f"scale {self.scale:g}"
+            said.append(f"correct (alpha {self.correct_alpha:g}, {self.correct_steps} steps, {scale})")
+        if self.smooth_steps:
+            said.append(f"smooth (alpha {self.smooth_alpha:g}, {self.smooth_steps} steps)")
+        return " and ".join(said) or "nothing"
+
+
+@check_settings
+def propagate_labels(
+    graph: Graph, *, alpha: Alpha = 0.9, steps: Steps = 50, nodes: np.ndarray | None = None
+) -> Tensor:
+    """Scores of all classes for every node, (num_nodes, num_classes), from labels and edges alone.
+
+    `F ← alpha S F + (1 - alpha) Y`, beginning with F = Y: the labels of `nodes`, a mask, by default the training
+    nodes, one-hot, and 0 elsewhere. `S = D^-½ A D^-½`; of a directed graph A + Aᵀ. A node that no label reaches has the
+    share of each class among the labelled nodes.
+    """
+    known = check_labels(graph, nodes)
+    y = encode_labels(graph, known)
+    return fill_unreached(last_of(spread_from(y, make_spread(graph), alpha, (steps,)), y), y)
+
+
+@check_settings
+def correct_and_smooth(
+    graph: Graph,
+    probabilities: Tensor | np.ndarray,
+    *,
+    correct_alpha: Alpha = 0.8,
+    correct_steps: Steps = 50,
+    scale: Scale = None,
+    smooth_alpha: Alpha = 0.8,
+    smooth_steps: Steps = 50,
+    nodes: np.ndarray | None = None,
+) -> Tensor:
+    """Predicted `probabilities` (num_nodes, num_classes) of any model, corrected and smoothed by the labels of `nodes`.
+
+    Correct: the errors E₀ = Y - Z of the labelled nodes are spread and added. With autoscale, `E ← (1 - α) E₀ + α S E`,
+    and a node's error is scaled to the mean L1 norm of E₀; with a fixed `scale` s, labelled nodes keep their errors in
+    every step of `E ← α S E + (1 - α) E₀`, and s E is added. Smooth: labelled nodes get their labels, and
+    `G ← (1 - α) G₀ + α S G` spreads them. `nodes` is a mask, by default the training nodes; S as in `propagate_labels`.
+    The largest value of a row is the predicted class; rows are no probabilities any more.
+    """
+    known = check_labels(graph, nodes)
+    z = check_probabilities(graph, probabilities)
+    y, spread = encode_labels(graph, known), make_spread(graph)
+    if correct_steps:
+        z = z + last_of(correct(z, y, known, spread, correct_alpha, (correct_steps,), scale), z)
+    if smooth_steps:
+        start = torch.where(known[:, None], y, z)
+        z = last_of(spread_from(start, spread, smooth_alpha, (smooth_steps,)), start)
+    return z
+
+
+def correct(
+    z: Tensor,
+    y: Tensor,
+    known: Tensor,
+    spread: Spread,
+    alpha: float,
+    steps: Sequence[int],
+    scale: float | None,
+) -> Iterator[tuple[int, Tensor]]:
+    """(steps, what to add to z) after each of some numbers of steps."""
+    errors = torch.where(known[:, None], y - z, 0.0)
+    size = errors[known].abs().sum(1).mean()
+    for step, found in spread_from(errors, spread, alpha, steps, fixed=None if scale is None else known):
+        yield step, _rescale(found, size) if scale is None else scale * found
+
+
+def _rescale(errors: Tensor, size: Tensor) -> Tensor:
+    """Rows with an L1 norm of `size`; rows of zeros stay."""
+    norms = errors.abs().sum(1, keepdim=True)
+    return torch.where(norms > 0, errors / norms * size, 0.0)
+
+
+def spread_from(
+    start: Tensor, spread: Spread, alpha: float, steps: Sequence[int], fixed: Tensor | None = None
+) -> Iterator[tuple[int, Tensor]]:
+    """(t, F_t) for increasing numbers of steps t: `F_t = alpha S F_(t-1) + (1 - alpha) F_0`; rows in `fixed` stay."""
+    state = start
+    for step in range(1, max(steps) + 1):
+        state = spread(state).mul_(alpha).add_(start, alpha=1 - alpha)
+        if fixed is not None:
+            state[fixed] = start[fixed]
+        if step in steps:
+            yield step, state
+
+
+def last_of(found: Iterator[tuple[int, Tensor]], start: Tensor) -> Tensor:
+    """The state after the last step; `start` where there is none."""
+    kept = deque(found, maxlen=1)
+    return kept[0][1] if kept else start
+
+
+def make_spread(graph: Graph) -> Spread:
+    """The product with `S = D^-½ A D^-½`, A + Aᵀ in place of A for a directed graph; rows without edges give 0."""
+    indptr, indices = as_tensor(graph.indptr), as_tensor(graph.indices)
+    n = graph.num_nodes
+    degree = indptr.diff()
+    if graph.directed:
+        require_memory(12 * graph.num_entries, "the transposed graph")
+        degree = degree + torch.bincount(indices, minlength=n)
+    scale = degree.clamp(min=1).float().rsqrt()
+    adj = Adjacency(
+        indptr, indices, n, row_scale=scale, column_scale=scale, symmetric=not graph.directed
+    )  # arcs that point both ways count twice
+    back = adj.transpose() if graph.directed else None
+
+    def spread(h: Tensor) -> Tensor:
+        out = multiply(adj, h)
+        return out if back is None else multiply(back, h, out, accumulate=True)
+
+    return spread
+
+
+def encode_labels(graph: Graph, known: Tensor) -> Tensor:
+    """The labels of `known` nodes, one-hot, (num_nodes, num_classes); zeros elsewhere."""
+    y = torch.zeros(graph.num_nodes, graph.num_classes)
+    assert graph.y is not None
+    y[known] = torch.nn.functional.one_hot(as_tensor(graph.y)[known], graph.num_classes).float()
+    return y
+
+
+def fill_unreached(scores: Tensor, y: Tensor) -> Tensor:
+    """Rows of zeros replaced by the share of each class among the labels."""
+    unreached = scores.abs().sum(1) == 0
+    scores = scores.clone() if scores is y else scores
+    scores[unreached] = y.sum(0) / y.sum().clamp(min=1)
+    return scores
+
+
+def check_labels(graph: Graph, nodes: np.ndarray | Tensor | None = None) -> Tensor:
+    """The mask of labelled nodes, by default the training nodes; what cannot be smoothed is refused."""
+    require_graph(graph)
+    if graph.y is None or not graph.has_split:
+        lacks = "labels" if graph.y is None else "split"
+        raise ShoalError(
+            f"graph {graph.name!r} has no {lacks}: spreading labels needs labelled training nodes"
+        )
+    if graph.y.ndim != 1 or graph.y.dtype.kind == "f":
+        kind = "multi-label" if graph.y.ndim != 1 else "a regression task"
+        raise ShoalError(f"graph {graph.name!r} is {kind}: labels are spread on single-label graphs only")
+    mask = np.asarray(graph.train_mask if nodes is None else nodes)
+    if mask.dtype != bool or mask.shape != (graph.num_nodes,):
+        raise ShoalError(
+            f"nodes is {mask.dtype} {mask.shape}: expected a mask, bool ({graph.num_nodes},), of labelled nodes"
+        )
+    if not mask.any() or (graph.y[mask] < 0).any():
+        raise ShoalError(
+            "nodes has no labelled node, or one without a label: expected a mask of labelled nodes"
+        )
+    size = 4 * _MATRICES * graph.num_nodes * graph.num_classes
+    require_memory(size, f"spreading {graph.num_classes} classes over {graph.num_nodes:,} nodes")
+    return torch.from_numpy(mask)
+
+
+def check_probabilities(graph: Graph, probabilities: Tensor | np.ndarray) -> Tensor:
+    """Predictions as a float32 matrix with a row for every node and a column for every class."""
+    z = torch.as_tensor(probabilities).float()
+    if tuple(z.shape) != (graph.num_nodes, graph.num_classes):
+        raise ShoalError(
+            f"probabilities are {tuple(z.shape)}: expected ({graph.num_nodes}, {graph.num_classes}), a row a node and a column a class"
+        )
+    return z

@@ -1,0 +1,156 @@
+"""The choice of smoothing settings by validation nodes: labels of test nodes are read for the final score only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.batch import as_tensor
+from shoal.errors import ShoalError
+from shoal.graph import Graph
+from shoal.training.metrics import choose_metric, score_predictions
+from shoal.training.smoothing import (
+    Smoothing,
+    Spread,
+    check_labels,
+    check_probabilities,
+    correct,
+    correct_and_smooth,
+    encode_labels,
+    fill_unreached,
+    make_spread,
+    propagate_labels,
+    spread_from,
+)
+
+if TYPE_CHECKING:
+    from shoal.training.trainer import Trainer
+
+ALPHAS = (0.5, 0.8, 0.95)
+STEPS = (5, 20, 50)
+SCALES = (None, 0.5, 1.0, 2.0)
+Metric = str | Callable[..., float]
+Score = Callable[[Tensor], float]
+
+
+@dataclass(frozen=True)
+class Smoothed:
+    """Predictions after smoothing, and how that was chosen.
+
+    Attributes:
+        scores: (num_nodes, num_classes); the largest of a row is the predicted class.
+        settings: what raised the validation score most; None where nothing did, and `scores` are as they were given.
+        metric: what was scored on the validation nodes, `before` and `after`, both without their labels.
+    """
+
+    scores: Tensor
+    settings: Smoothing | None
+    metric: str
+    before: float
+    after: float
+
+    @property
+    def labels(self) -> Tensor:
+        """The predicted class of every node."""
+        return self.scores.argmax(1)
+
+
+def smooth_predictions(trainer: Trainer, *, with_validation: bool = False) -> Smoothed:
+    """`choose_smoothing` for the predictions of a trainer that has the whole graph, by its metric."""
+    if trainer.share.n_id is not None:
+        raise ShoalError("this rank holds a part of the graph: smoothing needs the whole graph")
+    check_labels(trainer.graph)
+    metric = next(iter(trainer.metrics), None)
+    return choose_smoothing(trainer.graph, trainer.predict_proba(), metric, with_validation=with_validation)
+
+
+def choose_smoothing(
+    graph: Graph,
+    probabilities: Tensor | np.ndarray,
+    metric: Metric | None = None,
+    *,
+    with_validation: bool = False,
+) -> Smoothed:
+    """Correct & Smooth with the settings that score best on the validation nodes; as it was if none scores better.
+
+    The grid has alpha .5, .8, .95 and 5, 20, 50 steps for each part, and autoscale or the scales .5, 1, 2. The correct
+    part is chosen first, then the smooth part, behind it and without it. Labels of training nodes are spread;
+    `with_validation`, those of validation nodes too, once the choice is made.
+    """
+    known, score = _prepare(graph, metric)
+    name = choose_metric(metric, graph)
+    z = check_probabilities(graph, probabilities)
+    y, spread = encode_labels(graph, known), make_spread(graph)
+    before = best = score(z)
+    chosen = Smoothing()
+    for settings, found in _try_correct(z, y, known, spread):
+        if (value := score(z + found)) > best:
+            best, chosen = value, settings
+    starts = [(Smoothing(), z)]
+    if chosen.correct_steps:
+        starts.append((chosen, correct_and_smooth(graph, z, **asdict(chosen))))
+    for base, start in starts:
+        labelled = torch.where(known[:, None], y, start)
+        for alpha in ALPHAS:
+            for steps, found in spread_from(labelled, spread, alpha, STEPS):
+                if (value := score(found)) > best:
+                    best, chosen = value, replace(base, smooth_alpha=alpha, smooth_steps=steps)
+    if best == before:
+        return Smoothed(z, None, name, before, before)
+    scores = correct_and_smooth(graph, z, **asdict(chosen), nodes=_list_nodes(graph, with_validation))
+    return Smoothed(scores, chosen, name, before, best)
+
+
+def choose_propagation(graph: Graph, metric: Metric | None = None) -> tuple[Tensor, float, int]:
+    """(scores, alpha, steps) of the label propagation that scores best on the validation nodes, of the same grid."""
+    known, score = _prepare(graph, metric)
+    y, spread = encode_labels(graph, known), make_spread(graph)
+    tried = []
+    for alpha in ALPHAS:
+        for steps, found in spread_from(y, spread, alpha, STEPS):
+            tried.append((score(fill_unreached(found.clone(), y)), alpha, steps))
+    _, alpha, steps = max(tried, key=lambda one: one[0])
+    return propagate_labels(graph, alpha=alpha, steps=steps), alpha, steps
+
+
+def _try_correct(z: Tensor, y: Tensor, known: Tensor, spread: Spread) -> Iterator[tuple[Smoothing, Tensor]]:
+    """Every setting of the correct part, with what it adds to z; fixed scales share their steps."""
+    for alpha in ALPHAS:
+        for scale in SCALES[:2]:
+            for steps, found in correct(z, y, known, spread, alpha, STEPS, scale):
+                settings = Smoothing(alpha, steps, scale)
+                yield settings, found
+                if scale is not None:
+                    for other in SCALES[2:]:
+                        yield replace(settings, scale=other), found * (other / scale)
+
+
+def _prepare(graph: Graph, metric: Metric | None) -> tuple[Tensor, Score]:
+    """The mask of training nodes, and what scores predictions on the validation nodes."""
+    known = check_labels(graph)
+    if graph.val_mask is None or not graph.val_mask.any():
+        raise ShoalError(f"graph {graph.name!r} has no validation nodes: settings are chosen on them")
+    return known, make_score(graph, graph.val_mask, metric)
+
+
+def make_score(graph: Graph, mask: np.ndarray, metric: Metric | None = None) -> Score:
+    """What scores predictions for all nodes on those in `mask`."""
+    name = choose_metric(metric, graph)
+    rows = torch.from_numpy(np.flatnonzero(mask))
+    assert graph.y is not None
+    y = as_tensor(graph.y)[rows]
+    metrics = [] if metric is None else [metric]
+    return lambda scores: score_predictions(scores[rows], y, metrics)[name]
+
+
+def _list_nodes(graph: Graph, with_validation: bool) -> np.ndarray | None:
+    if not with_validation:
+        return None
+    assert graph.train_mask is not None
+    assert graph.val_mask is not None
+    return graph.train_mask | graph.val_mask
