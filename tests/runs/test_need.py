@@ -151,7 +151,7 @@ def test_a_part_counts_the_rows_of_others(tmp_path):
     )
     trainer.share.part = trainer.share.training = part
     assert part.num_halo > 100
-    step, ahead = need._count_step(trainer, [16, 16])
+    step, ahead = need._count_step(trainer)
     assert step == 4 * 3 * (part.num_local + part.num_halo) * 32
     aggregate = 4 * 8 * part.num_local  # `A x`
     assert ahead == 4 * 2 * (len(part.local_indices) + len(part.halo_indices)) + aggregate

@@ -86,7 +86,7 @@ def test_hidden_labels_are_gone(multi):
 
 def test_the_first_trial_has_the_defaults_and_the_best_is_no_worse(tmp_path):
     found = search(tmp_path / "tune", 4, settings=("training.epochs=3",))
-    config = make_config({"data": "digits", "training": {"epochs": 3}})
+    config = make_config({"data": "digits", "method": "auto", "training": {"epochs": 3}})
     run = Run.create(tmp_path / "run", config)
     run.train()
     first = found.tried[0]

@@ -26,7 +26,7 @@ def _list_settings() -> Iterator[tuple[str, Rows]]:
 @click.argument("data", required=False)
 @click.option(
     "--method",
-    help="sampled (subgraph mini-batches), full (the whole graph every step), swapped (the same where it does not fit in memory: one part after the other, the rest in files) or partitioned (the whole graph, shared among ranks; implied by the options below that name it)  [default: sampled]",
+    help="sampled (subgraph mini-batches), full (the whole graph every step), swapped (the same where it does not fit in memory: one part after the other, the rest in files) or partitioned (the whole graph, shared among ranks; implied by the options below that name it)  [default: full or sampled, whichever fits the graph]",
 )
 @click.option(
     "--sampler",
@@ -120,6 +120,7 @@ def train(
     """
     from shoal.commands.jobs import train_run
     from shoal.errors import ShoalError
+    from shoal.runs.choose import leave_open
 
     if resume is not None:
         named: dict[str, object] = {
@@ -147,6 +148,8 @@ def train(
     source = data or (None if method == "swapped" else parts)
     config = configure(source, method, sampler, model, epochs, seed, recipe, settings, plugins)
     config.repeat = repeat or config.repeat
+    if recipe is None and method is None and not any(one.startswith("method=") for one in settings):
+        leave_open(config)
     if parts is not None:
         _give_parts(config, parts, has_data=data is not None)
     if boundary_rate is not None:

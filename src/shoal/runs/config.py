@@ -23,6 +23,7 @@ from shoal.settings import Setting, list_settings
 
 _MOST_VALUES = 10_000
 METHODS = ("sampled", "full", "partitioned", "swapped")
+AUTO = "auto"  # the method that fits the graph (`shoal.runs.choose`), settled when a run starts
 DEFAULT_SWAPPED = 8  # parts
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # YAML 1.1 reads 1e-3, without a point, as text
 
@@ -35,7 +36,7 @@ class RunConfig:
         data, data_options: what `shoal.load` gets.
         plugins: modules or files that register components.
         method: `sampled` (mini-batches), `full` (the whole graph every step), `partitioned` (a part on every rank) or
-            `swapped` (as `full`, one part after the other with activations in files).
+            `swapped` (as `full`, one part after the other with activations in files); `auto` until a run starts: what fits.
         ranks: how many ranks train together; a run across ranks sets it.
         repeat: seeds to train with, one after the other.
         target: the test score a recipe must reach. It decides nothing in a run.
@@ -57,7 +58,7 @@ class RunConfig:
     @property
     def draws(self) -> bool:
         """Whether steps work on batches that the sampler draws."""
-        return self.method == "sampled" or (self.method == "partitioned" and self.partition.sampled)
+        return self.method in ("sampled", AUTO) or (self.method == "partitioned" and self.partition.sampled)
 
     @property
     def num_ranks(self) -> int | None:
@@ -81,7 +82,7 @@ class RunConfig:
     def validate(self) -> None:
         """Refuse settings out of range and settings that contradict each other, before anything is loaded."""
         self.plugins = [load_plugin(str(plugin)) for plugin in self.plugins]
-        if self.method not in METHODS:
+        if self.method not in (*METHODS, AUTO):
             raise unknown_name("method", self.method, METHODS)
         if not self.draws and (given := [name for name in self.sampler.given if name != "name"]):
             leave = ", ".join(f"sampler.{name}" for name in given)

@@ -24,6 +24,7 @@ from shoal.partitioning.part import Part, check_assignment, make_part
 from shoal.partitioning.partition import AUTO, Partition, partition_graph
 from shoal.partitioning.stored import open_part, read_manifest
 from shoal.partitioning.work import PARTITION_METHODS
+from shoal.runs.choose import settle_method
 from shoal.runs.config import DEFAULT_SWAPPED, RunConfig
 from shoal.settings import list_settings
 from shoal.training.share import check_trainable
@@ -83,6 +84,7 @@ def open_data(
         data = _open_swapped(config, folder)
     elif config.method != "partitioned":
         graph, notices = load_graph(config)
+        notices += settle_method(config, graph, transport.size)
         data = RunData(graph, identify(graph), notices=notices)
     elif config.partition.folder:
         data = _open_part(config, transport)

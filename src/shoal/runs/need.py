@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
+from torch import nn
 
 from shoal.batch import Batch
 from shoal.distributed.transport import LocalTransport, Transport
@@ -154,14 +155,14 @@ def estimate_need(trainer: Trainer, place: Path, *, to_train: bool = True) -> Ne
     halo, _ = _count_halo(trainer)
     step = ahead = 0
     if to_train:
-        step, ahead = _count_step(trainer, widths)
+        step, ahead = _count_step(trainer)
         averages = _AVERAGE_COPIES if trainer.weights.decay is not None else 0
         ahead += _VALUE * (_WEIGHT_COPIES + averages) * weights
     if whole:
         ahead += n * (len(widths) + 2) if to_train else 0  # which rows an evaluation reads is kept
         scored = n if graph.val_mask is None else int(np.count_nonzero(graph.val_mask))
         evaluation = count_held(trainer.model, trainer.share.whole) + _VALUE * graph.num_classes * scored
-        copies = [2 if layer.norm_place == "input" else 1 for layer in _list_layers(trainer)]
+        copies = [2 if layer.norm_place == "input" else 1 for layer in _list_layers(trainer.model)]
         pairs = [k * a + 2 * b for k, a, b in zip(copies, [0, *widths[:-1]], widths)]
         matrices = _VALUE * n * max(pairs, default=0)
     else:
@@ -197,7 +198,7 @@ def _say_swaps(plan: SwapPlan, place: Path) -> str:
     )
 
 
-def _count_step(trainer: Trainer, widths: list[int]) -> tuple[int, int]:
+def _count_step(trainer: Trainer) -> tuple[int, int]:
     """Bytes of a step's activations; bytes that stay while a run evaluates: batches where they are drawn, and what the
     sampler keeps of the graph, or `A x` of the whole graph."""
     graph = trainer.graph
@@ -206,12 +207,8 @@ def _count_step(trainer: Trainer, widths: list[int]) -> tuple[int, int]:
     if isinstance(trainer.share, SwappedShare):
         return trainer.share.plan.held, 0
     if not isinstance(trainer.share, ReplicaShare) or isinstance(sampler, FullSampler):
-        first = next(iter(_list_layers(trainer)), None)
-        keeps = first is not None and first.kind is not None and first.linear.starts_from_aggregate
-        known = n * graph.num_features if keeps and not _is_sparse(graph) else 0
-        halo, more = _count_halo(trainer)
-        kept = _VALUE * (2 * (entries + more) + known) + _count_training_part(trainer, keeps)
-        return _VALUE * (n + halo) * _count_row(trainer, widths), kept  # x is read where it is
+        values, kept = _count_whole(graph, trainer.model, *_count_halo(trainer))
+        return values, kept + _count_training_part(trainer)
     source = _find_source(sampler)
     nodes = _count_read(trainer)
     own = making = 0
@@ -219,12 +216,32 @@ def _count_step(trainer: Trainer, widths: list[int]) -> tuple[int, int]:
         batch = source.sample(0)
         values, drawn = _count_values(trainer, batch), sum(batch.edges_per_layer)
     else:
-        values = nodes * _count_row(trainer, widths)
+        values = nodes * _count_row(trainer.model)
         drawn = min(entries, nodes * (entries // max(n, 1) + 1))
         own, making = _count_drawing(source)
     batches = count_batches_held(threads, cached=False)
     held = int(_VALUE * (2 + 2 * threads) * drawn + batches * nodes * _row_bytes(graph)) + own
     return max(_VALUE * values, making), held
+
+
+def _count_whole(graph: Graph, model: nn.Module, halo: int = 0, more: int = 0) -> tuple[int, int]:
+    """Bytes of the activations of a step on all rows and `halo` ones of others; bytes that stay: operators and `A x`."""
+    known = graph.num_nodes * graph.num_features if _keeps_aggregate(model, graph) else 0
+    kept = _VALUE * (2 * (graph.num_entries + more) + known)
+    return _VALUE * (graph.num_nodes + halo) * _count_row(model), kept  # x is read where it is
+
+
+def _keeps_aggregate(model: nn.Module, graph: Graph) -> bool:
+    """Whether a model's first layer starts from `A x`, which is computed once of dense features."""
+    first = next(iter(_list_layers(model)), None)
+    starts = first is not None and first.kind is not None and first.linear.starts_from_aggregate
+    return starts and not _is_sparse(graph)
+
+
+def count_whole_step(graph: Graph, model: nn.Module) -> int:
+    """Bytes that full-batch training of a model adds to what a process holds, its weights included."""
+    weights = sum(weight.numel() for weight in model.parameters())
+    return sum(_count_whole(graph, model)) + _VALUE * _WEIGHT_COPIES * weights
 
 
 def _count_drawing(source: Sampler) -> tuple[int, int]:
@@ -276,21 +293,22 @@ def _count_halo(trainer: Trainer) -> tuple[int, int]:
     return part.num_halo, len(part.halo_indices)
 
 
-def _count_training_part(trainer: Trainer, keeps: bool) -> int:
-    """Bytes of a rank's part of an inductive training graph: pattern and features, and where the model `keeps` it `A x`."""
+def _count_training_part(trainer: Trainer) -> int:
+    """Bytes of a rank's part of an inductive training graph: pattern and features, and where the model keeps it `A x`."""
     share = trainer.share
     if not isinstance(share, PartShare) or share.training is share.part:
         return 0
     part = share.training
-    copies = 2 if keeps and not _is_sparse(trainer.graph) else 1
+    copies = 2 if _keeps_aggregate(trainer.model, trainer.graph) else 1
     features = int(copies * part.num_local * _row_bytes(trainer.graph))
     return features + 2 * _VALUE * (len(part.local_indices) + len(part.halo_indices))
 
 
-def _count_row(trainer: Trainer, widths: list[int]) -> int:
+def _count_row(model: nn.Module) -> int:
     """Values that the layers of a model hold of a row: three of every result, one more while a linear residual is added,
     and inputs that were normalised."""
-    layers = _list_layers(trainer)
+    layers = _list_layers(model)
+    widths = model.widths if isinstance(model, GNN) else []
     added = [width for layer, width in zip(layers, widths) if layer.residual is not None]
     normal = [layer.linear.in_features for layer in layers if layer.norm_place == "input"]
     return 3 * sum(widths) + max(added, default=0) + sum(normal)
@@ -299,7 +317,7 @@ def _count_row(trainer: Trainer, widths: list[int]) -> int:
 def _count_values(trainer: Trainer, batch: Batch) -> int:
     """Values that the layers of a model keep of a batch whose layers shrink."""
     values, depth, rows = 0, 0, batch.num_nodes
-    for layer in _list_layers(trainer):
+    for layer in _list_layers(trainer.model):
         read = rows
         if layer.kind is not None:
             rows, depth = batch.block(depth).num_rows, depth + 1
@@ -316,8 +334,8 @@ def _row_bytes(graph: Graph) -> float:
     return _VALUE * graph.num_features
 
 
-def _list_layers(trainer: Trainer) -> list[Layer]:
-    return list(trainer.model.list_layers()) if isinstance(trainer.model, GNN) else []
+def _list_layers(model: nn.Module) -> list[Layer]:
+    return list(model.list_layers()) if isinstance(model, GNN) else []
 
 
 def _is_sparse(graph: Graph) -> bool:

@@ -23,7 +23,8 @@ from shoal.distributed.transport import LocalTransport
 from shoal.errors import ShoalError, missing_extra
 from shoal.files import parse_json, replace_file
 from shoal.graph import Graph
-from shoal.runs.config import RunConfig, apply_setting, make_config
+from shoal.runs.choose import leave_open, settle_method
+from shoal.runs.config import AUTO, RunConfig, apply_setting, make_config
 from shoal.runs.data import identify, load_graph, make_paths_absolute
 from shoal.runs.folder import GRAPH, check_new, make_folder
 from shoal.runs.journal import Tried, list_tried, open_study
@@ -83,8 +84,10 @@ class Asked:
         if "training.seed" in self.fixed:
             raise ShoalError("--set training.seed is not the search's seed: give --seed instead")
         config.training.seed = self.seed
+        if "method" not in self.fixed:
+            leave_open(config)
         config.validate()
-        if config.method not in METHODS:
+        if config.method not in (*METHODS, AUTO):
             raise ShoalError(
                 f"method {config.method} is not searched: tune trains in one process, method {' or '.join(METHODS)}"
             )
@@ -114,6 +117,7 @@ class Search:
         self.threads = share_cores(LocalTransport(), self.base.training.threads)
         self._graph, self.notices = load_graph(self.base)
         self.graph: Graph = hide_test_labels(self._graph)
+        self.notices += settle_method(self.base, self.graph)
         if self.graph.val_mask is None or not self.graph.val_mask.any():
             raise ShoalError(
                 f"graph {self.graph.name!r} has no validation nodes, by whose score settings are chosen: give it a val_mask"
