@@ -156,6 +156,6 @@ def test_a_part_counts_the_rows_of_others(tmp_path):
     aggregate = 4 * 8 * part.num_local  # `A x`
     assert ahead == 4 * 2 * (len(part.local_indices) + len(part.halo_indices)) + aggregate
     trainer.share.training = seen = shoal.partition_graph(graph.train_graph(), 2, "random").split()[0]
-    more = need._count_step(trainer, [16, 16])[1] - ahead  # pattern, features and `A x` of the training graph
+    more = need._count_step(trainer)[1] - ahead  # pattern, features and `A x` of the training graph
     entries = len(seen.local_indices) + len(seen.halo_indices)
     assert more == 4 * 2 * entries + 2 * 4 * 8 * seen.num_local
