@@ -57,5 +57,11 @@ def join_layers(batch: Batch) -> Batch:
     entries = np.concatenate(norms), number[np.concatenate(columns)], indptr
     pattern = sp.csr_array(entries, shape=(len(kept), len(kept)))
     pattern.sort_indices()
-    block = Block(as_tensor(indptr), as_tensor(pattern.indices), len(kept), edge_norm=as_tensor(pattern.data))
+    block = Block(
+        as_tensor(indptr),
+        as_tensor(pattern.indices),
+        len(kept),
+        edge_norm=as_tensor(pattern.data),
+        checked=True,
+    )
     return JoinedBatch(batch.graph, batch.nodes[kept], block, batch.num_outputs, batch.index)

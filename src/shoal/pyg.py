@@ -50,4 +50,4 @@ def _make_features(x: Any, dense: bool) -> Tensor:
     if dense:
         return as_tensor(x.toarray())
     parts = as_tensor(x.indptr).long(), as_tensor(x.indices), int(x.shape[1])
-    return Adjacency(*parts, values=as_tensor(x.data)).to_torch(torch.float32)
+    return Adjacency(*parts, values=as_tensor(x.data), checked=True).to_torch(torch.float32)

@@ -195,6 +195,7 @@ def cut_batch(
         train_mask=None,
         val_mask=None,
         test_mask=None,
+        checked=True,
     )
     return share, None if edge_norm is None else (as_tensor(norms[0]), as_tensor(norms[1]))
 

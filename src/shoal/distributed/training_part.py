@@ -53,6 +53,7 @@ def take_training_part(part: Part, transport: Transport, ledger: Ledger) -> Part
         has_loop=None if part.has_loop is None else part.has_loop[columns],
         x=None if part.x is None else part.x[rows],
         **labels,
+        checked=True,
     )
     found = thin_halo(owned, kept, _tell_owners(plan, kept))
     degree = np.diff(found.local_indptr) + np.diff(found.halo_indptr)
@@ -60,7 +61,7 @@ def take_training_part(part: Part, transport: Transport, ledger: Ledger) -> Part
         torch.from_numpy(degree.astype(np.int64))[:, None], HaloPlan(found, transport, ledger), INPUT
     )
     total = int(transport.gather(np.array([len(rows)]))[:, 0].sum())
-    return replace(found, degree=degrees[:, 0].numpy(), num_global_nodes=total)
+    return replace(found, degree=degrees[:, 0].numpy(), num_global_nodes=total, checked=True)
 
 
 def _take_rows(indptr: np.ndarray, indices: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

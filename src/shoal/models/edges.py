@@ -27,7 +27,7 @@ def find_block(edge_index: Any, num_nodes: int) -> Block:
     version, nodes, block = _known.get(edge_index, (None, None, None))
     if (version, nodes) != (edge_index._version, num_nodes):
         adj = Adjacency.from_edge_index(edge_index, num_nodes)
-        block = Block(adj.indptr, adj.indices, num_nodes, symmetric=adj.symmetric)
+        block = Block(adj.indptr, adj.indices, num_nodes, symmetric=adj.symmetric, checked=True)
         _known[edge_index] = edge_index._version, num_nodes, block
     found_block: Block = block
     return found_block
