@@ -1,4 +1,4 @@
-"""What a person sees while training runs: a bar on a terminal, a line per epoch anywhere else."""
+"""What a person sees while training runs: a bar on a terminal, lines anywhere else."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from shoal.sampling.base import Sampler
 from shoal.training.share import Record
 
+_MOST_LINES = 50  # where there is no bar
 _WIDTH_WITH_BAR = 110  # columns; on a narrower terminal figures come first
 
 
@@ -46,7 +47,7 @@ class TrainingProgress:
         text = describe_epoch(record, self.metric)
         if self.console.is_terminal:
             self._bar.update(self._task, completed=record["epoch"], description=text)
-        else:
+        elif record["epoch"] % -(-self.epochs // _MOST_LINES) == 0 or record["epoch"] in (1, self.epochs):
             self.console.print(f"epoch {record['epoch']}/{self.epochs}  {text}", highlight=False)
 
 

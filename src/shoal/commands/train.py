@@ -198,12 +198,12 @@ def configure(
     settings: tuple[str, ...],
     plugins: tuple[str, ...] = (),
 ) -> RunConfig:
-    """The recipe, overridden by options, overridden by --set."""
+    """The recipe, overridden by options, overridden by --set; without a recipe the rest follows from the graph."""
     from shoal.errors import ShoalError
-    from shoal.runs.config import RunConfig, apply_setting, read_config
+    from shoal.runs.config import FROM_GRAPH, RunConfig, apply_setting, read_config
     from shoal.runs.recipes import find_recipe
 
-    config = read_config(find_recipe(recipe)) if recipe is not None else RunConfig()
+    config = read_config(find_recipe(recipe)) if recipe is not None else RunConfig(defaults=FROM_GRAPH)
     config.plugins += [plugin for plugin in plugins if plugin not in config.plugins]
     if data not in (None, config.data):
         config.data_options = {}  # the recipe's, which belong to other data

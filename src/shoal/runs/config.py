@@ -25,6 +25,7 @@ _MOST_VALUES = 10_000
 METHODS = ("sampled", "full", "partitioned", "swapped")
 AUTO = "auto"  # the method that fits the graph (`shoal.runs.choose`), settled when a run starts
 DEFAULT_SWAPPED = 8  # parts
+FIXED, FROM_GRAPH = DEFAULTS = ("fixed", "graph")
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # YAML 1.1 reads 1e-3, without a point, as text
 
 
@@ -40,6 +41,8 @@ class RunConfig:
         ranks: how many ranks train together; a run across ranks sets it.
         repeat: seeds to train with, one after the other.
         target: the test score a recipe must reach. It decides nothing in a run.
+        defaults: what settings that are not given are: `fixed`, as declared, or what suits the `graph`
+            (`shoal.runs.defaults`), which is put in when the graph is loaded.
     """
 
     data: str = ""
@@ -54,6 +57,7 @@ class RunConfig:
     partition: Section = field(default_factory=sections.partition_section)
     repeat: int = 1
     target: Section = field(default_factory=sections.target_section)
+    defaults: str = FIXED
 
     @property
     def draws(self) -> bool:
@@ -87,6 +91,8 @@ class RunConfig:
         if not self.draws and (given := [name for name in self.sampler.given if name != "name"]):
             leave = ", ".join(f"sampler.{name}" for name in given)
             raise ShoalError(f"method {self.method} trains on the whole graph every step: leave out {leave}")
+        if self.defaults not in DEFAULTS:
+            raise unknown_name("value of defaults", self.defaults, DEFAULTS)
         odd = next((key for key in self.data_options if not isinstance(key, str)), None)
         if odd is not None:
             raise ShoalError(f"data_options has the key {odd!r}: expected names")
@@ -132,7 +138,8 @@ class RunConfig:
                 )
 
     def to_dict(self) -> dict[str, Any]:
-        """Every setting with its value, as YAML has it; those that the method does not use are left out."""
+        """Every setting with its value, as YAML has it; those that the method does not use, or that are to follow from
+        the graph, are left out."""
         content: dict[str, Any] = {}
         for name, value in self.items():
             if isinstance(value, Section):
@@ -140,8 +147,8 @@ class RunConfig:
                     name == "partition" and self.method not in ("partitioned", "swapped")
                 )
                 if name != "target" or value.given:
-                    content[name] = value.to_dict(given_only=unused)
-            elif value not in (None, []):
+                    content[name] = value.to_dict(given_only=unused or self.defaults == FROM_GRAPH)
+            elif value not in (None, [], FIXED):
                 content[name] = value
         return content
 
@@ -214,7 +221,7 @@ def update_config(config: RunConfig, values: Any, where: str) -> None:
                 value = {name: one for name, one in value.items() if one != ""}
             current.update(value, place)
             continue
-        kind = {"data": str, "method": str, "plugins": list, "data_options": dict}.get(key, int)
+        kind = {"data": str, "method": str, "defaults": str, "plugins": list, "data_options": dict}.get(key, int)
         if not isinstance(value, kind) and not (key == "ranks" and value is None):
             raise ShoalError(
                 f"{place}: got {value!r}, expected {Setting(key, (kind,), False, None, '').type_name}"

@@ -26,6 +26,7 @@ from shoal.partitioning.stored import open_part, read_manifest
 from shoal.partitioning.work import PARTITION_METHODS
 from shoal.runs.choose import settle_method
 from shoal.runs.config import DEFAULT_SWAPPED, RunConfig
+from shoal.runs.defaults import follow_graph
 from shoal.settings import list_settings
 from shoal.training.share import check_trainable
 
@@ -96,10 +97,14 @@ def open_data(
 
 
 def load_graph(config: RunConfig, *, features: bool = True) -> tuple[Graph, tuple[str, ...]]:
-    """The graph a run trains on, with a drawn split if it has none, and what that changed; `features` are required."""
+    """The graph a run trains on, with a drawn split if it has none, and what that changed; `features` are required.
+
+    Settings that the configuration leaves to the graph are put in.
+    """
     loaded = load(config.data, **config.data_options)
     graph = prepare_graph(loaded, features=features)
-    return graph, graph.notices[len(loaded.notices) if is_data_stored(config.data) else 0 :]
+    notices = graph.notices[len(loaded.notices) if is_data_stored(config.data) else 0 :]
+    return graph, (*notices, *follow_graph(config, graph))
 
 
 def prepare_graph(graph: Graph, *, features: bool = True) -> Graph:
@@ -181,8 +186,9 @@ def _open_part(config: RunConfig, transport: Transport) -> RunData:
             )
         whole, _ = load_graph(config)
     part = open_part(folder, transport.rank)
+    chosen = follow_graph(config, part, lambda counts: transport.sum(torch.from_numpy(counts)).numpy())
     made_by = str(read_manifest(folder).get("method"))
-    return RunData(part, _identify_part(part, "", transport), whole, _note_covers(config, made_by))
+    return RunData(part, _identify_part(part, "", transport), whole, (*chosen, *_note_covers(config, made_by)))
 
 
 def _open_swapped(config: RunConfig, folder: Path | None) -> RunData:

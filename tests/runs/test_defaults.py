@@ -1,0 +1,114 @@
+"""Settings that follow the graph: the facts, the rule, and what overrides it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+import shoal
+from shoal.partitioning.part import make_part
+from shoal.runs.config import FROM_GRAPH, RunConfig, apply_setting, make_config
+from shoal.runs.data import load_graph
+from shoal.runs.defaults import FEW_LABELS, Facts, choose_epochs, choose_settings, follow_graph, measure_facts
+from small_graphs import make_labelled
+
+
+def settle(*settings: str, data: str = "digits") -> tuple[RunConfig, tuple[str, ...]]:
+    config = RunConfig(data=data, defaults=FROM_GRAPH)
+    for setting in settings:
+        apply_setting(config, setting)
+    config.validate()
+    _, notices = load_graph(config)
+    config.validate()
+    return config, notices
+
+
+def test_facts_are_those_of_a_dense_count():
+    graph = make_labelled()
+    facts = measure_facts(graph)
+    same = joined = 0
+    for node in np.flatnonzero(graph.train_mask):
+        for other in graph.indices[graph.indptr[node] : graph.indptr[node + 1]]:
+            if graph.train_mask[other] and other != node:
+                joined += 1
+                same += graph.y[node] == graph.y[other]
+    assert facts.homophily == pytest.approx(same / joined)
+    assert (facts.num_nodes, facts.num_entries) == (graph.num_nodes, graph.num_entries)
+    assert facts.num_labels == graph.train_mask.sum()
+    assert facts.labels_per_class == facts.num_labels / graph.num_classes
+    assert facts.num_features == graph.num_features
+
+
+def test_labels_of_other_splits_change_no_fact():
+    graph = make_labelled()
+    y = np.where(graph.train_mask, graph.y, (graph.y + 1) % graph.num_classes)
+    masks = {name: getattr(graph, name) for name in ("train_mask", "val_mask", "test_mask")}
+    other = shoal.Graph(graph.indptr, graph.indices, x=graph.x, y=y, directed=graph.directed, **masks)
+    assert measure_facts(other) == measure_facts(graph)
+
+
+def test_ranks_with_parts_find_the_facts_of_the_graph():
+    graph = make_labelled()
+    assignment = np.arange(graph.num_nodes) % 3
+    parts = [make_part(graph, assignment, 3, rank) for rank in range(3)]
+    counts: list[np.ndarray] = []
+    for part in parts:
+        measure_facts(part, lambda one: counts.append(one) or one)
+    found, whole = measure_facts(parts[0], lambda _: sum(counts)), measure_facts(graph)
+    for name in ("num_nodes", "num_entries", "num_features", "num_labels", "num_classes", "multi_label"):
+        assert getattr(found, name) == getattr(whole, name)
+
+
+def test_few_and_many_labels_get_other_settings():
+    few = Facts(num_nodes=1000, num_entries=5000, num_features=10, num_classes=4, num_labels=80)
+    many = Facts(num_nodes=1000, num_entries=5000, num_features=10, num_classes=4, num_labels=4 * FEW_LABELS)
+    shallow, deep = choose_settings(few)[0].settings, choose_settings(many)[0].settings
+    assert shallow["model.num_layers"] < deep["model.num_layers"]
+    assert shallow["training.weight_decay"] > 0
+    assert deep["model.residual"] == "linear"
+
+
+def test_larger_graphs_get_fewer_epochs_within_bounds():
+    sizes = [10**3, 10**5, 10**6, 10**8]
+    found = [choose_epochs(Facts(size, 10 * size, 100, 5, size // 2), 3) for size in sizes]
+    assert found == sorted(found, reverse=True)
+    assert found[0] == 500
+    assert found[-1] == 60
+
+
+def test_what_is_given_stays_and_the_rest_is_said_with_its_reason():
+    config, notices = settle("model.name=gat", "training.epochs=7", "model.dropout=0.25")
+    assert (config.model.name, config.training.epochs, config.model.dropout) == ("gat", 7, 0.25)
+    assert config.training.weight_decay == 0.005
+    assert any("36 training nodes a class are few" in line and "weight_decay" in line for line in notices)
+    assert not any(name in line for line in notices for name in ("epochs=", "model.dropout=", "model.name="))
+
+
+@pytest.mark.parametrize(
+    "settings", [("model.orders=1-0-1",), ("model.hidden=32-16",), ("model.norm_place=input",)]
+)
+def test_settings_that_decide_for_others_are_not_contradicted(settings):
+    config, _ = settle(*settings, data="blocks")
+    assert config.model.num_layers in (None, 3)
+    shoal.GNN("sage", 8, config.model.hidden, 3, orders=config.model.orders, num_layers=config.model.num_layers)
+
+
+def test_layered_samplers_keep_the_depth_they_sample():
+    config, _ = settle("method=sampled", "sampler.name=neighbor", data="blocks")
+    assert config.model.num_layers in (None, 2)
+
+
+def test_a_recipe_is_what_it_says(tmp_path: Path):
+    config = make_config({"data": "digits", "model": {"hidden": 8}})
+    assert follow_graph(config, shoal.load("digits")) == ()
+    assert config.model.name == "sage"
+
+
+def test_a_run_that_follows_the_graph_is_written_out_in_full(shoal, tmp_path):  # noqa: F811
+    small = ("--set", "model.hidden=8", "--epochs", "2")
+    assert shoal("train", "digits", *small, "--out", "run").code == 0
+    config = yaml.safe_load((tmp_path / "run/config.yaml").read_text())
+    assert config["model"]["name"] == "gcn"
+    assert config["training"]["weight_decay"] == 0.005
+    assert "defaults" not in config
