@@ -9,8 +9,9 @@ import numpy as np
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
 from shoal.runs.build import make_trainer
-from shoal.runs.config import RunConfig, update_config
+from shoal.runs.config import FROM_GRAPH, RunConfig, update_config
 from shoal.runs.data import prepare_graph
+from shoal.runs.defaults import follow_graph
 from shoal.runs.sections import Section
 from shoal.runs.trained import find_graph
 from shoal.training.share import Record
@@ -28,7 +29,7 @@ class NodeClassifier:
         found.predict(new)   # of another graph with the same features
 
     Args:
-        model: a model by name.
+        model: a model by name; None for what fits the graph.
         method: `sampled` or `full`.
         sampler: how batches are drawn, by name.
         epochs: most epochs to train.
@@ -44,7 +45,7 @@ class NodeClassifier:
 
     def __init__(
         self,
-        model: str = "sage",
+        model: str | None = None,
         *,
         method: str | None = None,
         sampler: str | None = None,
@@ -73,7 +74,7 @@ class NodeClassifier:
         """The configuration of a run with these arguments; a setting that does not exist is refused."""
         given = dict(self._parameters)
         model, method, sampler, epochs, seed = (given.pop(name) for name in _NAMED)
-        config = RunConfig(method=method or RunConfig().method)
+        config = RunConfig(method=method or RunConfig().method, defaults=FROM_GRAPH)
         if config.method not in ("sampled", "full"):
             raise ShoalError(
                 f"method is {config.method!r}: expected sampled or full, which one process trains; `shoal train` has the others"
@@ -95,7 +96,9 @@ class NodeClassifier:
         found = find_graph(graph)
         if found is None:
             raise ShoalError("no graph was given: expected a Graph, such as shoal.load returns")
-        trainer = make_trainer(config, prepare_graph(found))
+        prepared = prepare_graph(found)
+        follow_graph(config, prepared)
+        trainer = make_trainer(config, prepared)
         trainer.fit(config.training.epochs)
         self._trainer, self.config_ = trainer, config
         names = trainer.graph.class_names
