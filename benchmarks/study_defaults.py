@@ -198,9 +198,7 @@ def show(rows: list[dict[str, object]]) -> None:
                 common, key=lambda one: np.mean([best[name] - mean[name, one][0] for name in others])
             )
             regret = best[left] - mean[left, chosen][0]
-            print(
-                f"  without {left}: {chosen}; regret there {regret:.4f}, test {mean[left, chosen][1]:.4f}"
-            )
+            print(f"  without {left}: {chosen}; regret there {regret:.4f}, test {mean[left, chosen][1]:.4f}")
 
 
 def main() -> None:

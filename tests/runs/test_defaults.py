@@ -91,7 +91,9 @@ def test_what_is_given_stays_and_the_rest_is_said_with_its_reason():
 def test_settings_that_decide_for_others_are_not_contradicted(settings):
     config, _ = settle(*settings, data="blocks")
     assert config.model.num_layers in (None, 3)
-    shoal.GNN("sage", 8, config.model.hidden, 3, orders=config.model.orders, num_layers=config.model.num_layers)
+    shoal.GNN(
+        "sage", 8, config.model.hidden, 3, orders=config.model.orders, num_layers=config.model.num_layers
+    )
 
 
 def test_layered_samplers_keep_the_depth_they_sample():
@@ -105,7 +107,7 @@ def test_a_recipe_is_what_it_says(tmp_path: Path):
     assert config.model.name == "sage"
 
 
-def test_a_run_that_follows_the_graph_is_written_out_in_full(shoal, tmp_path):  # noqa: F811
+def test_a_run_that_follows_the_graph_is_written_out_in_full(shoal, tmp_path):
     small = ("--set", "model.hidden=8", "--epochs", "2")
     assert shoal("train", "digits", *small, "--out", "run").code == 0
     config = yaml.safe_load((tmp_path / "run/config.yaml").read_text())

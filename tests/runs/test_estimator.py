@@ -9,6 +9,7 @@ import torch
 import shoal
 from shoal.runs.build import make_trainer
 from shoal.runs.config import make_config
+from shoal.runs.defaults import follow_graph
 from small_graphs import make_labelled
 
 SMALL = {"model__hidden": 16, "sampler__roots": 60, "training__lr": 0.02}
@@ -21,15 +22,15 @@ def graph() -> shoal.Graph:
 
 @pytest.fixture(scope="module")
 def fitted(graph) -> shoal.NodeClassifier:
-    return shoal.NodeClassifier(epochs=6, **SMALL).fit(graph)
+    return shoal.NodeClassifier(epochs=40, **SMALL).fit(graph)
 
 
 def test_it_trains_what_the_same_configuration_trains(graph, fitted):
-    config = make_config(
-        {"model": {"hidden": 16}, "sampler": {"roots": 60}, "training": {"epochs": 6, "lr": 0.02}}
-    )
+    given = {"model": {"hidden": 16}, "sampler": {"roots": 60}, "training": {"epochs": 40, "lr": 0.02}}
+    config = make_config(given | {"defaults": "graph"})
+    follow_graph(config, graph)
     trainer = make_trainer(config, graph)
-    trainer.fit(6)
+    trainer.fit(40)
     for ours, theirs in zip(fitted.model_.parameters(), trainer.model.parameters()):
         assert torch.equal(ours, theirs)
     assert fitted.history_[-1]["loss"] == trainer.history[-1]["loss"]

@@ -33,7 +33,9 @@ def _list_settings() -> Iterator[tuple[str, Rows]]:
     help="How batches are drawn, one of the samplers below; method partitioned takes the whole graph every step unless one is given  [default: random-walk]",
 )
 @click.option("--model", help="One of the models below  [default: as fits the graph]")
-@click.option("--epochs", type=click.IntRange(min=1), help="Most epochs to train  [default: as fits the graph]")
+@click.option(
+    "--epochs", type=click.IntRange(min=1), help="Most epochs to train  [default: as fits the graph]"
+)
 @click.option("--seed", type=int, help="Decides the initial weights and every batch  [default: 0]")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Run folder to make  [default: runs/DATA-MODEL-N]"

@@ -188,7 +188,9 @@ def _open_part(config: RunConfig, transport: Transport) -> RunData:
     part = open_part(folder, transport.rank)
     chosen = follow_graph(config, part, lambda counts: transport.sum(torch.from_numpy(counts)).numpy())
     made_by = str(read_manifest(folder).get("method"))
-    return RunData(part, _identify_part(part, "", transport), whole, (*chosen, *_note_covers(config, made_by)))
+    return RunData(
+        part, _identify_part(part, "", transport), whole, (*chosen, *_note_covers(config, made_by))
+    )
 
 
 def _open_swapped(config: RunConfig, folder: Path | None) -> RunData:

@@ -79,10 +79,13 @@ def choose_settings(facts: Facts) -> list[Choice]:
             },
         )
     else:
-        labels = "multi-label" if facts.multi_label else f"{facts.labels_per_class:,.0f} training nodes a class"
+        labels = (
+            "multi-label" if facts.multi_label else f"{facts.labels_per_class:,.0f} training nodes a class"
+        )
         shape = Choice(
             f"{labels} (three layers with learned residuals, normalised before the activation)",
             {
+                "model.name": "sage" if facts.multi_label else "gcn",
                 "model.num_layers": 3,
                 "model.norm": "layer",
                 "model.norm_place": "conv",
