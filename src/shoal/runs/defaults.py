@@ -22,6 +22,7 @@ from shoal.sampling.layered import LayeredSampler
 FEW_LABELS = 50  # training nodes a class, below which labels are few
 _WORK = 2e13  # multiply-adds of a default run: some ten minutes of one core
 _EPOCHS = range(60, 501)
+ENOUGH_STEPS = 100  # on the whole graph, from which on they reach more than steps on batches
 _ROWS_SEEN = 1 << 16  # training nodes whose edges are looked at for homophily
 
 
@@ -105,12 +106,16 @@ def choose_settings(facts: Facts) -> list[Choice]:
 
 def choose_epochs(facts: Facts, num_layers: int, hidden: int = 256) -> int:
     """As many epochs as a default run's work allows, within bounds."""
+    epochs = min(max(count_passes(facts, num_layers, hidden), _EPOCHS.start), _EPOCHS[-1])
+    return epochs // 10 * 10
+
+
+def count_passes(facts: Facts, num_layers: int, hidden: int = 256) -> int:
+    """How often the work of a default run allows to train on every node."""
     dense = 2 * num_layers * facts.num_nodes * hidden**2
     sparse = num_layers * facts.num_entries * hidden
     inputs = 2 * facts.num_nodes * facts.num_features * hidden
-    wanted = int(_WORK / max(3 * (dense + sparse + inputs), 1))
-    epochs = min(max(wanted, _EPOCHS.start), _EPOCHS.stop - 1)
-    return epochs // 10 * 10
+    return int(_WORK / max(3 * (dense + sparse + inputs), 1))
 
 
 def follow_graph(
