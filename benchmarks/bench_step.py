@@ -20,7 +20,8 @@ from torch import nn
 from torch.nn import functional
 
 import shoal
-from shoal.batch import Batch, Block
+from shoal.batch import Batch
+from shoal.block import Block
 from shoal.kernels.spmm import multiply
 from shoal.training.loss import compute_loss
 from timing import (

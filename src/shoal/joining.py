@@ -6,7 +6,8 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from shoal.batch import Batch, Block, as_tensor
+from shoal.batch import Batch, as_tensor
+from shoal.block import Block
 from shoal.graph import Graph
 from shoal.kernels.gather import gather_csr_rows
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 
 import shoal
 from random_adjacencies import adjacencies
-from shoal.batch import Batch, Block
+from shoal.batch import Batch
+from shoal.block import Block
 from shoal.kernels.dispatch import ANY, KERNELS, Kernel, kernel_of
 from shoal.kernels.gather import gather_rows
 from shoal.kernels.patterns import add_diagonal, find_mirrors, join_columns, list_edges, transpose_pattern

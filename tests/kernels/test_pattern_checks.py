@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import torch
 
 import shoal
-from shoal.batch import Block
+from shoal.block import Block
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
 from shoal.partitioning.part import Part, make_part

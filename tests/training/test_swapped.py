@@ -15,7 +15,7 @@ import yaml
 
 import shoal
 from rank_jobs import Job, assign_nodes, make_graph, make_model, summarize, train_alone
-from shoal.batch import Block
+from shoal.block import Block
 from shoal.errors import ShoalError
 from shoal.memory import set_memory_budget
 from shoal.partitioning.partition import Partition

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shoal.batch import Block, as_tensor
+from shoal.batch import as_tensor
+from shoal.block import Block
 from shoal.distributed.halo import HaloPlan
 from shoal.distributed.ledger import INPUT
 from shoal.distributed.operator import PartAdjacency

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shoal.aggregation import Aggregation, find_aggregation
-from shoal.batch import count_loops
+from shoal.block import count_loops
 from shoal.distributed.cover import CoverPlan
 from shoal.distributed.halo import HaloPlan
 from shoal.kernels.adjacency import Adjacency

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from shoal.batch import Batch, Block
+from shoal.batch import Batch
+from shoal.block import Block
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from shoal.batch import Block
+from shoal.block import Block
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.encoding import EncodedRows
 from shoal.kernels.gather import gather_rows

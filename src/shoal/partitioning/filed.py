@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from shoal.aggregation import find_aggregation
-from shoal.batch import Batch, Block, as_tensor
+from shoal.batch import Batch, as_tensor
+from shoal.block import Block
 from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.csr import index_dtype

@@ -13,7 +13,8 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from shoal.array_files import ask_large_pages
-from shoal.batch import Batch, Block, as_tensor
+from shoal.batch import Batch, as_tensor
+from shoal.block import Block
 from shoal.checks import MAX_NODES, MAX_SEED, check_positive, check_whole
 from shoal.conversion import check_nodes
 from shoal.errors import ShoalError

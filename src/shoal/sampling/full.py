@@ -4,7 +4,8 @@ from functools import cached_property
 
 import numpy as np
 
-from shoal.batch import Batch, Block, as_tensor
+from shoal.batch import Batch, as_tensor
+from shoal.block import Block
 from shoal.graph import Graph
 from shoal.sampling.base import SAMPLERS, Sampler, TrainingGraph
 from shoal.settings import Seed, check_settings

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import numpy as np
 
-from shoal.batch import Batch, Block, as_tensor
+from shoal.batch import Batch, as_tensor
+from shoal.block import Block
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.jit import kernel
