@@ -88,7 +88,7 @@ def choose_settings(facts: Facts) -> list[Choice]:
             {
                 "model.name": "sage" if facts.multi_label else "gcn",
                 "model.num_layers": 3,
-                "model.norm": "layer",
+                "model.norm": "batch",
                 "model.norm_place": "conv",
                 "model.residual": "linear",
                 "model.dropout": 0.2 if facts.multi_label else 0.5,
