@@ -12,9 +12,10 @@ from shoal.errors import unknown_name
 
 CACHE_LINE = 64
 VARIANTS = ("auto", "rows", "features")
-# Time of one multiply-add in a sparse product over one in a dense product: an estimate, not yet measured. It
-# matters only where num_rows and num_columns differ; otherwise both orders have the same dense work.
-SPARSE_WEIGHT = 6.0
+# Time of one multiply-add in a sparse product over one in a dense product: 10.5 in the geometric mean of 18 sizes, 3.2 (in cache,
+# degree 80) to 56 (out of cache, degree 5) (benchmarks/bench_sparse_weight.py). The order of products depends on it only where
+# num_rows and num_columns differ; otherwise both orders have the same dense work.
+SPARSE_WEIGHT = 10.0
 # Below this average degree copying the columns of a part costs more than its cache hits save, so it is not even
 # tried: measured slower at degree 15 and faster at 100 (n = 8,000, f = 512); the bound between is a guess.
 MIN_FEATURES_DEGREE = 24
@@ -38,12 +39,14 @@ def cache_bytes(level: int) -> int:
 def part_width(num_columns: int, f: int, item_bytes: int, num_threads: int, cache: int | None = None) -> int:
     """Columns in one part of the feature-partitioned product (IPDPS'19 theorem 2).
 
-    `Qf = max(p, b·n·f / S)` parts with p threads, b bytes a value and S bytes of private cache, the width
-    rounded up to whole cache lines so that no line belongs to two parts.
+    `Qf = max(p, b·n·f / S)` parts with p threads, b bytes a value and S bytes of private cache. Widths are whole cache
+    lines, so that no line belongs to two parts: rounded up where they share f among the threads, down where they must
+    fit in the cache, and one line where not even that fits.
     """
-    parts = max(num_threads, -(-item_bytes * num_columns * f // (cache or cache_bytes(2))))
     line = CACHE_LINE // item_bytes
-    return -(-max(1, f // parts) // line) * line
+    shared = -(-f // (num_threads * line)) * line
+    fitting = (cache or cache_bytes(2)) // max(CACHE_LINE * num_columns, 1) * line
+    return max(min(shared, fitting), line)
 
 
 @dataclass(frozen=True)

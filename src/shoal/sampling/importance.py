@@ -14,6 +14,7 @@ from shoal.sampling.base import Count, TrainingGraph
 from shoal.sampling.layered import BatchSize, Grown, LayeredSampler, NumLayers, sort_row
 from shoal.settings import Seed, check_settings
 
+LayerSize = Annotated[Count, "nodes drawn for each layer"]
 _NO_TABLE = (np.empty(0, np.float32), np.empty(0, np.int32))
 
 
@@ -37,7 +38,13 @@ class ImportanceSampler(LayeredSampler):
     An entry (u, v) is kept where v was drawn, with its weight multiplied by `c_v / (layer_size · q_v)`, c_v
     the times v was drawn: an unbiased estimate of the full aggregation. A row's own node is always among the
     columns, and its self loop is always kept.
+
+    A subclass that sets `row_normalize` scales what was drawn for a row to its degree: the weights of mean aggregation then
+    sum to 1 in every row with a drawn neighbour, as in the whole graph. It is a ratio of two unbiased estimates: not unbiased,
+    and of less variance.
     """
+
+    row_normalize = False
 
     @check_settings
     def __init__(
@@ -45,7 +52,7 @@ class ImportanceSampler(LayeredSampler):
         graph: Graph,
         *,
         batch_size: BatchSize = 1000,
-        layer_size: Annotated[Count, "nodes drawn for each layer"] = 4000,
+        layer_size: LayerSize = 4000,
         num_layers: NumLayers = 2,
         setting: TrainingGraph = "transductive",
         seed: Seed = 0,
@@ -68,6 +75,8 @@ class ImportanceSampler(LayeredSampler):
                 )
                 numbers[columns] = -1
             factor[drawn] = 0
+        if self.row_normalize:
+            _normalize_rows(graph.indptr, nodes, indptr, indices, edge_norm)
         return indptr, indices, columns, edge_norm
 
 
@@ -113,6 +122,22 @@ def _number_columns(nodes, others, numbers):
             columns[size] = others[i]
             size += 1
     return columns[:size]
+
+
+@kernel
+def _normalize_rows(indptr, nodes, sub_indptr, sub_indices, edge_norm):
+    """Scale the factors of every row, its self loop aside, to sum to the number of its neighbours."""
+    for i in range(len(nodes)):
+        neighbours = indptr[nodes[i] + 1] - indptr[nodes[i]]
+        total = 0.0
+        for k in range(sub_indptr[i], sub_indptr[i + 1]):
+            if sub_indices[k] == i:
+                neighbours -= 1
+            else:
+                total += edge_norm[k]
+        for k in range(sub_indptr[i], sub_indptr[i + 1]):
+            if sub_indices[k] != i:
+                edge_norm[k] *= neighbours / total
 
 
 @kernel

@@ -1,21 +1,50 @@
 """LadiesSampler: nodes for each layer drawn among the neighbours of the layer above."""
 
+from typing import Annotated
+
 import numpy as np
 
-from shoal.sampling.base import SAMPLERS
-from shoal.sampling.importance import ImportanceSampler, add_column_norms, make_distribution
-from shoal.sampling.layered import Grown
+from shoal.graph import Graph
+from shoal.sampling.base import SAMPLERS, TrainingGraph
+from shoal.sampling.importance import ImportanceSampler, LayerSize, add_column_norms, make_distribution
+from shoal.sampling.layered import BatchSize, Grown, NumLayers
+from shoal.settings import Seed, check_settings
 
 
 @SAMPLERS.register
 class LadiesSampler(ImportanceSampler):
     """Like FastGCN, but a layer's nodes are drawn among the neighbours of the layer above, with
-    `q_v ∝ Σ_{u in rows} Â_uv²`: every drawn node is used.
+    `q_v ∝ Σ_{u in rows} Â_uv²`: every drawn node is used. Rows are normalised, as its authors do; without that every
+    aggregation is unbiased and has more variance.
 
     Cost: O(num_nodes + layer_size + total degree of the rows) a layer.
     """
 
     name = "ladies"
+
+    @check_settings
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        batch_size: BatchSize = 1000,
+        layer_size: LayerSize = 4000,
+        num_layers: NumLayers = 2,
+        row_normalize: Annotated[
+            bool, "scale a row's weights to their sum in the whole graph, as the authors do; false: unbiased"
+        ] = True,
+        setting: TrainingGraph = "transductive",
+        seed: Seed = 0,
+    ) -> None:
+        super().__init__(
+            graph,
+            batch_size=batch_size,
+            layer_size=layer_size,
+            num_layers=num_layers,
+            setting=setting,
+            seed=seed,
+        )
+        self.row_normalize = row_normalize
 
     def grow(self, nodes: np.ndarray, layer: int, k: int) -> Grown:
         with self.borrow_factor() as sums:
