@@ -34,6 +34,7 @@ class Job:
     double: bool = False
     sparse: bool = False
     multi_label: bool = False
+    targets: int = 0  # of a regression, 0 for classes
     partition: str = "random"
     exchange: str = "p2p"
     half: bool = False
@@ -66,6 +67,13 @@ def make_graph(job: Job) -> shoal.Graph:
     x = x.astype(np.float64 if job.double else np.float32)
     features: Any = sp.csr_array(np.where(x > 0.5, x, 0)) if job.sparse else x
     labels = np.eye(NUM_CLASSES, dtype=np.uint8)[y] if job.multi_label else y
+    if job.targets:
+        labels = (
+            5
+            + y[:, None] * np.arange(1, job.targets + 1)
+            + generator.normal(0, 0.1, (NUM_NODES, job.targets))
+        )
+        labels[::9, -1] = np.nan
     graph = shoal.Graph.from_edge_index(ends, NUM_NODES, directed=job.directed, x=features, y=labels)
     graph._x = features  # float64 stays float64
     return graph.with_split(0.5, 0.25, seed=0)
@@ -79,7 +87,7 @@ def make_model(job: Job) -> shoal.GNN:
         job.model,
         12,
         16,
-        NUM_CLASSES,
+        job.targets or NUM_CLASSES,
         norm=job.norm,
         dropout=0.3,
         seed=3,

@@ -50,7 +50,7 @@ def test_pyg_object_is_read():
             {"train_mask": torch.ones(3, 10, dtype=torch.bool)},
             r"train_mask has 10 columns, one per split.*mask\[:, 0\]",
         ),
-        ({"y": torch.tensor([0.5, 1.0, 2.0])}, r"y is float32 of shape \(3,\): expected integers"),
+        ({"y": torch.tensor([0.5, 1.0, float("inf")])}, "node 2 has an infinite target"),
         ({"x": torch.ones(2, 4)}, "x has 2 rows but the graph has 3 nodes"),
         ({"x": torch.tensor([[1.0], [float("nan")], [1.0]])}, "row 1 of x holds NaN"),
         ({"train_mask": torch.tensor([0, 2])}, "train_mask is int64 of shape"),

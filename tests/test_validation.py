@@ -77,7 +77,22 @@ REFUSALS = {
         "row 1 of x has an entry in column 5: x has 2 columns",
     ),
     "short y": ({"y": np.array([0, 1])}, "y has 2 rows but the graph has 3 nodes"),
-    "float y": ({"y": np.array([0.5, 1, 2])}, "y is float64 of shape (3,): expected integers"),
+    "double targets": (
+        {"y": np.array([0.5, 1, 2])},
+        "y holds float64: expected float32 targets; the Graph.from_*",
+    ),
+    "infinite target": (
+        {"y": np.array([0.5, np.inf, 2], np.float32)},
+        "node 1 has an infinite target: expected numbers, or NaN for unlabelled",
+    ),
+    "classes of targets": (
+        {"y": np.array([0.5, 1, 2], np.float32), "num_classes": 3},
+        "num_classes is 3 but y holds floats, 1 a node: leave it out for a regression",
+    ),
+    "unlabelled target in the split": (
+        {"y": np.array([0.5, np.nan, 2], np.float32), "train_mask": np.array([True, True, False])},
+        "node 1 is in train_mask but has no label",
+    ),
     "scalar y": ({"y": np.array(1)}, "y is int64 of shape (): expected integers"),
     "cube y": ({"y": np.zeros((3, 2, 2), int)}, "y is int64 of shape (3, 2, 2): expected integers"),
     "label -2": ({"y": np.array([0, -2, 1])}, "node 1 has label -2: expected 0 to 1, or -1 for unlabelled"),

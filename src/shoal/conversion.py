@@ -16,6 +16,7 @@ from shoal.kernels.build import build_csr
 from shoal.kernels.csr import index_dtype, is_symmetric
 from shoal.kernels.encoding import EncodedRows
 from shoal.kernels.pattern_checks import check_sparse
+from shoal.labels import tidy_labels
 from shoal.memory import BUILDING, memory_left
 from shoal.names import name_nodes
 from shoal.progress import follow_work
@@ -207,13 +208,6 @@ def guess_num_nodes(edge_index: np.ndarray, fields: dict[str, Any]) -> int:
     return int(edge_index.max()) + 1 if edge_index.size else 0
 
 
-def count_classes(y: np.ndarray | None) -> int:
-    """Columns of a label matrix, or one more than the largest class number."""
-    if y is None:
-        return 0
-    return int(y.shape[1]) if y.ndim == 2 else max(int(y.max(initial=-1)) + 1, 0)
-
-
 def tidy_ends(ends: Any, num_nodes: int) -> np.ndarray:
     """Sources or targets of edges as an integer array, checked against the number of nodes."""
     ends = np.asarray(ends)
@@ -274,8 +268,9 @@ def to_numpy(value: Any) -> Any:
 
 
 def tidy_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """Features as float32, labels as int64 or uint8, masks as bool; anything odd is left for validate()."""
+    """Features as float32, labels by their `task` (`tidy_labels`), masks as bool; anything odd is left for validate()."""
     tidy = dict(fields)
+    task = tidy.pop("task", None)
     x: Any = tidy.get("x")
     y = tidy.get("y")
     if x is not None:
@@ -291,16 +286,7 @@ def tidy_fields(fields: dict[str, Any]) -> dict[str, Any]:
                 x = x.astype(np.float32) if sp.issparse(x) or x.ndim != 2 else _convert_rows(x)
         tidy["x"] = x
     if y is not None:
-        y = np.asarray(y)
-        if y.ndim == 2 and y.shape[1] == 1:
-            y = y[:, 0]
-        if y.ndim == 2 and y.dtype.kind in "fiub" and ((y == 0) | (y == 1)).all():
-            y = y.astype(np.uint8)
-        elif (y.ndim == 1 and y.dtype.kind in "iub") or (
-            y.ndim == 1 and y.dtype.kind == "f" and (y == np.floor(y)).all()
-        ):
-            y = y.astype(np.int64)
-        tidy["y"] = y
+        tidy["y"] = tidy_labels(y, task)
     for name in MASKS:
         mask = tidy.get(name)
         if mask is not None:

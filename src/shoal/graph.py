@@ -8,19 +8,19 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from shoal.conversion import check_nodes, check_rows, count_classes
+from shoal.conversion import check_nodes, check_rows
 from shoal.digest import combine_digests, digest_arrays
 from shoal.errors import ShoalError, unknown_name
 from shoal.interchange import Interchange
 from shoal.kernels.csr import count_diagonal, induce_csr
 from shoal.kernels.encoding import EncodedRows
+from shoal.labels import count_classes, describe_outputs, find_labelled, is_multi_label, is_regression
 from shoal.names import Names, take_ids
-from shoal.split import draw_split
+from shoal.split import draw_split, note_split
 from shoal.validation import MASKS as MASKS
 from shoal.validation import validate_graph, validate_split
 
 Features: TypeAlias = np.ndarray | EncodedRows | sp.csr_array
-DREW_SPLIT, REPLACED_SPLIT = "no split given: ", "replaced the split: "
 SETTINGS = ("inductive", "transductive")
 
 
@@ -31,7 +31,8 @@ class Graph(Interchange):
         indptr, indices: CSR pattern with strictly increasing columns in each row. An arc u → v is the entry
             u of row v. Undirected graphs hold both directions.
         x: features, float32 `(num_nodes, num_features)` (in memory or memory-mapped), EncodedRows or SciPy CSR.
-        y: labels, int64 `(num_nodes,)` with -1 for unlabelled, or a 0/1 uint8 matrix `(num_nodes, num_classes)`.
+        y: labels, int64 `(num_nodes,)` with -1 for unlabelled, or a 0/1 uint8 matrix `(num_nodes, num_classes)`; or
+            float32 targets of a regression, `(num_nodes,)` or `(num_nodes, targets)`, NaN where unlabelled.
         train_mask, val_mask, test_mask: bool `(num_nodes,)`.
         directed: whether the pattern may be asymmetric.
         node_ids: what the nodes were called where the graph came from, integers or Names; None if 0, 1, 2, ….
@@ -108,13 +109,22 @@ class Graph(Interchange):
 
     @property
     def multi_label(self) -> bool:
-        return self.y is not None and self.y.ndim == 2
+        return is_multi_label(self.y)
+
+    @property
+    def regression(self) -> bool:
+        return is_regression(self.y)
 
     @property
     def num_classes(self) -> int:
+        """Columns that a model predicts: classes, or the targets of a regression."""
         if self._num_classes is None:
             self._num_classes = count_classes(self.y)
         return self._num_classes
+
+    def describe_outputs(self) -> str:
+        """What a model predicts of a node: `7 classes`, `1 target`."""
+        return describe_outputs(self.num_classes, regression=self.regression)
 
     @property
     def degree(self) -> np.ndarray:
@@ -165,16 +175,9 @@ class Graph(Interchange):
         """This graph with a random split of its labelled nodes; what train and val leave is test."""
         if self.y is None:
             raise ShoalError(f"graph {self.name!r} has no labels: a split needs labelled nodes")
-        labelled = np.arange(self.num_nodes) if self.multi_label else np.flatnonzero(self.y >= 0)
-        masks = draw_split(labelled, self.num_nodes, train, val, seed)
-        began = REPLACED_SPLIT if self.has_split else DREW_SPLIT
-        said = f"{began}drew {train:.0%} / {val:.0%} / {max(1 - train - val, 0):.0%} with seed {seed}"
-        notices = self.notices
-        if self.has_split:  # what was said of the split that is replaced holds no more
-            notices = tuple(
-                one for one in notices if not one.startswith((f"{DREW_SPLIT}drew", REPLACED_SPLIT))
-            )
-        graph = self._copy(notices=(*notices, said), **masks)
+        masks = draw_split(np.flatnonzero(find_labelled(self.y)), self.num_nodes, train, val, seed)
+        said = f"drew {train:.0%} / {val:.0%} / {max(1 - train - val, 0):.0%} with seed {seed}"
+        graph = self._copy(notices=note_split(self.notices, said, replaces=self.has_split), **masks)
         validate_split(graph)
         return graph
 
@@ -223,6 +226,8 @@ class Graph(Interchange):
         Not `labels`: without any.
         """
         y = self.y if labels else None
+        if is_regression(y):
+            return self._copy()
         if y is not None and self.class_names is not None and other.class_names is not None:
             lacks = [name for name in self.class_names if name not in other.class_names]
             if lacks:
@@ -292,7 +297,7 @@ class Graph(Interchange):
         kind = "directed" if self.directed else "undirected"
         return (
             f"Graph({self.name!r}, {self.num_nodes:,} nodes, {self.num_entries:,} entries, {kind}, "
-            f"{self.num_features:,} features, {self.num_classes} classes)"
+            f"{self.num_features:,} features, {self.describe_outputs()})"
         )
 
 

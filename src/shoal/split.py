@@ -6,6 +6,8 @@ from shoal.checks import MAX_SEED, check_whole
 from shoal.errors import ShoalError
 from shoal.validation import MASKS
 
+_DREW, _REPLACED = "no split given: ", "replaced the split: "
+
 
 def draw_split(
     nodes: np.ndarray, num_nodes: int, train: float = 0.6, val: float = 0.2, seed: int = 0
@@ -30,3 +32,11 @@ def draw_split(
         mask[chosen] = True
         masks[name] = mask
     return masks
+
+
+def note_split(notices: tuple[str, ...], said: str, *, replaces: bool) -> tuple[str, ...]:
+    """The notices of a graph with a split drawn as `said`; what they say of one that it `replaces` is left out."""
+    if not replaces:
+        return (*notices, _DREW + said)
+    kept = [one for one in notices if not one.startswith((f"{_DREW}drew", _REPLACED))]
+    return (*kept, _REPLACED + said)

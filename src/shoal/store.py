@@ -212,6 +212,12 @@ def is_stored_graph(folder: str | Path) -> bool:
     return (Path(folder) / META).is_file()
 
 
+def stores_targets(meta: dict[str, Any]) -> bool:
+    """Whether the labels of a stored graph are targets of a regression."""
+    entry = meta["arrays"].get("y")
+    return entry is not None and str(entry["dtype"]).startswith("float")
+
+
 def read_meta(folder: Path) -> dict[str, Any]:
     """The meta.json of a stored graph, checked for format and version."""
     if not folder.is_dir():

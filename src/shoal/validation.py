@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from shoal.errors import ShoalError
 from shoal.kernels.csr import first_bad_row, is_symmetric
 from shoal.kernels.encoding import EncodedRows
+from shoal.labels import find_labelled, is_regression
 from shoal.names import Names
 
 if TYPE_CHECKING:
@@ -157,14 +158,17 @@ def validate_features(graph: Graph, x: Features) -> None:
 
 
 def validate_labels(graph: Graph, y: np.ndarray) -> None:
-    if y.ndim not in (1, 2) or (y.ndim == 1 and y.dtype.kind not in "iu"):
+    if y.ndim not in (1, 2) or (y.ndim == 1 and y.dtype.kind not in "iuf"):
         raise ShoalError(
-            f"y is {y.dtype} of shape {y.shape}: expected integers (num_nodes,) or a 0/1 matrix (num_nodes, num_classes)"
+            f"y is {y.dtype} of shape {y.shape}: expected integers (num_nodes,), a 0/1 matrix (num_nodes, num_classes), or float32 targets"
         )
     if len(y) != graph.num_nodes:
         raise ShoalError(
             f"y has {len(y):,} rows but the graph has {graph.num_nodes:,} nodes: give one label per node"
         )
+    if is_regression(y):
+        _validate_targets(graph, y)
+        return
     if y.ndim == 2:
         if y.shape[1] != graph.num_classes:
             raise ShoalError(
@@ -191,6 +195,23 @@ def validate_labels(graph: Graph, y: np.ndarray) -> None:
         raise ShoalError(f"node {node} has label {y[node]}: expected {classes}, or -1 for unlabelled")
 
 
+def _validate_targets(graph: Graph, y: np.ndarray) -> None:
+    if y.dtype != np.float32:
+        if y.ndim == 2 and ((y == 0) | (y == 1)).all():
+            raise ShoalError(f"the label matrix holds {y.dtype}: expected uint8{_CONVERT}")
+        raise ShoalError(f"y holds {y.dtype}: expected float32 targets{_CONVERT}")
+    targets = 1 if y.ndim == 1 else y.shape[1]
+    if graph.num_classes != targets:
+        raise ShoalError(
+            f"num_classes is {graph.num_classes:,} but y holds floats, {targets} a node: leave it out for a regression"
+        )
+    infinite = np.isinf(y) if y.ndim == 1 else np.isinf(y).any(axis=1)
+    if infinite.any():
+        raise ShoalError(
+            f"node {int(np.argmax(infinite))} has an infinite target: expected numbers, or NaN for unlabelled"
+        )
+
+
 def validate_split(graph: Graph) -> None:
     masks = [(name, mask) for name in MASKS if (mask := getattr(graph, name)) is not None]
     for name, mask in masks:
@@ -206,8 +227,8 @@ def validate_split(graph: Graph) -> None:
                 raise ShoalError(
                     f"node {int(np.argmax(both))} is in {other} and in {name}: the split must not overlap"
                 )
-        if graph.y is not None and graph.y.ndim == 1:
-            unlabelled = mask & (graph.y < 0)
+        if graph.y is not None:
+            unlabelled = mask & ~find_labelled(graph.y)
             if unlabelled.any():
                 raise ShoalError(
                     f"node {int(np.argmax(unlabelled))} is in {name} but has no label: leave unlabelled nodes out of the split"

@@ -193,7 +193,8 @@ def test_labels_that_no_two_nodes_share_are_refused(tmp_path):
     with pytest.raises(
         ShoalError, match=r"column 'y' holds 0\.1 in row 1: expected class numbers or names, not real"
     ):
-        import_graph(write(tmp_path, "id,y\n" + rows))
+        import_graph(write(tmp_path, "id,y\n" + rows), task="classification")
+    assert import_graph(tmp_path).regression
     assert import_graph(tmp_path, exclude="y").y is None
     rows = "".join(f"{i},name{i % 40}\n" for i in range(50))
     with pytest.raises(ShoalError, match=r"'class' has 40 different values in 50 rows.*--label"):

@@ -104,6 +104,8 @@ SAMPLE = [
     Job("gat", sparse=True, norm="none"),
     Job("mixhop", sparse=True),
     Job("gcn", partition="hypergraph", multi_label=True, norm="none"),
+    Job("sage", targets=1, double=True),
+    Job("gat", targets=2, double=True, partition="empty"),
     Job("sage", orders="0-1-1", norm="batch", exchange="broadcast"),
     Job("gat", exchange="broadcast", partition="empty"),
     Job("sage", input_dropout=0.2),

@@ -117,8 +117,8 @@ def test_settings_of_a_loss_reach_the_trainer():
     trainer = make_trainer(config, graph)
     logits, y, _ = draw()
     logits, y = torch.from_numpy(logits), torch.from_numpy(y)
-    assert torch.equal(trainer.loss(logits, y), log_epsilon(logits, y, epsilon=0.5, label_smoothing=0.1))
-    assert torch.equal(make_trainer(make_config({}), graph).loss(logits, y), cross_entropy(logits, y))
+    assert torch.equal(trainer.task.loss(logits, y), log_epsilon(logits, y, epsilon=0.5, label_smoothing=0.1))
+    assert torch.equal(make_trainer(make_config({}), graph).task.loss(logits, y), cross_entropy(logits, y))
 
 
 def test_a_setting_of_another_loss_is_refused():

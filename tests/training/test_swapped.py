@@ -40,6 +40,7 @@ JOBS = [
     ),
     Job("mixhop", deep=True, double=True, epochs=3),
     Job("gcn", multi_label=True, double=True, epochs=3, head_layers=0, norm="batch"),
+    Job("sage", targets=2, double=True, epochs=3),
     Job("sage", norm="batch", head_layers=3, double=True, epochs=3, input_dropout=0.2),
     Job("gat", head_layers=3, double=True, epochs=3),
     Job("sage", orders="0-1-1", norm="batch", double=True, epochs=3),

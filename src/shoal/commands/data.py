@@ -134,6 +134,7 @@ def _list_formats() -> list[tuple[str, Rows]]:
     "--order", "by", default="none", show_default=True, help="Renumber the nodes (`shoal data order --help`)."
 )
 @click.option("--order-set", multiple=True, metavar="KEY=VALUE", help="A setting of the order; repeatable.")
+@click.option("--task", help="What labels are: classification, or regression (fractions are).")
 @click.option("--name", help="Name of the graph; by default that of the folder written.")
 @click.option("--overwrite", is_flag=True, help="Replace the stored graph in the folder, if there is one.")
 @table_options
@@ -150,6 +151,7 @@ def import_(
     directed: bool | None,
     by: str,
     order_set: tuple[str, ...],
+    task: str | None,
     name: str | None,
     overwrite: bool,
     options: tuple[str, ...],
@@ -165,6 +167,7 @@ def import_(
       shoal data import new-tables/ --like my-graph -o new-graph
       shoal data import web.mtx -o web --undirected --name web --order rcm
       shoal data import web.mtx -o web --order communities --order-set most=1000
+      shoal data import houses/ -o houses --label price --task regression
       shoal data import papers/ -o papers --features int8
     """
     from shoal.commands.sample import parse_options
@@ -175,7 +178,7 @@ def import_(
     from shoal.settings import check_options, list_settings
 
     given = {key.removeprefix("table_"): value for key, value in columns.items() if value is not None}
-    settings = _parse_options(options) | given
+    settings = _parse_options(options) | given | ({} if task is None else {"task": task})
     if by != "none" and by not in ORDERS:
         raise unknown_name("order", by, ("none", *ORDERS))
     if by == "none" and order_set:

@@ -13,6 +13,7 @@ from shoal.datasets.generators import GENERATORS
 from shoal.datasets.places import find_graph, local_names
 from shoal.datasets.registry import registered
 from shoal.errors import ShoalError
+from shoal.labels import describe_outputs
 from shoal.registry import summarize
 from shoal.wording import list_some
 
@@ -124,6 +125,11 @@ def _show_columns(found: FeatureFigures) -> dict[str, str | None]:
 
 
 def _show_labels(seen: Description) -> str:
+    if (targets := seen.targets) is not None:
+        outputs = describe_outputs(targets.count, regression=True)
+        spread = f"{targets.least:,.4g} to {targets.most:,.4g}, mean {targets.mean:,.4g}"
+        text = f"numbers (regression), {outputs} a node, {spread}"
+        return f"{text}; {targets.unlabelled:,} nodes unlabelled" if targets.unlabelled else text
     found = seen.labels
     if found is None:
         return "none"

@@ -46,7 +46,8 @@ def write_nodes(path: Path, column: str, values: np.ndarray, graph: Graph | Part
 
     The table has the node's number, its id where the graph came with ids, and the values. Labels have two columns:
     `label` is what the user calls it (a class name where there are names; a list of them with several labels a
-    node), `class` the class number, or the 0/1 list of a multi-label graph.
+    node), `class` the class number, or the 0/1 list of a multi-label graph. Of a regression, `label` is the number
+    predicted, or the list of several.
     """
     with explain_full_disk(path):
         _write(path, column, values, graph)
@@ -179,9 +180,10 @@ def _compute_rows(
     compute = partial(trainer.embed if column == "embedding" else trainer.predict, show, graph=other)
     width = int(getattr(trainer.model, "embedding_width", 0))
     if column == "label":
-        multi_label = trainer.graph.multi_label
-        kind: type = np.uint8 if multi_label else np.int64
-        shape = (graph.num_nodes, graph.num_classes) if multi_label else (graph.num_nodes,)
+        trained = trainer.graph
+        assert trained.y is not None
+        kind: type = np.float32 if trained.regression else np.uint8 if trained.multi_label else np.int64
+        shape = (graph.num_nodes, *trained.y.shape[1:])
     else:
         kind, shape = np.float32, (graph.num_nodes, width)
     if column == "embedding" and not width:
@@ -236,7 +238,7 @@ def _make_table(column: str, values: np.ndarray, start: int, graph: Graph | Part
         table["id"] = ids.to_arrow()[start:end] if isinstance(ids, Names) else pa.array(ids[start:end])
     flat = pa.array(values.reshape(-1))
     content = flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
-    if column == "label":
+    if column == "label" and values.dtype.kind != "f":
         table |= {"label": _name_classes(values, graph), "class": content}
     else:
         table[column] = content

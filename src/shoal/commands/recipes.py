@@ -89,6 +89,7 @@ def _summarize(name: str, config: RunConfig, folder: Path) -> dict[str, Any]:
     """What a finished recipe's folder says: the score over its seeds and the time an epoch took."""
     from shoal.runs.folder import METRICS, read_metrics
     from shoal.runs.repeat import summarize_scores
+    from shoal.training.metrics import reaches
 
     folders = sorted(folder.glob("seed-*")) or [folder]
     summary = summarize_scores(folders)
@@ -105,7 +106,9 @@ def _summarize(name: str, config: RunConfig, folder: Path) -> dict[str, Any]:
         "score": scores["mean"],
         "deviation": scores["deviation"],
         "seeds": len(folders),
-        "reached": None if target is None else scores["mean"] >= target - config.target.deviation,
+        "reached": None
+        if target is None
+        else reaches(metric, scores["mean"], target, config.target.deviation),
         "seconds_per_epoch": sorted(epochs)[len(epochs) // 2],
         "epochs": len(epochs) / len(folders),
         "source": config.target.source,

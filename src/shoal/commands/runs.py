@@ -143,12 +143,15 @@ def _explain_end(error: KeyboardInterrupt, folder: Path | None) -> Stopped:
 def _compare_target(config: RunConfig, scores: dict[str, float]) -> None:
     """Say whether the score a recipe states was reached, within its published deviation."""
     from shoal.commands.screen import open_console
+    from shoal.training.metrics import reaches
 
     target = config.target
     found = scores.get(f"test_{target.metric}")
     if target.score is None or found is None:
         return
-    reached = "reached" if found >= target.score - target.deviation else "not reached"
+    assert target.metric is not None
+    is_reached = reaches(target.metric, found, target.score, target.deviation)
+    reached = "reached" if is_reached else "not reached"
     spread = f" ± {target.deviation}" if target.deviation else ""
     open_console().print(
         f"target {target.metric} {target.score}{spread}: {reached} ({target.source})",

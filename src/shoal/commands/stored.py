@@ -29,16 +29,18 @@ def check_target(folder: Path, overwrite: bool) -> None:
 
 def report_stored(folder: Path, argument: str) -> None:
     """What was stored, what was mended on the way, and what to type next."""
-    from shoal.store import read_meta
+    from shoal.labels import describe_outputs
+    from shoal.store import read_meta, stores_targets
 
     meta = read_meta(folder)
+    regression = stores_targets(meta)
     for notice in meta["notices"]:
         click.echo(f"notice: {notice}")
     if meta["num_classes"] and "train_mask" not in meta["arrays"]:
         click.echo("notice: no split given: 60 / 20 / 20 percent are drawn with seed 0 when training starts")
     click.echo(
         f"stored {meta['name']} in {folder}: {meta['num_nodes']:,} nodes, {meta['num_edges']:,} edges, "
-        f"{meta['num_features']:,} features, {meta['num_classes']:,} classes"
+        f"{meta['num_features']:,} features, {describe_outputs(meta['num_classes'], regression=regression)}"
     )
     lacks = [what for what in ("features", "classes") if not meta[f"num_{what}"]]
     if lacks:

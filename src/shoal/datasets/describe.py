@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from shoal.kernels.survey import label_components, sample_entries, share_mirrored
+from shoal.labels import find_labelled
 from shoal.validation import MASKS
 
 if TYPE_CHECKING:
@@ -33,6 +34,17 @@ class LabelFigures:
     sizes: dict[str, int]
     unlabelled: int
     untrained: list[str]
+
+
+@dataclass(frozen=True)
+class TargetFigures:
+    """Targets of a regression: how many a node has, their range and mean, and how many nodes have none."""
+
+    count: int
+    least: float
+    most: float
+    mean: float
+    unlabelled: int
 
 
 @dataclass(frozen=True)
@@ -80,6 +92,7 @@ class Description:
     num_self_loops: int
     components: dict[str, int] | None
     labels: LabelFigures | None
+    targets: TargetFigures | None
     homophily: Homophily | None
     features: FeatureFigures | None
     split: dict[str, int]
@@ -114,6 +127,7 @@ def describe_graph(graph: Graph) -> Description:
         num_self_loops=loops,
         components=_count_components(graph),
         labels=_describe_labels(graph),
+        targets=_describe_targets(graph),
         homophily=measure_homophily(graph),
         features=_describe_features(graph),
         split=split,
@@ -169,6 +183,15 @@ def _describe_labels(graph: Graph) -> LabelFigures | None:
     sizes = {str(name): int(count) for name, count in zip(names, counts)}
     lacking = [] if trained is None else [str(name) for name, one in zip(names, trained) if not one]
     return LabelFigures(y.ndim == 2, sizes, unlabelled, lacking)
+
+
+def _describe_targets(graph: Graph) -> TargetFigures | None:
+    y = graph.y
+    if y is None or not graph.regression or np.isnan(y).all():
+        return None
+    unlabelled = int(np.count_nonzero(~find_labelled(y)))
+    mean = float(np.nanmean(y, dtype=np.float64))
+    return TargetFigures(graph.num_classes, float(np.nanmin(y)), float(np.nanmax(y)), mean, unlabelled)
 
 
 def measure_homophily(graph: Graph, most: int = SAMPLED_ENTRIES) -> Homophily | None:

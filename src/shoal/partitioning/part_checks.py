@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from shoal.checks import MAX_EDGES, MAX_NODES, check_whole
 from shoal.errors import ShoalError
 from shoal.kernels.csr import first_bad_row, is_symmetric
+from shoal.labels import is_regression
 from shoal.validation import MASKS, check_truth, first_fall
 
 if TYPE_CHECKING:
@@ -97,7 +98,10 @@ def _check_labels(part: Part) -> None:
     y = part.y
     if y is None:
         return
-    if part.multi_label:
+    if is_regression(y):
+        if y.dtype != np.float32 or y.shape not in ((part.num_local,), (part.num_local, part.num_classes)):
+            raise _refuse("y", f"is {y.dtype} of shape {y.shape}", "float32 targets of every local row")
+    elif part.multi_label:
         if y.shape != (part.num_local, part.num_classes) or y.dtype != np.uint8 or y.max(initial=0) > 1:
             raise _refuse("y", f"is {y.dtype} of shape {y.shape}", "0 or 1 for every local row and class")
     elif y.shape != (part.num_local,) or y.dtype != np.int64:

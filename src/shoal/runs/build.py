@@ -12,6 +12,7 @@ from torch import nn
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError
 from shoal.graph import Graph
+from shoal.labels import is_regression
 from shoal.memory import require_memory
 from shoal.models.conv import CONVS
 from shoal.models.gnn import GNN
@@ -22,7 +23,7 @@ from shoal.runs.config import RunConfig
 from shoal.sampling.base import Sampler, make_sampler
 from shoal.sampling.feature_cache import FeatureCaching
 from shoal.settings import list_settings
-from shoal.training.loss import loss_settings, make_loss
+from shoal.training.loss import Loss, default_loss, loss_settings, make_loss
 from shoal.training.trainer import Trainer
 
 
@@ -66,6 +67,18 @@ def make_batches(config: RunConfig, graph: Graph) -> Sampler:
     return make_sampler(settings.pop("name"), graph, **options, **settings)
 
 
+def _make_loss(config: RunConfig, *, regression: bool) -> Loss:
+    """The loss a configuration describes; where it names none, the task's, which must know the settings that were changed."""
+    name = config.training.loss or default_loss(regression=regression)
+    declared = loss_settings(config.training.loss or default_loss(regression=False))
+    chosen = {key: getattr(config.training, key) for key in declared}
+    known = loss_settings(name)
+    return make_loss(
+        name,
+        **{key: value for key, value in chosen.items() if key in known or value != declared[key].default},
+    )
+
+
 def make_trainer(
     config: RunConfig,
     graph: Graph | Part,
@@ -84,7 +97,6 @@ def make_trainer(
     """
     config.validate()
     source = graph if isinstance(graph, Graph) else whole
-    name = config.training.loss
     return Trainer(
         make_model(config, graph.num_features, graph.num_classes),
         graph,
@@ -95,6 +107,6 @@ def make_trainer(
         setting=config.training.setting,
         features=FeatureCaching(**config.features.resolve()),
         checkpoints=checkpoints,
-        loss=make_loss(name, **{key: getattr(config.training, key) for key in loss_settings(name)}),
+        loss=_make_loss(config, regression=is_regression(graph.y)),
         **config.training.select(Trainer, without=("loss",)),
     )

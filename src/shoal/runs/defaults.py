@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from shoal.graph import Graph
+from shoal.labels import is_regression
 from shoal.partitioning.part import Part
 from shoal.runs.config import FIXED, FROM_GRAPH, RunConfig
 from shoal.sampling.base import SAMPLERS
@@ -41,6 +42,7 @@ class Facts:
     num_classes: int
     num_labels: int
     multi_label: bool = False
+    regression: bool = False
     homophily: float | None = None
 
     @property
@@ -61,7 +63,7 @@ class Choice(NamedTuple):
 
 def is_few(facts: Facts) -> bool:
     """Whether a graph has few labels."""
-    return not facts.multi_label and facts.labels_per_class < FEW_LABELS
+    return not facts.multi_label and not facts.regression and facts.labels_per_class < FEW_LABELS
 
 
 def choose_settings(facts: Facts) -> list[Choice]:
@@ -80,18 +82,19 @@ def choose_settings(facts: Facts) -> list[Choice]:
             },
         )
     else:
-        labels = (
-            "multi-label" if facts.multi_label else f"{facts.labels_per_class:,.0f} training nodes a class"
-        )
+        is_single = not facts.multi_label and not facts.regression
+        labels = "regression" if facts.regression else "multi-label"
+        if is_single:
+            labels = f"{facts.labels_per_class:,.0f} training nodes a class"
         shape = Choice(
             f"{labels} (three layers with learned residuals, normalised before the activation)",
             {
-                "model.name": "sage" if facts.multi_label else "gcn",
+                "model.name": "gcn" if is_single else "sage",
                 "model.num_layers": 3,
                 "model.norm": "batch",
                 "model.norm_place": "conv",
                 "model.residual": "linear",
-                "model.dropout": 0.2 if facts.multi_label else 0.5,
+                "model.dropout": 0.5 if is_single else 0.2,
                 "training.lr": 0.003,
             },
         )
@@ -173,13 +176,14 @@ def measure_facts(
         num_classes=graph.num_classes,
         num_labels=int(labels),
         multi_label=graph.multi_label,
+        regression=is_regression(graph.y),
         homophily=same / joined if joined else None,
     )
 
 
 def _count_joined(graph: Graph | Part, indptr: np.ndarray, indices: np.ndarray) -> tuple[int, int]:
     """Entries between training nodes of equal labels, and between any two; of some rows where there are very many."""
-    if graph.multi_label or graph.train_mask is None or graph.y is None:
+    if graph.multi_label or graph.train_mask is None or graph.y is None or is_regression(graph.y):
         return 0, 0
     nodes = np.flatnonzero(graph.train_mask)
     nodes = nodes[:: -(-len(nodes) // _ROWS_SEEN)] if len(nodes) else nodes

@@ -236,7 +236,7 @@ class Run:
             assert isinstance(share, PartShare)
             parts.append(f"{share.describe_exchange(known['rows_sent'])} sent in an exchange")
         parts.append(f"{graph.num_features:,} features")
-        line = f"{graph.name}: {', '.join(parts)}, {graph.num_classes} classes"
+        line = f"{graph.name}: {', '.join(parts)}, {self.trainer.graph.describe_outputs()}"
         if isinstance(graph, Graph) and self.transport.size == 1:
             if self.data.swapped is None:
                 return line

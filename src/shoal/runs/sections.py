@@ -18,7 +18,7 @@ from shoal.partitioning.work import PARTITION_METHODS
 from shoal.sampling.base import SAMPLERS, sampler_settings
 from shoal.sampling.feature_cache import FeatureCaching
 from shoal.settings import AtLeast, Choices, Null, Range, Seed, Setting, Share, list_settings
-from shoal.training.loss import LOSSES, loss_settings
+from shoal.training.loss import LOSSES, default_loss, loss_settings
 from shoal.training.metrics import METRICS
 from shoal.training.trainer import Trainer
 
@@ -258,8 +258,10 @@ def training_section() -> Section:
     def declare(section: Section) -> Declared:
         trainer = dict(list_settings(Trainer))
         trainer["patience"] = replace(trainer["patience"], default=10)
-        own = loss_settings(_chosen(section, "loss", "cross_entropy"))
-        return dict(list_settings(RunSettings)) | trainer | dict(own)
+        name = default_loss(regression=False)
+        if section.given.get("loss") is not None:
+            name = _chosen(section, "loss", name)
+        return dict(list_settings(RunSettings)) | trainer | dict(loss_settings(name))
 
     return Section("training", declare, lambda: {f"loss {name!r}": loss_settings(name) for name in LOSSES})
 

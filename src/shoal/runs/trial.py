@@ -31,6 +31,10 @@ def hide_test_labels(graph: Graph) -> Graph:
     """The graph without the labels of its test nodes: unlabelled, or without any class where nodes have several."""
     if graph.y is None or graph.test_mask is None:
         return graph
+    if graph.regression:
+        raise ShoalError(
+            f"the labels of graph {graph.name!r} are numbers and the search knows settings of classes: use shoal train --set"
+        )
     y = np.array(graph.y)
     y[graph.test_mask] = -1 if y.ndim == 1 and np.issubdtype(y.dtype, np.integer) else 0
     return graph._copy(y=y, num_classes=graph.num_classes)

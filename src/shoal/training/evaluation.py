@@ -15,22 +15,29 @@ from shoal.models.gnn import GNN
 from shoal.models.layerwise import plan_rows
 from shoal.training.metrics import score_predictions
 from shoal.training.share import SPLITS, Share
+from shoal.training.targets import TargetScale
 
 LARGE_EVALUATION = 10**11  # multiply-adds, sparse ones weighted: from about ten seconds on
 _STEP_FACTOR = 3  # multiply-adds of a training step over those of its forward pass
 
 
 def score_split(
-    share: Share, model: nn.Module, split: str, metrics: Sequence[str | Callable[..., float]]
+    share: Share,
+    model: nn.Module,
+    split: str,
+    metrics: Sequence[str | Callable[..., float]],
+    targets: TargetScale | None = None,
 ) -> dict[str, float]:
-    """Scores on a split's nodes, computed on the full graph: the task's own and `metrics`."""
+    """Scores on a split's nodes, computed on the full graph: the task's own and `metrics`; of `targets` in their units."""
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
     if share.count_nodes(split) == 0:
         raise ShoalError(f"graph {share.graph.name!r} has no {split} nodes to evaluate on")
     mask = as_tensor(getattr(share.graph, f"{split}_mask"))
     assert share.graph.y is not None
-    logits = share.predict(model, mask)
+    logits = (
+        share.predict(model, mask) if targets is None else share.predict(model, mask, take=targets.restore)
+    )
     share.transport.phase = f"the {split} scores"
     y = as_tensor(share.graph.y)[mask]
     return score_predictions(logits, y, metrics, total=share.sum, collect=share.collect)

@@ -15,6 +15,7 @@ from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.registry import Registry
 from shoal.settings import Above, Rate, Setting, check_options, list_settings
+from shoal.training.targets import TargetScale
 
 # A loss is a function of (logits, y) of n training nodes that answers their n losses; with class weights it gets
 # `class_weights=` too. Its other arguments, where annotated, are settings of training. What the losses are summed to,
@@ -86,15 +87,20 @@ def make_loss(name: str, **settings: Any) -> Loss:
 
 
 def compute_loss(
-    logits: Tensor, batch: Batch, class_weights: Tensor | None = None, loss: Loss = cross_entropy
+    logits: Tensor,
+    batch: Batch,
+    class_weights: Tensor | None = None,
+    loss: Loss = cross_entropy,
+    targets: TargetScale | None = None,
 ) -> Tensor:
     """Mean loss of the batch's training nodes, each weighted by `node_norm` where the batch has one.
 
-    A batch without training nodes gives 0, with zero gradients.
+    `targets` is the scale of a regression's. A batch without training nodes gives 0, with zero gradients.
     """
     mask = batch.train_mask
     weights = {} if class_weights is None else {"class_weights": class_weights.to(logits)}
-    losses = loss(logits[mask], batch.y[mask], **weights)
+    y = batch.y[mask] if targets is None else targets.standardize(batch.y[mask]).to(logits.dtype)
+    losses = loss(logits[mask], y, **weights)
     if losses.shape != (int(mask.sum()),):
         raise ShoalError(
             f"the loss has shape {tuple(losses.shape)}: expected one number for each of {int(mask.sum())} nodes (reduction='none')"
@@ -116,6 +122,10 @@ def weigh_classes(
     """
     if weights is None:
         return None
+    if graph.regression:
+        raise ShoalError(
+            f"class_weights are for classes and the labels of graph {graph.name!r} are numbers: leave them out"
+        )
     if not isinstance(weights, str):
         if len(weights) != graph.num_classes:
             raise ShoalError(
@@ -142,6 +152,17 @@ def weigh_classes(
 def check_weighs(loss: Loss) -> None:
     """Refuse class weights for a loss that does not take them."""
     if "class_weights" not in inspect.signature(loss).parameters:
-        plain = loss.func if isinstance(loss, partial) else loss
-        name = next((name for name, one in LOSSES.items() if one is plain), loss)
-        raise ShoalError(f"loss {name!r} takes no class_weights: leave them out, or give it that argument")
+        raise ShoalError(
+            f"loss {name_loss(loss)!r} takes no class_weights: leave them out, or give it that argument"
+        )
+
+
+def name_loss(loss: Loss) -> str | Loss:
+    """What a loss is registered as, or the loss itself."""
+    plain = loss.func if isinstance(loss, partial) else loss
+    return next((name for name, one in LOSSES.items() if one is plain), loss)
+
+
+def default_loss(*, regression: bool) -> str:
+    """The loss of a task that names none."""
+    return "mse" if regression else "cross_entropy"

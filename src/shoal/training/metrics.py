@@ -1,4 +1,4 @@
-"""Metrics: accuracy, micro and macro F1 from counts, ROC-AUC and users' own from logits. Registered by name."""
+"""Metrics: accuracy and F1 from counts, R², MAE and RMSE from sums, ROC-AUC and users' own from logits. Registered by name."""
 
 from __future__ import annotations
 
@@ -48,6 +48,43 @@ def _score_accuracy(outcomes: Tensor) -> float:
 METRICS.add("f1_micro", CountMetric(_score_micro, "F1 over all nodes and classes"))
 METRICS.add("f1_macro", CountMetric(_score_macro, "mean of the classes' F1"))
 METRICS.add("accuracy", CountMetric(_score_accuracy, "share of nodes with the right class; single-label"))
+
+
+@dataclass(frozen=True)
+class ErrorMetric(CountMetric):
+    """A metric of the sums that `sum_errors` makes, (4, targets): the mean over the targets."""
+
+    lower_is_better: bool = False
+
+
+def _score_r2(sums: Tensor) -> float:
+    """1 - Σ error² / Σ (y - mean)²; of targets that are all equal 1 where every prediction is right, else 0."""
+    _, _, squares, spread = _take_known(sums)
+    explained = torch.where(spread > 0, 1 - squares / spread.clamp(min=1e-300), (squares == 0).double())
+    return float(explained.mean())
+
+
+def _score_mae(sums: Tensor) -> float:
+    counts, absolutes, _, _ = _take_known(sums)
+    return float((absolutes / counts).mean())
+
+
+def _score_rmse(sums: Tensor) -> float:
+    counts, _, squares, _ = _take_known(sums)
+    return float((squares / counts).sqrt().mean())
+
+
+def _take_known(sums: Tensor) -> Tensor:
+    """The sums of targets that any scored node has."""
+    return sums[:, sums[0] > 0]
+
+
+METRICS.add("r2", ErrorMetric(_score_r2, "share of the targets' variance that is explained; regression"))
+METRICS.add("mae", ErrorMetric(_score_mae, "mean absolute error; regression", lower_is_better=True))
+METRICS.add(
+    "rmse", ErrorMetric(_score_rmse, "root of the mean squared error; regression", lower_is_better=True)
+)
+_ERRORS = ("r2", "mae", "rmse")
 _BUILT_IN = ("f1_micro", "f1_macro", "accuracy", "roc_auc")
 
 
@@ -57,8 +94,10 @@ def score_roc_auc(logits: Tensor, y: Tensor) -> float:
     return compute_roc_auc(logits[:, 1] - logits[:, 0], y)
 
 
-def known_metrics(num_classes: int, *, multi_label: bool) -> tuple[str, ...]:
+def known_metrics(num_classes: int, *, multi_label: bool, regression: bool = False) -> tuple[str, ...]:
     """The metrics that every evaluation of such a task has: accuracy needs a single label, ROC-AUC two classes."""
+    if regression:
+        return _ERRORS
     if multi_label:
         return _BUILT_IN[:2]
     return _BUILT_IN if num_classes == 2 else _BUILT_IN[:3]
@@ -74,11 +113,14 @@ def score_predictions(
 ) -> dict[str, float]:
     """The task's metrics for these nodes, and `metrics` beside them: names, or functions of (logits, y).
 
-    Where nodes are split among ranks, `total` sums counts over the ranks and `collect` joins rows of all of them.
+    Float labels are those of a regression, and `logits` predictions in their units. Where nodes are split among ranks, `total` sums counts over the ranks and `collect` joins rows of all of them.
     """
-    multi_label = y.dim() == 2
-    names = list(known_metrics(logits.shape[1], multi_label=multi_label))
-    outcomes = total(count_outcomes(logits, y).contiguous())
+    names: tuple[str, ...]
+    if y.is_floating_point():
+        names, outcomes = _ERRORS, sum_errors(logits, y, total)
+    else:
+        names = known_metrics(logits.shape[1], multi_label=y.dim() == 2)
+        outcomes = total(count_outcomes(logits, y).contiguous())
     scores: dict[str, float] = {}
     gathered: tuple[Tensor, Tensor] | None = None
     for one in [*names, *(metric for metric in metrics if metric not in names)]:
@@ -98,9 +140,11 @@ def score_predictions(
 
 def choose_metric(metric: str | Callable[..., float] | None, graph: Graph) -> str:
     """The name of the metric that decides which weights are best; refused where the task does not have it."""
+    if metric is None and graph.regression:
+        return "r2"
     if metric is None:
         return "f1_micro" if graph.multi_label else "accuracy"
-    known = known_metrics(graph.num_classes, multi_label=graph.multi_label)
+    known = known_metrics(graph.num_classes, multi_label=graph.multi_label, regression=graph.regression)
     if metric == "roc_auc" and metric not in known:
         raise ShoalError(
             f"roc_auc needs two classes and graph {graph.name!r} has {graph.num_classes}: use {', '.join(known)}"
@@ -113,6 +157,26 @@ def choose_metric(metric: str | Callable[..., float] | None, graph: Graph) -> st
 def name_metric(metric: str | Callable[..., float]) -> str:
     """What a metric is called in records."""
     return metric if isinstance(metric, str) else str(getattr(metric, "__name__", type(metric).__name__))
+
+
+def is_better(metric: str, score: float, best: float) -> bool:
+    """Whether `score` is better than `best`: higher, of a metric with `lower_is_better` lower."""
+    return score < best if _is_error(metric) else score > best
+
+
+def worst_score(metric: str) -> float:
+    """What every score of a metric is better than."""
+    return float("inf") if _is_error(metric) else float("-inf")
+
+
+def reaches(metric: str, score: float, target: float, deviation: float) -> bool:
+    """Whether a score is as good as a published one, within its deviation."""
+    worst = target + (deviation if _is_error(metric) else -deviation)
+    return not is_better(metric, worst, score)
+
+
+def _is_error(metric: str) -> bool:
+    return metric in METRICS and bool(getattr(METRICS[metric], "lower_is_better", False))
 
 
 def compute_roc_auc(scores: Tensor, y: Tensor) -> float:
@@ -148,6 +212,17 @@ def count_outcomes(logits: Tensor, y: Tensor) -> Tensor:
             torch.bincount(y, minlength=num_classes) - hits,
         ]
     )
+
+
+def sum_errors(predicted: Tensor, y: Tensor, total: Callable[[Tensor], Tensor] = lambda sums: sums) -> Tensor:
+    """(4, targets) known targets and their sums of |error|, error² and (y - mean of y)², of the nodes of all ranks."""
+    y = (y if y.dim() == 2 else y[:, None]).double()
+    known = ~y.isnan()
+    counts, sums = total(torch.stack([known.sum(0).double(), y.nan_to_num().sum(0)]))
+    apart = torch.where(known, y - sums / counts.clamp(min=1), 0.0)
+    error = torch.where(known, predicted.double().reshape(y.shape) - y, 0.0)
+    rest = total(torch.stack([error.abs().sum(0), error.square().sum(0), apart.square().sum(0)]))
+    return torch.cat([counts[None], rest])
 
 
 def decide_class(logits: Tensor) -> Tensor:

@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from shoal.distributed.transport import LocalTransport
 from shoal.errors import ShoalError
 from shoal.graph import MASKS, Graph, require_graph
+from shoal.labels import describe_outputs, find_labelled
 from shoal.models.calling import find_convention
 from shoal.scratch import Scratch
 from shoal.training.evaluation import score_split
 from shoal.training.inference import has_embeddings
-from shoal.training.metrics import decide_class, decide_labels
 from shoal.training.share import Progress, ReplicaShare, Share
+from shoal.training.task import Task
 from shoal.training.weights import KeptWeights
 
 
@@ -32,19 +33,20 @@ class Predictor:
     model: nn.Module
     graph: Graph
     share: Share
+    task: Task
     weights: KeptWeights
     metrics: Sequence[str | Callable[..., float]]
 
     def evaluate(self, split: str = "test", *, graph: Graph | None = None) -> dict[str, float]:
         """Scores on a split's nodes, computed on the full graph: `f1_micro`, `f1_macro`, for single-label graphs
-        `accuracy`, for two classes `roc_auc`, and the trainer's own metric.
+        `accuracy`, for two classes `roc_auc`, for a regression `r2`, `mae` and `rmse`, and the trainer's own metric.
 
         The test nodes of another graph that has no split are all its labelled ones.
         """
         if graph is not None:
             graph = _prepare_scores(graph, self.graph)
         with self.weights.averaged():
-            return score_split(self.find_share(graph), self.model, split, self.metrics)
+            return score_split(self.find_share(graph), self.model, split, self.metrics, self.task.targets)
 
     def has_nodes(self, split: str) -> bool:
         """Whether the graph has nodes to evaluate in a split."""
@@ -73,9 +75,8 @@ class Predictor:
         out: Tensor | None = None,
         scratch: Scratch | None = None,
     ) -> Tensor:
-        """Every node's predicted class, or 0/1 matrix for multi-label graphs; trained on a Part: of its rows."""
-        take = decide_labels if self.graph.multi_label else decide_class
-        share = self.find_share(graph)
+        """Every node's predicted class, 0/1 matrix (multi-label) or numbers (regression); trained on a Part: of its rows."""
+        take, share = self.task.decide, self.find_share(graph)
         with self.weights.averaged():
             return share.predict(self.model, progress=progress, take=take, out=out, scratch=scratch)
 
@@ -88,6 +89,10 @@ class Predictor:
         scratch: Scratch | None = None,
     ) -> Tensor:
         """Every node's probability of each class, (num_nodes, num_classes): softmax of the logits, multi-label sigmoid."""
+        if self.graph.regression:
+            raise ShoalError(
+                f"the labels of graph {self.graph.name!r} are numbers, which have no probabilities: use predict"
+            )
         take = torch.sigmoid if self.graph.multi_label else _softmax
         share = self.find_share(graph)
         with self.weights.averaged():
@@ -146,16 +151,20 @@ def _prepare_scores(graph: Graph, trained: Graph) -> Graph:
     require_graph(graph)
     if graph.y is None:
         raise ShoalError(f"graph {graph.name!r} has no labels: scores need them, predict does not")
-    if graph.multi_label != trained.multi_label:
-        kinds = {True: "multi-label", False: "single-label"}
-        raise ShoalError(
-            f"graph {graph.name!r} is {kinds[graph.multi_label]} and the model was trained {kinds[trained.multi_label]}"
-        )
+    kinds = [_name_kind(one) for one in (graph, trained)]
+    if kinds[0] != kinds[1]:
+        raise ShoalError(f"graph {graph.name!r} is {kinds[0]} and the model was trained {kinds[1]}")
     graph = graph.with_classes_of(trained)
     assert graph.y is not None
     if any(getattr(graph, name) is not None for name in MASKS):
         return graph
-    return graph._copy(test_mask=np.ones(graph.num_nodes, bool) if graph.multi_label else graph.y >= 0)
+    return graph._copy(test_mask=find_labelled(graph.y))
+
+
+def _name_kind(graph: Graph) -> str:
+    if graph.regression:
+        return f"labelled with {describe_outputs(graph.num_classes, regression=True)}"
+    return "multi-label" if graph.multi_label else "single-label"
 
 
 def _softmax(logits: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
@@ -32,13 +32,14 @@ from shoal.training.checkpoint import save_checkpoint
 from shoal.training.evaluation import choose_interval
 from shoal.training.interruption import Interruption
 from shoal.training.keeper import BEST, load_best, load_last, save_last, save_progress
-from shoal.training.loss import LOSSES, Loss, check_weighs, compute_loss, weigh_classes
-from shoal.training.metrics import METRICS, choose_metric
+from shoal.training.loss import LOSSES, Loss
+from shoal.training.metrics import METRICS, choose_metric, is_better, worst_score
 from shoal.training.optimizer import OPTIMIZERS, make_optimizer
 from shoal.training.predictor import Predictor
 from shoal.training.schedule import SCHEDULES, scale_learning_rate
 from shoal.training.share import EpochState, Record, check_fit
 from shoal.training.shares import make_share
+from shoal.training.task import Task
 from shoal.training.weights import KeptWeights
 
 
@@ -90,8 +91,11 @@ class Trainer(Predictor):
         warmup: Annotated[int, AtLeast(0), "epochs in which the learning rate rises"] = 0,
         weight_decay: Annotated[float, Range(0, said="0 or more"), "L2 penalty on weights"] = 0.0,
         loss: Annotated[
-            str | Callable[..., Tensor], Choices(LOSSES), "the loss of every node"
-        ] = "cross_entropy",
+            str | Loss | None,
+            Choices(LOSSES),
+            Null("cross_entropy, regression mse"),
+            "the loss of every node",
+        ] = None,
         class_weights: Annotated[
             str | Sequence[float] | None, Null("none"), "balanced, or one factor for each class's loss"
         ] = None,
@@ -116,7 +120,7 @@ class Trainer(Predictor):
         metric: Annotated[
             str | Callable[..., float] | None,
             Choices(METRICS),
-            Null("accuracy, multi-label f1_micro"),
+            Null("accuracy, multi-label f1_micro, regression r2"),
             "validation score that decides which weights are best",
         ] = None,
         sampling_threads: Annotated[
@@ -136,10 +140,7 @@ class Trainer(Predictor):
         self.graph, self.sampler = self.share.graph, self.share.sampler
         self.optimizer = make_optimizer(optimizer, model.parameters(), lr=lr, weight_decay=weight_decay)
         self.lr, self.schedule, self.warmup, self.clip = lr, schedule, warmup, clip
-        self.loss: Loss = LOSSES[loss] if isinstance(loss, str) else loss
-        self.class_weights = weigh_classes(self.graph, class_weights, self.share.sum)
-        if self.class_weights is not None:
-            check_weighs(self.loss)
+        self.task = Task(self.graph, loss, class_weights, self.share.sum)
         self.sampling_threads = sampling_threads
         self.patience, self.eval_every, self.eval_share = patience, eval_every, eval_share
         self.features = features if features is not None else FeatureCaching()
@@ -155,7 +156,7 @@ class Trainer(Predictor):
         self.metrics = [] if metric is None else [metric]
         self.metric = choose_metric(metric, self.graph)
         self.epoch = self.step = self.best_epoch = 0
-        self.best_score = float("-inf")
+        self.best_score = worst_score(self.metric)
         self._resumed: EpochState | None = None  # of the epoch that a checkpoint was written in
         self._stopped = False
         if self.transport.size > 1:
@@ -246,9 +247,8 @@ class Trainer(Predictor):
             self.model.train()
         batch.step = self.step if batch.fixed else batch.index
         self.optimizer.zero_grad()
-        measure = partial(compute_loss, class_weights=self.class_weights, loss=self.loss)
         with self.share.stepping(batch.step):
-            loss = self.share.differentiate(self.model, batch, measure)
+            loss = self.share.differentiate(self.model, batch, self.task.measure)
         value = self._join_ranks(loss)
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
@@ -291,7 +291,7 @@ class Trainer(Predictor):
         self._resumed, notices = load_last(self, folder)
         self.notices = notices + lost
         if lost:
-            self.best_epoch, self.best_score = 0, float("-inf")
+            self.best_epoch, self.best_score = 0, worst_score(self.metric)
 
     @property
     def last_weights(self) -> dict[str, Tensor]:
@@ -332,7 +332,7 @@ class Trainer(Predictor):
             record |= {f"val_{name}": value for name, value in scores.items()}
             record["eval_seconds"] = time.perf_counter() - started
             score = self.share.agree(scores[self.metric])
-            if score > self.best_score:
+            if is_better(self.metric, score, self.best_score):
                 self.best_score, self.best_epoch = score, self.epoch
                 self.weights.keep_best()
                 if self.checkpoints is not None and self.transport.rank == 0:

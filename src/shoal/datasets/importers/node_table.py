@@ -27,6 +27,7 @@ from shoal.datasets.importers.table_labels import (
 )
 from shoal.datasets.importers.tabular import Table, first_null, plain, to_integers
 from shoal.errors import ShoalError
+from shoal.labels import is_regression
 from shoal.progress import follow_work
 from shoal.workspace import FeatureRows
 
@@ -54,6 +55,7 @@ class NodeOptions:
     exclude: str | None = None
     columns: ColumnOptions = field(default_factory=ColumnOptions)
     like: Like | None = None
+    task: str | None = None
 
 
 def split_names(names: str | None) -> list[str]:
@@ -102,7 +104,9 @@ def read_nodes(table: Table, options: NodeOptions, notices: list[str]) -> tuple[
     like = None if options.like is None else options.like.classes
     if label_columns:
         chosen_labels = {name: kept[name] for name in label_columns}
-        fields["y"], fields["class_names"] = read_labels(table, chosen_labels, notices, like)
+        fields["y"], fields["class_names"] = read_labels(table, chosen_labels, notices, like, options.task)
+        if is_regression(fields["y"]):
+            fields["task"] = "regression"
         if like is not None:
             fields["num_classes"] = like.number
     if split_column is not None:

@@ -14,6 +14,7 @@ from shoal.datasets.importers.files import Progress, read_npz, read_scalar, sile
 from shoal.datasets.importers.node_lists import standardize_features
 from shoal.errors import ShoalError
 from shoal.graph import MASKS, Graph
+from shoal.labels import TaskChoice
 from shoal.memory import memory_left
 from shoal.settings import AtLeast
 from shoal.validation import check_csr, first_fall
@@ -38,6 +39,7 @@ def read_npz_graph(
     progress: Progress = silent,
     fold: Annotated[int, AtLeast(0), "which of several splits"] = 0,
     standardize: Annotated[bool, "scale features with mean and deviation of the training rows"] = False,
+    task: TaskChoice = None,
 ) -> Graph:
     """One .npz with indptr, indices, x or x_data …, y and masks; rows are sources.
 
@@ -52,11 +54,11 @@ def read_npz_graph(
     _check_pattern(path, arrays)
     indptr, indices = arrays["indptr"].astype(np.int64, copy=False), arrays["indices"]
     n = len(indptr) - 1
-    fields: dict[str, Any] = {"x": _read_features(path, arrays)}
+    fields: dict[str, Any] = {"x": _read_features(path, arrays), "task": task}
     fields["y"] = arrays.get("y")
     if fields["y"] is not None and fields["y"].ndim == 2 and fields["y"].dtype.kind not in "fiub":
         raise ShoalError(f"{path}: y holds {fields['y'].dtype}: expected integers or a 0/1 matrix")
-    if "num_classes" in arrays:
+    if "num_classes" in arrays and task != "regression":
         fields["num_classes"] = read_scalar(path, "num_classes", arrays["num_classes"])
     used = set(KNOWN)
     for mask in MASKS:

@@ -17,8 +17,9 @@ from shoal.datasets.importers.tabular import Table
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.survey import share_mirrored
+from shoal.labels import TaskChoice
 from shoal.settings import AtLeast, Choices, Null
-from shoal.store import META, read_meta
+from shoal.store import META, read_meta, stores_targets
 from shoal.wording import list_some
 
 
@@ -93,6 +94,7 @@ def read_table(
         Null("where their deviations differ more than a hundredfold"),
         "scale numbers with mean and deviation of the training rows",
     ] = None,
+    task: TaskChoice = None,
     like: Annotated[
         str | Path | Graph | None,
         Null("none"),
@@ -126,7 +128,7 @@ def read_table(
             tuple(split_names(categories)), max_categories, words, decimal, day_first, standardize
         )
         known = None if like is None else read_like(like)
-        options = NodeOptions(id, features, labels, exclude, said, known)
+        options = NodeOptions(id, features, labels, exclude, said, known, task)
         ids, fields = read_nodes(open_table(node_path), options, notices)
     else:
         if any(option is not None for option in (features, labels, id, exclude, categories, like)):
@@ -178,12 +180,14 @@ def read_like(graph: str | Path | Graph) -> Like:
         place, file = f"graph {graph.name!r}", f"graph {graph.name!r}"
         names = ("encoding", "class_names", "num_classes", "multi_label")
         meta = {name: getattr(graph, name) for name in names}
+        regression = graph.regression
     else:
         place, file, meta = str(graph), str(Path(graph) / META), read_meta(Path(graph))
+        regression = stores_targets(meta)
     if not meta.get("encoding"):
         raise ShoalError(
             f"{place} has no record of how columns became features: expected a graph that this version imported from a node table"
         )
     names, several = meta["class_names"], bool(meta.get("multi_label"))
-    classes = Classes(place, meta["num_classes"], names and list(names), several)
+    classes = Classes(place, meta["num_classes"], names and list(names), several, regression)
     return Like(place, load_columns(meta["encoding"], file), classes if meta["num_classes"] else None)

@@ -9,8 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shoal.datasets.importers.cell_numbers import parse_plain
+from shoal.datasets.importers.table_targets import UNLABELLED, read_targets
 from shoal.datasets.importers.tabular import Table, is_number, to_integers
 from shoal.errors import ShoalError
+from shoal.labels import find_labelled
 from shoal.wording import list_some
 
 SEPARATOR = "|"
@@ -21,7 +23,6 @@ MASK_OF = {
     "validation": "val_mask",
     "test": "test_mask",
 }
-UNLABELLED = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "<NA>", "#N/A")
 _MOST_NAMES_SAID = 50
 _FEW_LABELS = 20  # of fewer it cannot be told whether classes are shared
 
@@ -34,15 +35,31 @@ class Classes:
     number: int
     names: list[str] | None
     several: bool
+    regression: bool = False
 
 
 def read_labels(
-    table: Table, columns: dict[str, pa.Array], notices: list[str], like: Classes | None = None
+    table: Table,
+    columns: dict[str, pa.Array],
+    notices: list[str],
+    like: Classes | None = None,
+    task: str | None = None,
 ) -> tuple[np.ndarray, list[str] | None]:
     """Labels and, where they were given, the names of the classes; those of `like` where that is given.
 
-    One column: class numbers, names, or names joined by `|` (several classes). Several columns: 0/1 each.
+    One column: class numbers, names, or names joined by `|` (several classes). Several columns: 0/1 each. Numbers with
+    fractions are targets of a regression (`read_targets`), and so are all numbers where `task` says so.
     """
+    if like is not None:
+        task = "regression" if like.regression else "classification"
+    if (y := read_targets(table, columns, task)) is not None:
+        notices.append("the labels are numbers: a regression, scored by R² (--task classification: classes)")
+        names = list(columns) if len(columns) > 1 else None
+        if like is not None and (like.number, like.names) != (len(columns), names):
+            raise ShoalError(
+                f"{table.path}: the labels are {', '.join(columns)}: expected {', '.join(like.names or ['one target'])} as in {like.place}"
+            )
+        return (y[:, 0] if names is None else y), names
     if len(columns) > 1:
         if like is not None and like.names != list(columns):
             raise ShoalError(
@@ -108,8 +125,8 @@ def _refuse_real(table: Table, name: str, values: np.ndarray) -> None:
         row = int(np.argmax(wrong))
         path, number = table.locate(row)
         raise ShoalError(
-            f"{path}: column {name!r} holds {values[row]:g} in row {number}: expected class numbers or names, not real numbers; "
-            f"--label names another column, --option exclude={name} leaves it out"
+            f"{path}: column {name!r} holds {values[row]:g} in row {number}: expected class numbers or names, not real numbers "
+            f"(--task regression takes them); --label names another column, --option exclude={name} leaves it out"
         )
 
 
@@ -118,8 +135,8 @@ def _check_shared(table: Table, name: str, y: np.ndarray, num_classes: int) -> N
     labelled = int(np.count_nonzero(y >= 0)) if y.ndim == 1 else 0
     if labelled >= _FEW_LABELS and 2 * num_classes > labelled:
         raise ShoalError(
-            f"{table.path}: column {name!r} has {num_classes:,} different values in {labelled:,} rows: expected classes that many nodes share; "
-            f"--label names another column, --option exclude={name} leaves it out"
+            f"{table.path}: column {name!r} has {num_classes:,} different values in {labelled:,} rows: expected classes that many nodes share "
+            f"(--task regression takes numbers); --label names another column, --option exclude={name} leaves it out"
         )
 
 
@@ -234,7 +251,7 @@ def read_split(table: Table, name: str, column: pa.Array, *, training: bool = Tr
 def check_labelled(table: Table, split: str, y: np.ndarray, masks: dict[str, np.ndarray]) -> None:
     """Refuse a row that is in the split but has no label."""
     for mask, rows in masks.items():
-        if y.ndim == 1 and (unlabelled := rows & (y < 0)).any():
+        if (unlabelled := rows & ~find_labelled(y)).any():
             path, number = table.locate(int(np.argmax(unlabelled)))
             raise ShoalError(
                 f"{path}: row {number} is {mask.removesuffix('_mask')} in column {split!r} but has no label: give it one, or leave its split empty"

@@ -1,0 +1,83 @@
+"""The kinds of labels: one class a node, a 0/1 matrix of several classes, or numbers to predict (regression)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+
+from shoal.errors import ShoalError, unknown_name
+from shoal.settings import Choices, Null
+
+TASKS = ("classification", "regression")
+TaskChoice = Annotated[
+    str | None, Choices(TASKS), Null("numbers with fractions are targets"), "classification or regression"
+]
+
+
+def is_regression(y: np.ndarray | None) -> bool:
+    """Whether labels are numbers to predict: float32, one or several columns, NaN where unlabelled."""
+    return y is not None and y.dtype.kind == "f"
+
+
+def is_multi_label(y: np.ndarray | None) -> bool:
+    """Whether labels are a 0/1 matrix, one column a class."""
+    return y is not None and y.ndim == 2 and not is_regression(y)
+
+
+def find_labelled(y: np.ndarray) -> np.ndarray:
+    """Which nodes have a label, a mask; one with several targets has one if any of them is known."""
+    if is_regression(y):
+        known = ~np.isnan(y)
+        return known if known.ndim == 1 else known.any(axis=1)
+    return np.ones(len(y), np.bool_) if y.ndim == 2 else y >= 0
+
+
+def count_classes(y: np.ndarray | None) -> int:
+    """Columns that a model predicts: one more than the largest class number, columns of a matrix, or targets."""
+    if y is None:
+        return 0
+    if y.ndim == 2:
+        return int(y.shape[1])
+    return 1 if is_regression(y) else max(int(y.max(initial=-1)) + 1, 0)
+
+
+def describe_outputs(number: int, *, regression: bool) -> str:
+    """What a model predicts of a node, in two words: `7 classes`, `1 target`."""
+    noun = ("target" if number == 1 else "targets") if regression else "classes"
+    return f"{number:,} {noun}"
+
+
+def tidy_labels(y: Any, task: str | None = None) -> np.ndarray:
+    """Labels as int64 classes, a uint8 matrix or float32 targets; anything odd is left for validation.
+
+    Integers are classes. Floats that are all whole numbers, or NaN, are classes too (NaN: unlabelled), a matrix of 0 and 1
+    is multi-label; other floats are targets of a regression. `task` says otherwise what they are.
+    """
+    if task is not None and task not in TASKS:
+        raise unknown_name("task", task, TASKS)
+    y = np.asarray(y)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.dtype.kind not in "fiub" or y.ndim not in (1, 2):
+        return y
+    if task == "regression":
+        return _to_targets(y)
+    if y.ndim == 2:
+        if ((y == 0) | (y == 1)).all():
+            return y.astype(np.uint8)
+        return _to_targets(y) if y.dtype.kind == "f" and task is None else y
+    if y.dtype.kind != "f":
+        return y.astype(np.int64)
+    whole = np.isnan(y) | ((y == np.floor(y)) & np.isfinite(y))
+    if whole.all():
+        return np.where(np.isnan(y), -1, y).astype(np.int64)
+    if task == "classification":
+        node = int(np.argmin(whole))
+        raise ShoalError(f"node {node} has label {y[node]:g}: classes are whole numbers, from 0")
+    return _to_targets(y)
+
+
+def _to_targets(y: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):  # validation names the node whose target became infinite
+        return y.astype(np.float32)
