@@ -20,6 +20,7 @@ MODELS = ("sage", "gcn", "mixhop", "gat")
 AVERAGED = (("loss", "log_epsilon"), ("class_weights", "balanced"), ("ema", 0.7))
 LINEAR = (("residual", "linear"), ("norm_place", "conv"))
 EDGES = (("symmetric", True), ("edge_dropout", 0.4))
+BOTH = (("directions", "both"),)
 PRE_NORM = (("norm_place", "input"), ("residual", "linear"))
 
 
@@ -120,6 +121,9 @@ SAMPLE = [
     Job("gcn", directed=True, double=True, partition="empty", head_layers=0, settings=PRE_NORM),
     Job("gat", directed=True, double=True, settings=EDGES),
     Job("gat", sparse=True, double=True, partition="metis", settings=EDGES),
+    *(Job(model, directed=True, double=True, cover=True, settings=BOTH) for model in MODELS[:3]),
+    Job("gcn", directed=True, double=True, sparse=True, cover=False, norm="batch", settings=BOTH),
+    Job("sage", directed=True, double=True, partition="empty", head_layers=0, settings=BOTH),
     Job("sage", norm="batch", double=True, training=AVERAGED),
     Job("gcn", double=True, multi_label=True, training=AVERAGED),
 ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -100,6 +101,11 @@ class PartAdjacency(Adjacency):
         local, halo = self.plan.part.num_local, self.plan.part.num_halo
         return torch.cat([torch.ones(local), torch.full((halo,), factor)])
 
+    def reverse(self, scale: Callable[[Tensor], Tensor]) -> Adjacency:
+        if self._reversed is None:
+            self._reversed = _Reversed(self, scale(self.pattern.out_degree))
+        return self._reversed
+
     def pieces(self, z: Tensor) -> Iterator[tuple[Adjacency, Tensor]]:
         """Rows that read no halo row first, while halo rows are on their way; backward, while gradients are."""
         under_way = _UnderWay(self.plan, self.layer)
@@ -112,10 +118,45 @@ class PartAdjacency(Adjacency):
             yield self.pattern.outer, _ReceiveRows.apply(z, under_way)
 
 
-class _Transposed(Adjacency):
-    """The transpose of a PartAdjacency; it keeps its origin, whose plan and patterns it uses."""
+class _Reversed(Adjacency):
+    """A PartAdjacency's kind of operator over the reversed edges: its transpose, with scales by other degrees.
 
-    origin: PartAdjacency
+    With `a` and `b` the row and column scales of the origin and `s` those of the reversed edges, each one where the kind
+    has none, it is `diag(s / b) · originᵀ · diag(s / a)`: what is exchanged are the gradients' messages.
+    """
+
+    def __init__(self, origin: PartAdjacency, scale: Tensor) -> None:
+        super().__init__(origin.indptr, origin.indices, origin.num_columns, checked=True)
+        rows, columns = origin.row_scale, origin.column_scale
+        self.origin = origin
+        scale = scale.double()  # so that quotients of scales lose nothing
+        ones = torch.ones_like(scale)
+        self.before = ones if rows is None else (ones if columns is None else scale) / rows.double()
+        self.after = (ones if rows is None else scale) / (ones if columns is None else columns.double())
+        self.product = partial(self._multiply, origin.transpose(), self.before, self.after)
+
+    @property
+    def num_entries(self) -> int:
+        return self.origin.num_entries
+
+    @staticmethod
+    def _multiply(
+        adj: Adjacency, before: Tensor, after: Tensor, h: Tensor, out: Tensor, accumulate: bool
+    ) -> Tensor:
+        product = multiply(adj, h * before[:, None].to(h.dtype)) * after[:, None].to(h.dtype)
+        return out.add_(product) if accumulate else out.copy_(product)
+
+    def _make_transpose(self) -> Adjacency:
+        transposed = _Transposed(self.indptr, self.indices, self.num_columns, checked=True)
+        transposed.origin = self
+        transposed.product = partial(self._multiply, self.origin, self.after, self.before)
+        return transposed
+
+
+class _Transposed(Adjacency):
+    """The transpose of a PartAdjacency, or of its reverse; it keeps its origin, whose plan and patterns it uses."""
+
+    origin: Adjacency
 
     def transpose(self) -> Adjacency:
         return self.origin

@@ -45,6 +45,16 @@ class PartPattern:
         return scale_halo(self.plan, self.kind, self.local)
 
     @cached_property
+    def out_degree(self) -> Tensor:
+        """How many rows of all ranks read each local row, itself too where the kind has loops; all ranks ask together."""
+        part = self.plan.part
+        degree = torch.zeros(part.num_global_nodes, dtype=torch.int64)
+        for ids, read in ((part.n_id, self.local.indices), (part.halo_id, as_tensor(part.halo_indices))):
+            degree.index_add_(0, as_tensor(ids)[read.long()], torch.ones(len(read), dtype=torch.int64))
+        self.plan.transport.phase = "the degrees of reversed edges"
+        return self.plan.transport.sum(degree)[as_tensor(part.n_id)]
+
+    @cached_property
     def wide(self) -> Adjacency:
         """The same rows over `[local ‖ halo]` columns, for what cannot be summed in two steps."""
         return join_operators(self.local, self.halo)

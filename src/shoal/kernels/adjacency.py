@@ -62,6 +62,7 @@ class Adjacency:
         self._pattern: tuple[Tensor, Tensor, Tensor] | None = None  # the transpose's, and that permutation
         self._like: Adjacency | None = None  # has the same pattern, and keeps what is made of it
         self._first_rows: Adjacency | None = None
+        self._reversed: Adjacency | None = None
         # How to compute `out (+)= self · h` where it takes more than this memory (a rank's part); None: by a kernel.
         self.product: Callable[[Tensor, Tensor, bool], Tensor] | None = None
 
@@ -211,6 +212,35 @@ class Adjacency:
         )
         other._like = self if self._like is None else self._like
         return other
+
+    def reverse(self, scale: Callable[[Tensor], Tensor]) -> Adjacency:
+        """The operator of the same kind over the reversed edges, made once: `scale` makes scales of their degrees."""
+        if self.symmetric:
+            raise ShoalError(
+                "the edges go both ways: leave out directions=both, which is for directed graphs"
+            )
+        if self._reversed is None:
+            turned = self.transpose()
+            by_degree = scale(turned.indptr.diff())
+            other = Adjacency(
+                turned.indptr,
+                turned.indices,
+                turned.num_columns,
+                row_scale=None if self.row_scale is None else by_degree,
+                column_scale=None if self.column_scale is None else by_degree,
+                checked=True,
+            )
+            other._transpose = Adjacency(
+                self.indptr,
+                self.indices,
+                self.num_columns,
+                row_scale=other.column_scale,
+                column_scale=other.row_scale,
+                checked=True,
+            )
+            other._transpose._origin = weakref.ref(other)
+            self._reversed = other
+        return self._reversed
 
     def slice_rows(self, start: int, end: int) -> Adjacency:
         """Rows start…end-1 as an operator of their own, sharing this one's memory."""

@@ -60,6 +60,7 @@ class Conv(nn.Module, ABC):
     max_order: ClassVar[int] = 1  # powers of the operator it can take
     norm_widths: list[int] | None = None  # of parts of the result that layer norm treats each by itself
     draws: bool = False  # forward takes a `draw` in training
+    projects: bool | None = None  # whether `A (H W)` is computed; None for the cheaper order
     aggregated_width: int | None = None  # columns of H W that are aggregated, where not all are
 
     def __init__(self, in_features: int, out_features: int) -> None:
@@ -153,7 +154,7 @@ class Conv(nn.Module, ABC):
         A `first` layer reads the features: halo rows of those, or `A x` where that is `known`, are exchanged before
         training, so that a conv that aggregates once exchanges nothing more.
         """
-        return [] if first else [min(self.in_features, self._width)]
+        return [] if first else [self._width if self.projects else min(self.in_features, self._width)]
 
     def num_macs(
         self, adj: Adjacency | None, entries: int, own: int, *, first: bool = False, known: bool = False
@@ -165,8 +166,10 @@ class Conv(nn.Module, ABC):
         rest = own * (self.out_features - self._width)
         if known:
             return own * self._width + rest
-        sparse = entries < adj.num_columns * self.in_features
-        if sparse or self.plan(adj, needs_input_grad=not first).transform_first:
+        projects = self.projects
+        if projects is None:
+            projects = self.plan(adj, needs_input_grad=not first).transform_first
+        if projects or entries < adj.num_columns * self.in_features:  # sparse features are projected
             return entries * self._width + adj.num_entries * self._width + rest
         return adj.num_entries * self.in_features + own * self._width + rest
 
@@ -191,7 +194,9 @@ class Conv(nn.Module, ABC):
         )
 
     def projects_first(self, adj: Adjacency, h: Tensor) -> bool:
-        """Whether `A (H W)` is the cheaper order for this h."""
+        """Whether `A (H W)` is the order for this h: the cheaper one, or the one that is set."""
+        if self.projects is not None:
+            return self.projects
         plan = self.plan(adj, needs_input_grad=h.requires_grad, training=torch.is_grad_enabled())
         return plan.transform_first
 

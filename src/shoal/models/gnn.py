@@ -32,6 +32,7 @@ from shoal.models.layerwise import (
 from shoal.models.mlp import Dense
 from shoal.models.pattern import check_head, check_orders, parse_orders, parse_widths, place_norm
 from shoal.models.stack import Stack
+from shoal.models.two_way import DIRECTIONS, TwoWayConv
 from shoal.scratch import Scratch
 from shoal.settings import AtLeast, Choices, Null, Rate, Seed, check_settings, list_settings
 
@@ -91,6 +92,11 @@ class GNN(Stack):
             int, AtLeast(0), "layers of the classifier; 0: the last convolution gives the logits"
         ] = 1,
         l2_normalize: Annotated[bool, "scale embeddings to length one before the classifier"] = False,
+        directions: Annotated[
+            str,
+            Choices(DIRECTIONS),
+            "edges that are aggregated over: those into a node, or those out of it too, with weights of their own (directed graphs)",
+        ] = "in",
         seed: Seed = 0,
         **options: Any,
     ) -> None:
@@ -104,7 +110,10 @@ class GNN(Stack):
             norm_place = place_norm(options.pop("norm_first")) or norm_place
         options = check_conv_options(conv, options, list_settings(GNN))
         check_head(head_layers, jumping, l2_normalize)
+        if directions == "both" and conv.kind is None:
+            raise ShoalError(f"{conv_name(conv)} reads no edges: leave out directions=both")
         self.model = conv_name(conv)
+        self.directions = directions
         self.in_features = in_features
         self.num_classes = num_classes
         self.input_dropout = input_dropout
@@ -131,7 +140,11 @@ class GNN(Stack):
                 else:
                     parts = conv.count_parts(order) if is_logits else 1
                     last = not any(pattern[number + 1 :])
-                    linear = conv.make(width, parts * out, order=order, last=last, **options)
+                    convs = [
+                        conv.make(width, parts * out, order=order, last=last, **options)
+                        for _ in range(2 if directions == "both" else 1)
+                    ]
+                    linear = convs[0] if len(convs) == 1 else TwoWayConv(*convs)
                 own = norm if number > 0 or norm_place != "input" else "none"
                 self.layers.append(
                     Output(linear, out, own if norm_place == "input" else "none")

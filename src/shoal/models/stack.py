@@ -12,6 +12,7 @@ from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.fused import mix_key
 from shoal.models.conv import Conv, count_entries, take_rows
 from shoal.models.layers import Layer
+from shoal.models.two_way import TwoWayConv
 
 
 class Exchange(NamedTuple):
@@ -72,6 +73,9 @@ class Stack(nn.Module):
         first = next(self.list_layers())
         if first.kind is not None and first.linear.starts_from_aggregate:
             batch.aggregate_input(first.kind)
+        for _, layer, adj in self.walk(batch):
+            if isinstance(layer.linear, TwoWayConv) and adj is not None:
+                layer.linear.reverse(adj)
 
     def list_exchanges(self, *, sparse: bool) -> list[Exchange]:
         """The halo exchanges of a forward pass in training; the first layer's input is exchanged before it."""

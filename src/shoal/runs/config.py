@@ -108,6 +108,10 @@ class RunConfig:
         exchange = self.make_exchange()
         if self.method != "partitioned":
             self._refuse_exchange()
+            if self.method == "swapped" and self.model.resolve().get("directions") == "both":
+                raise ShoalError(
+                    "swapped parts have no reversed edges: leave out model.directions=both, or train with --method full"
+                )
             if self.method == "swapped" and self.training.setting == "inductive":
                 raise ShoalError(
                     "method swapped trains on the whole graph: leave out training.setting=inductive"

@@ -32,6 +32,8 @@ def make_share(
     """
     if setting not in SETTINGS:
         raise unknown_name("setting", setting, SETTINGS)
+    if getattr(model, "directions", "in") == "both":
+        check_directions(graph, sampler, exchange, swapped)
     if isinstance(graph, Part):
         if swapped is not None:
             raise ShoalError("swapped parts are those of a Graph: give the graph, or leave out swapped")
@@ -44,3 +46,26 @@ def make_share(
     if sampler is None and setting != "transductive":
         sampler = FullSampler(graph, setting=setting)
     return ReplicaShare(graph, sampler, transport)
+
+
+def check_directions(
+    graph: Graph | Part, sampler: Sampler | None, exchange: ExchangeMethod | str, swapped: Partition | None
+) -> None:
+    """Refuse what a model that aggregates over edges in both directions cannot train on."""
+    leave = "leave out model.directions=both"
+    if not graph.directed:
+        raise ShoalError(f"graph {graph.name!r} is undirected: its edges go both ways already: {leave}")
+    if swapped is not None:
+        raise ShoalError(f"swapped parts have no reversed edges: {leave}, or train with --method full")
+    if sampler is not None and not (sampler.draws_subgraphs or isinstance(sampler, FullSampler)):
+        raise ShoalError(
+            f"sampler {sampler.name} draws no reversed edges: {leave}, or use a subgraph sampler"
+        )
+    if sampler is not None and sampler.coverage is not None:
+        raise ShoalError(f"sampler.coverage normalises one direction: {leave}, or sampler.coverage")
+    if isinstance(graph, Part):
+        method = EXCHANGES[exchange]() if isinstance(exchange, str) else exchange
+        if sampler is not None or method.thins or method.is_stale:
+            raise ShoalError(
+                f"ranks with parts train both directions on whole halos of the whole graph: {leave}"
+            )
