@@ -1,0 +1,152 @@
+"""The examples for clusters: parsed, their commands checked, and run on local ranks without the service."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from launched_ranks import free_port, rank_environment, run_ranks
+from shoal.cli import shoal as group
+from shoal.datasets import load
+from shoal.partitioning.partition import partition_graph
+from shoal.partitioning.stored import store_parts
+from shoal.store import save_graph
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+
+# What srun does, on this host: as many processes as tasks, each with the variables that Slurm gives its step.
+SRUN = """#!/bin/bash
+tasks=$SLURM_NTASKS
+while [[ $1 == --* ]]; do
+    [[ $1 == --ntasks=* ]] && tasks=${1#*=}
+    shift
+done
+for ((rank = 1; rank < tasks; rank++)); do
+    SLURM_PROCID=$rank SLURM_STEP_NUM_TASKS=$tasks "$@" &
+done
+SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=$tasks "$@"
+code=$?
+wait
+exit $code
+"""
+
+# The two calls into Ray that a worker makes.
+RAY_WORKER = """
+import json, os, sys, types
+import torch.distributed as dist
+
+class Context:
+    def get_world_rank(self):
+        return dist.get_rank()
+
+def report(metrics, checkpoint=None):
+    if dist.get_rank() == 0:
+        print(json.dumps(metrics, default=str), flush=True)
+
+train = types.ModuleType("ray.train")
+train.get_context, train.report = Context, report
+train.Checkpoint = types.SimpleNamespace(from_directory=lambda folder: os.listdir(folder))
+train.ScalingConfig = None
+train.torch = types.ModuleType("ray.train.torch")
+train.torch.TorchConfig = train.torch.TorchTrainer = None
+ray = types.ModuleType("ray")
+ray.train = train
+sys.modules |= {"ray": ray, "ray.train": train, "ray.train.torch": train.torch}
+dist.init_process_group("gloo")
+sys.path.insert(0, sys.argv[1])
+from ray_train import train_part
+train_part({"parts": sys.argv[2], "epochs": 2, "hidden": 8, "lr": 0.01, "patience": None})
+"""
+
+
+@pytest.fixture
+def digits(tmp_path: Path) -> Path:
+    return save_graph(load("digits"), tmp_path / "digits")
+
+
+def store_two_parts(folder: Path) -> Path:
+    graph = load("digits")
+    store_parts(graph, partition_graph(graph, 2, method="block"), folder)
+    return folder
+
+
+def test_examples_are_short_and_say_how_they_are_run() -> None:
+    for path in EXAMPLES.iterdir():
+        if path.is_file():
+            text = path.read_text()
+            assert len(text.splitlines()) < 80, path.name
+            assert f"examples/{path.name}" in text
+
+
+def test_slurm_script_is_bash() -> None:
+    subprocess.run(["bash", "-n", EXAMPLES / "slurm.sh"], check=True)
+
+
+def test_kubernetes_pods_run_a_command_that_shoal_takes() -> None:
+    job = yaml.safe_load((EXAMPLES / "pytorchjob.yaml").read_text())
+    assert job["kind"] == "PyTorchJob"
+    replicas = job["spec"]["pytorchReplicaSpecs"]
+    assert sum(replica["replicas"] for replica in replicas.values()) == 4
+    for replica in replicas.values():
+        (container,) = replica["template"]["spec"]["containers"]
+        assert container["name"] == "pytorch"
+        assert container["command"][:4] == ["python", "-m", "shoal", "train"]
+        command = group.commands["train"]
+        context = command.make_context("train", container["command"][4:])
+        assert context.params["epochs"] == 100
+        assert all(isinstance(variable["value"], str) for variable in container["env"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1700)
+def test_slurm_script_cuts_trains_and_predicts_on_two_ranks(tmp_path: Path, digits: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name, text in (("srun", SRUN), ("python", f'#!/bin/bash\nexec {sys.executable} "$@"\n')):
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    environment = rank_environment(
+        SLURM_NTASKS="2",
+        SLURM_JOB_ID=str(free_port()),
+        SLURM_STEP_NODELIST="localhost",
+        SHOAL_HOME=str(tmp_path / "home"),
+    )
+    environment["PATH"] = f"{tools}:{environment['PATH']}"
+    line = ["bash", EXAMPLES / "slurm.sh", digits, tmp_path / "run", "2"]
+    ended = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=800, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    labels = pq.read_table(tmp_path / "run" / "labels.parquet")
+    assert (labels.num_rows, "class" in labels.column_names) == (1797, True)
+    again = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=800, check=False)
+    assert again.returncode == 0, (
+        again.stdout + again.stderr
+    )  # queued again after the training: only predicts
+    assert "epoch" not in again.stdout
+
+
+@pytest.mark.slow
+def test_kubernetes_command_trains_on_two_ranks_and_goes_on_when_started_again(tmp_path: Path) -> None:
+    job = yaml.safe_load((EXAMPLES / "pytorchjob.yaml").read_text())
+    (container,) = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    store_two_parts(tmp_path / "my-parts")
+    command = [part.replace("/data", str(tmp_path)).replace("100", "2") for part in container["command"][1:]]
+    variables = {variable["name"]: variable["value"] for variable in container["env"]}
+    variables |= {"SHOAL_THREADS": "1", "SHOAL_HOME": str(tmp_path / "home")}
+    for _ in range(2):
+        run_ranks(2, *command, **variables).check()
+    assert (tmp_path / "runs" / "first" / "checkpoints" / "last.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_what_a_ray_worker_does_trains_on_two_ranks(tmp_path: Path) -> None:
+    store_two_parts(tmp_path / "parts")
+    (tmp_path / "worker.py").write_text(RAY_WORKER)
+    ended = run_ranks(2, tmp_path / "worker.py", EXAMPLES, tmp_path / "parts")
+    ended.check()
+    assert '"epoch": 2' in ended.texts[0]
+    assert '"test_accuracy"' in ended.texts[0]
