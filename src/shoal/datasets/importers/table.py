@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from shoal.datasets.formats import FORMATS, recognised
 from shoal.datasets.importers.column_scan import ColumnOptions
+from shoal.datasets.importers.databases import export_tables, is_database
 from shoal.datasets.importers.edge_table import choose_ends, collect_edge_ids, number_edges, open_edges
 from shoal.datasets.importers.feature_columns import load_columns
 from shoal.datasets.importers.files import Progress, silent
@@ -26,7 +27,7 @@ from shoal.wording import list_some
 def matches(path: Path) -> bool:
     if path.is_dir():
         return find_edges(path) is not None
-    return path.name.endswith(ENDINGS)
+    return path.name.endswith(ENDINGS) or is_database(path)
 
 
 def find_edges(folder: Path) -> Path | None:
@@ -49,8 +50,11 @@ def read_table(
     name: str | None = None,
     progress: Progress = silent,
     nodes: Annotated[
-        str | Path | None, Null("nodes.* in the folder, if any"), "file or folder of the node table"
+        str | Path | None,
+        Null("nodes.* in the folder, if any"),
+        "file or folder of the node table; of a database, its table or a SELECT",
     ] = None,
+    edges: Annotated[str | None, Null("edges"), "table of a database with the edges, or a SELECT"] = None,
     source: Annotated[
         str | None, Null("source, src, from or the first"), "column with the source of an edge"
     ] = None,
@@ -101,7 +105,7 @@ def read_table(
         "stored graph whose features and classes these tables are given",
     ] = None,
 ) -> Graph:
-    """CSV or Parquet: an edge table, or a folder with edges.* and nodes.*; a row is an arc source → target unless --undirected.
+    """CSV or Parquet: an edge table, or a folder with edges.* and nodes.*; SQLite, DuckDB; a row is an arc source → target unless --undirected.
 
     A row (source, target) is the arc source → target: the target aggregates from the source.
 
@@ -110,18 +114,28 @@ def read_table(
     `src, dst` or `from, to`, else the first two. With a node table nodes are numbered by its rows; without one, in the
     order of their ids. Batches are turned into int32 numbers as they are read.
     """
+    given = dict(locals())
+    if is_database(path):
+        with export_tables(path, edges, None if nodes is None else str(nodes)) as folder:
+            return read_table(
+                **{**given, "path": folder, "edges": None, "nodes": None, "name": name or path.stem}
+            )
+    if edges is not None:
+        raise ShoalError(
+            f"the option edges names a table of a database, and {path} is none: name the edge table itself"
+        )
     edge_path = find_edges(path) if path.is_dir() else path
     if edge_path is None:
         raise ShoalError(f"{path} holds neither edges.csv nor edges.parquet: expected one of them")
     node_path = Path(nodes) if nodes is not None else find_table(path, "nodes") if path.is_dir() else None
-    edges = open_edges(edge_path)
+    links = open_edges(edge_path)
     notices: list[str] = []
-    if not edges.header:
+    if not links.header:
         notices.append(f"{edge_path.name} has no line of column names: read its first line as an edge")
-    ends = choose_ends(edges, source, target)
-    _note_extra(edges, ends, notices)
+    ends = choose_ends(links, source, target)
+    _note_extra(links, ends, notices)
     fields: dict[str, Any] = {}
-    expected = edges.num_rows or 0
+    expected = links.num_rows or 0
     if node_path is not None:
         progress(f"reading {node_path.name}")
         said = ColumnOptions(
@@ -136,9 +150,9 @@ def read_table(
                 f"features, labels and the like name columns of a node table, and {path} has none: name one with --nodes FILE (nodes= in Python)"
             )
         progress(f"reading the node ids of {edge_path.name}")
-        ids, expected = collect_edge_ids(edges, ends)
+        ids, expected = collect_edge_ids(links, ends)
     dropped: list[int] = []
-    chunks = number_edges(edges, ends, ids, node_path, progress, dropped if unknown == "drop" else None)
+    chunks = number_edges(links, ends, ids, node_path, progress, dropped if unknown == "drop" else None)
     default = path.resolve().name if path.is_dir() else path.name.split(".")[0]
     encoding = fields.pop("encoding", None)
     graph = Graph.from_edge_chunks(
