@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv as arrow_csv
 
 from shoal.datasets.importers.files import compression_of, open_text, reading
+from shoal.datasets.importers.parquet_pages import check_pages
 from shoal.errors import ShoalError
 
 CSV_ENDINGS = tuple(f"{kind}{packed}" for packed in ("", ".gz", ".zst") for kind in (".csv", ".tsv"))
@@ -62,6 +63,7 @@ class TableFile(Table):
 
     def __init__(self, path: Path, *, header: bool = True) -> None:
         self.path = path
+        self._checked: set[str] = set()  # columns of a Parquet file whose pages are as large as they can be
         self.is_csv = path.name.endswith(CSV_ENDINGS)
         self.header = header
         if not self.is_csv and not path.name.endswith(PARQUET_ENDINGS):
@@ -90,6 +92,8 @@ class TableFile(Table):
             with pq.ParquetFile(
                 self.path, pre_buffer=False, buffer_size=BLOCK_BYTES, page_checksum_verification=True
             ) as file:
+                check_pages(self.path, file.metadata, set(columns) - self._checked)
+                self._checked.update(columns)
                 yield from file.iter_batches(rows, columns=columns, use_threads=False)
 
     def _csv_batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
