@@ -2,6 +2,9 @@
 
 make fuzz MINUTES=10
 python tests/fuzz/run_fuzz.py --count 10000 --reader mtx --reader stored
+python tests/fuzz/run_fuzz.py --count 10000 --out benchmarks/results/fuzz.json --corpus build/failed
+
+With --out it goes on where the last such command stopped: readers that have had their inputs are left out.
 """
 
 from __future__ import annotations
@@ -61,12 +64,12 @@ def keep(worker: Worker, failed: Outcome, corpus: Path) -> Path | None:
 
 
 def fuzz_reader(
-    name: str, count: int, seconds: float, seed: int, scratch: Path, corpus: Path | None
+    name: str, numbers: range, seconds: float, seed: int, scratch: Path, corpus: Path | None
 ) -> Counter[str]:
-    """Up to `count` mutations of a sample in `seconds`; failures are told as they come."""
+    """The mutations of a sample with these numbers, as many as fit in `seconds`; failures are told as they come."""
     worker, outcomes, seen = Worker(name, scratch), Counter[str](), set()
     began = time.monotonic()
-    for i in range(count):
+    for i in numbers:
         found = worker.mutate(f"{seed} {i}")
         outcomes[found.kind] += 1
         if found.kind in BAD and (found.kind, found.where) not in seen:
@@ -97,19 +100,30 @@ def main() -> int:
         given.minutes = 10.0
     seconds = 60 * given.minutes / len(names) if given.minutes else float("inf")
     scratch = make_scratch()
-    table = {}
+    table: dict[str, dict[str, int]] = {}
+    if given.out is not None and given.out.is_file():
+        kept = json.loads(given.out.read_text())
+        if kept["seed"] != given.seed:
+            parser.error(f"{given.out} is of seed {kept['seed']}: give --seed {kept['seed']} or another file")
+        table = kept["readers"]
     columns = (*GOOD, *BAD)
     print(f"{'reader':24}{'inputs':>8}" + "".join(f"{column:>11}" for column in columns))
     try:
         for name in names:
-            found = fuzz_reader(name, given.count, seconds, given.seed, scratch, given.corpus)
+            before = table.get(name, {})
+            numbers = range(before.get("inputs", 0), given.count)
+            if not numbers:
+                continue
+            found = fuzz_reader(name, numbers, seconds, given.seed, scratch, given.corpus)
+            found.update({column: before.get(column, 0) for column in columns})
             table[name] = {"inputs": found.total(), **{column: found[column] for column in columns}}
             print(
                 f"{name:24}{found.total():8}" + "".join(f"{found[column]:11}" for column in columns),
                 flush=True,
             )
             if given.out is not None:
-                given.out.write_text(json.dumps({"seed": given.seed, "readers": table}, indent=1) + "\n")
+                lines = ",\n".join(f"  {json.dumps(one)}: {json.dumps(row)}" for one, row in table.items())
+                given.out.write_text(f'{{"seed": {given.seed}, "readers": {{\n{lines}\n}}}}\n')
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return int(any(row[column] for row in table.values() for column in BAD))
