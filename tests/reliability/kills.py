@@ -5,8 +5,8 @@
 with `forked.FORKABLE` in the environment. Everything is imported and compiled once; runs and ranks are forked processes.
 Each run is killed up to three times, then left alone; the command is the same every time, as a launcher would start it
 again, or `--resume`. It must end with the bytes of a run that was never killed and leave no other file. In between,
-trainers come and go in this process, whose memory, threads, descriptors and temporary files must not grow. Results are
-added to those in the file until there are enough.
+sampled, partitioned and disk-based trainings come and go in this process, whose memory, threads, descriptors and temporary
+files must not grow and whose scores must be finite. Results are added to those in the file until there are enough kills.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, redirect_stderr
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import psutil
@@ -36,7 +37,7 @@ from forked import fork, wait
 from launched_ranks import free_port
 from small_graphs import make_labelled
 
-LIMIT = "4"  # seconds that ranks wait for a lost one
+LIMIT = "20"  # seconds that ranks wait for a silent one; of one that was killed they hear at once
 COMMON = (
     *("--set", "model.hidden=8", "--epochs", "6", "--set", "training.patience=null"),
     *("--checkpoint-minutes", "0.0005"),
@@ -54,6 +55,15 @@ METHODS: dict[str, tuple[int, tuple[str, ...]]] = {  # ranks, options
     "shared batches": (2, (*PARTS, "--sampler", "node", "--set", "sampler.budget=60")),
     "data-parallel": (2, ("--method", "sampled", "--set", "sampler.roots=20")),
 }
+
+HERE: dict[str, tuple[str, ...]] = {  # what is trained in this process, in turn
+    "sampled": METHODS["random walk"][1],
+    "partitioned": PARTS,
+    "features on disk": METHODS["features on disk"][1],
+    "swapped": ("--method", "swapped", "--parts", "3"),
+}
+SETTLED = 2  # rounds after which nothing may grow
+MOST_GROWTH = {"bytes": 32 << 20, "threads": 0, "descriptors": 0, "temporary files": 0}
 
 
 def start(args: Sequence[str], ranks: int, job: str, said: Path) -> list[int]:
@@ -123,12 +133,41 @@ def measure() -> dict[str, int]:
     }
 
 
-def train_here(root: Path, number: int) -> float:
-    """One short training in this process; its score."""
-    with tempfile.TemporaryDirectory(dir=root) as folder:
-        assert run("train", "graph", *COMMON, "--set", "sampler.roots=20", "--out", f"{folder}/run") == 0
-        last = Path(folder, "run/metrics.jsonl").read_text().splitlines()[-1]
-        return float(json.loads(last)["test_accuracy"])
+def find_growth(rounds: Sequence[dict[str, Any]]) -> list[str]:
+    """What the later half of the rounds has more of than the earlier one, first rounds left out; medians of memory."""
+    kept = rounds[SETTLED:]
+    grown = []
+    for name, most in MOST_GROWTH.items():
+        early, late = (
+            [one[name] for one in half] for half in (kept[: len(kept) // 2], kept[len(kept) // 2 :])
+        )
+        if early and median(late) - median(early) > most:
+            grown.append(f"{name}: {median(early):,.0f} to {median(late):,.0f}")
+    return grown
+
+
+def train_here(root: Path) -> dict[str, float]:
+    """One short training of every kind in this process; their scores."""
+    scores = {}
+    for kind, options in HERE.items():
+        with tempfile.TemporaryDirectory(dir=root) as folder:
+            assert run("train", "graph", *COMMON, *options, "--out", f"{folder}/run") == 0, kind
+            last = Path(folder, "run/metrics.jsonl").read_text().splitlines()[-1]
+            scores[kind] = float(json.loads(last)["test_accuracy"])
+    return scores
+
+
+def write_results(out: Path, results: dict[str, Any]) -> None:
+    """Keep the results, a line for each entry and each round."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for key, value in results.items():
+        if isinstance(value, list) and value:
+            value = "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n ]"
+        else:
+            value = json.dumps(value)
+        lines.append(f' "{key}": {value}')
+    out.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def main() -> None:
@@ -143,7 +182,14 @@ def main() -> None:
     asked = parser.parse_args()
     root, out = asked.folder.resolve(), asked.out.resolve()
     ends = time.monotonic() + 60 * asked.minutes
-    empty: dict[str, Any] = {"kills": 0, "runs": 0, "by_method": {}, "wrong": [], "resources": []}
+    empty: dict[str, Any] = {
+        "kills": 0,
+        "runs": 0,
+        "by_method": {},
+        "wrong": [],
+        "resources": [],
+        "grown": [],
+    }
     results: dict[str, Any] = json.loads(out.read_text()) if out.is_file() else empty
     draw = random.Random(results["runs"])
     shutil.rmtree(root, ignore_errors=True)
@@ -159,8 +205,11 @@ def main() -> None:
             assert run("train", "graph", *COMMON, *METHODS[method][1], "--out", f"warm/{method}") == 0, method
     wanted: dict[str, dict[str, str]] = {}
     lasts: dict[str, float] = {}
+    rounds: list[dict[str, Any]] = []  # of this process
     while time.monotonic() < ends and results["kills"] < asked.kills:
         for method in asked.methods:
+            if time.monotonic() >= ends or results["kills"] >= asked.kills:
+                break
             if method not in wanted:
                 began = time.monotonic()
                 plain = attempt(method, root, f"plain-{len(wanted)}", draw, ())
@@ -180,14 +229,18 @@ def main() -> None:
             results["runs"] += 1
             results["by_method"][method] = results["by_method"].get(method, 0) + found["kills"]
             shutil.rmtree(folder, ignore_errors=True)
-        with redirect_stderr(sys.stdout):
-            score = train_here(root, results["runs"])
-        assert math.isfinite(score)
-        results["resources"].append({"score": score, **measure()})
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(results, indent=1) + "\n")
+            write_results(out, results)
+        with open(root / "here.log", "a") as file, redirect_stderr(file):
+            scores = train_here(root)
+        assert all(map(math.isfinite, scores.values())), scores
+        rounds.append({"scores": scores, **measure()})
+        results["resources"] = (results["resources"] + rounds[-1:])[-200:]
+        results["grown"] = find_growth(rounds)
+        write_results(out, results)
         print(f"{results['kills']} kills, {results['runs']} runs, {len(results['wrong'])} wrong", flush=True)
-    sys.exit(bool(results["wrong"]))
+    for one in (*results["wrong"], *results["grown"]):
+        print(one)
+    sys.exit(bool(results["wrong"] or results["grown"]))
 
 
 if __name__ == "__main__":
