@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from shoal.distributed.transport import TRANSPORTS as TRANSPORTS
     from shoal.errors import ShoalError as ShoalError
     from shoal.graph import Graph as Graph
+    from shoal.interop.loaders import ClusterLoader as ClusterLoader
+    from shoal.interop.loaders import NeighborLoader as NeighborLoader
+    from shoal.interop.stores import open_stores as open_stores
     from shoal.joining import join_layers as join_layers
     from shoal.kernels.adjacency import Adjacency as Adjacency
     from shoal.kernels.spmm import spmm as spmm
@@ -52,11 +55,11 @@ if TYPE_CHECKING:
     from shoal.sampling.frontier import FrontierSampler as FrontierSampler
     from shoal.sampling.full import FullSampler as FullSampler
     from shoal.sampling.ladies import LadiesSampler as LadiesSampler
+    from shoal.sampling.loader import SubgraphLoader as SubgraphLoader
     from shoal.sampling.multi_walk import MultiRandomWalkSampler as MultiRandomWalkSampler
     from shoal.sampling.neighbor import NeighborSampler as NeighborSampler
     from shoal.sampling.node import NodeSampler as NodeSampler
     from shoal.sampling.prefetch import Prefetcher as Prefetcher
-    from shoal.sampling.prefetch import SubgraphLoader as SubgraphLoader
     from shoal.sampling.shard import ShardedSampler as ShardedSampler
     from shoal.sampling.walk import RandomWalkSampler as RandomWalkSampler
     from shoal.store import open_graph as open_graph
@@ -90,6 +93,9 @@ _HOMES = {
     "partition_graph": "shoal.partitioning.partition",
     "Batch": "shoal.batch",
     "join_layers": "shoal.joining",
+    "ClusterLoader": "shoal.interop.loaders",
+    "NeighborLoader": "shoal.interop.loaders",
+    "open_stores": "shoal.interop.stores",
     "NodeClassifier": "shoal.runs.estimator",
     "load_run": "shoal.runs.trained",
     "TrainedRun": "shoal.runs.trained",
@@ -107,7 +113,7 @@ _HOMES = {
     "LadiesSampler": "shoal.sampling.ladies",
     "NeighborSampler": "shoal.sampling.neighbor",
     "Prefetcher": "shoal.sampling.prefetch",
-    "SubgraphLoader": "shoal.sampling.prefetch",
+    "SubgraphLoader": "shoal.sampling.loader",
     "ShardedSampler": "shoal.sampling.shard",
     "DealtSampler": "shoal.sampling.dealt",
     "open_graph": "shoal.store",

@@ -152,8 +152,8 @@ def test_a_loader_refuses_what_does_not_fit(graph, sampler):
         shoal.SubgraphLoader(make_labelled(300), sampler)
     with pytest.raises(shoal.ShoalError, match="give it to the sampler"):
         shoal.SubgraphLoader(graph, sampler, budget=3)
-    with pytest.raises(shoal.ShoalError, match="one block per layer"):
-        shoal.SubgraphLoader(graph, "neighbor")
+    with pytest.raises(shoal.ShoalError, match="input_nodes was given beside a made sampler"):
+        shoal.SubgraphLoader(graph, sampler, input_nodes=[1])
 
 
 def train_weights(graph, sampling_threads, epochs, resume=None, checkpoints=None):

@@ -279,11 +279,11 @@ def sampler_settings(name: str) -> Mapping[str, Setting]:
 def make_sampler(name: str, graph: Graph, **options: Any) -> Sampler:
     """The sampler called `name` on `graph`; a setting it does not have is refused with the nearest one.
 
-    `setting` and `seed` are a run's, which every sampler takes.
+    `setting` and `seed` are a run's, which every sampler takes; `outputs` and `shuffle` a loader's.
     """
     sampler = SAMPLERS[name]
     takes = inspect.signature(sampler).parameters
-    given = {one: options.pop(one) for one in ("setting", "seed") if one in options}
+    given = {one: options.pop(one) for one in ("setting", "seed", "outputs", "shuffle") if one in options}
     for one in given:
         if one not in takes:
             raise ShoalError(

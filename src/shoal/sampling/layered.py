@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
 from shoal.batch import Batch, as_tensor
 from shoal.block import Block
+from shoal.conversion import check_rows
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.jit import kernel
@@ -29,6 +30,8 @@ Grown = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 class LayeredSampler(Sampler):
     """Batches of `batch_size` output nodes, each training node once an epoch in a new random order.
 
+    Other `outputs` than the training nodes may be given, and with `shuffle=False` they keep their order.
+
     A subclass says how a layer grows: from the nodes it computes to the pattern it reads and the nodes it
     reads from. Blocks are wide, their first columns are their rows, and they carry the training graph's
     degrees, so that `edge_norm` makes both mean and GCN aggregation unbiased.
@@ -46,10 +49,15 @@ class LayeredSampler(Sampler):
         num_layers: NumLayers,
         setting: TrainingGraph = "transductive",
         seed: Seed = 0,
+        outputs: Any = None,
+        shuffle: bool = True,
     ) -> None:
         super().__init__(graph, setting=setting, seed=seed)
         mask = self.graph.train_mask
         self._targets = np.arange(self.graph.num_nodes) if mask is None else np.flatnonzero(mask)
+        if outputs is not None:
+            self._targets = _check_outputs(outputs, graph, self.graph)
+        self.outputs, self.shuffle = outputs, shuffle
         self.batch_size = batch_size
         self.num_layers = num_layers
         self._orders: dict[
@@ -82,15 +90,21 @@ class LayeredSampler(Sampler):
 
     def draw_outputs(self, k: int) -> np.ndarray:
         """The output nodes of batch k: slice k mod num_batches of the epoch's order."""
+        nodes: np.ndarray = self._targets[self.draw_places(k)]
+        return nodes
+
+    def draw_places(self, k: int) -> np.ndarray:
+        """Where the output nodes of batch k are among all of them."""
         epoch, place = divmod(k, self.num_batches)
         known = self._orders
         order = known.get(epoch)
         if order is None:
-            order = permute(len(self._targets), self.seed, _FIRST_ORDER + epoch)
+            count = len(self._targets)
+            order = permute(count, self.seed, _FIRST_ORDER + epoch) if self.shuffle else np.arange(count)
             self._orders = dict([*list(known.items())[-1:], (epoch, order)])
         start = place * int(self.batch_size)
-        nodes: np.ndarray = self._targets[order[start : start + int(self.batch_size)]]
-        return nodes
+        places: np.ndarray = order[start : start + int(self.batch_size)]
+        return places
 
     def list_inputs(self, k: int) -> np.ndarray:
         return self.sample(k).nodes
@@ -121,6 +135,19 @@ class LayeredSampler(Sampler):
     def borrow_factor(self) -> AbstractContextManager[np.ndarray]:
         """One 0 for each node of the graph; whoever uses it leaves it so."""
         return self.borrow("factor", lambda: np.zeros(self.graph.num_nodes))
+
+
+def _check_outputs(outputs: Any, graph: Graph, trained: Graph) -> np.ndarray:
+    """Output nodes as numbers, from numbers or a mask; refused where training does not see all of them."""
+    given = np.asarray(outputs)
+    if given.dtype == np.bool_ and given.shape == (graph.num_nodes,):
+        given = np.flatnonzero(given)
+    nodes = check_rows(given, graph.num_nodes).astype(np.int64)
+    if not len(nodes):
+        raise ShoalError("there are no output nodes: expected at least one")
+    if trained is not graph:
+        raise ShoalError("output nodes are those of the whole graph: leave out setting=inductive, or them")
+    return nodes
 
 
 @kernel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -61,6 +61,8 @@ class NeighborSampler(LayeredSampler):
         batch_size: BatchSize = 1000,
         setting: TrainingGraph = "transductive",
         seed: Seed = 0,
+        outputs: Any = None,
+        shuffle: bool = True,
     ) -> None:
         self.fanouts = parse_fanouts(fanouts)
         if not self.fanouts:
@@ -69,7 +71,13 @@ class NeighborSampler(LayeredSampler):
             if fanout != ALL:
                 check_whole("fanouts", fanout, 1, MAX_NODES)
         super().__init__(
-            graph, batch_size=batch_size, num_layers=len(self.fanouts), setting=setting, seed=seed
+            graph,
+            batch_size=batch_size,
+            num_layers=len(self.fanouts),
+            setting=setting,
+            seed=seed,
+            outputs=outputs,
+            shuffle=shuffle,
         )
 
     def grow(self, nodes: np.ndarray, layer: int, k: int) -> Grown:

@@ -1,0 +1,1 @@
+"""Shoal's graphs and samplers behind the interfaces of other libraries."""

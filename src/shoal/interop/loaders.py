@@ -1,0 +1,134 @@
+"""NeighborLoader and ClusterLoader: PyG's loaders by their arguments and what they yield, on Shoal's samplers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from shoal.batch import Batch, as_tensor
+from shoal.errors import ShoalError
+from shoal.graph import Graph
+from shoal.pyg import load_pyg
+from shoal.sampling.cluster import ClusterSampler
+from shoal.sampling.loader import SubgraphLoader
+from shoal.sampling.neighbor import NeighborSampler
+from shoal.validation import MASKS
+
+Transform = Callable[[Any], Any]
+
+
+class _DataLoader(SubgraphLoader):
+    """A SubgraphLoader that yields PyG's `Data`: x, edge_index, y, masks and n_id of all nodes of a batch."""
+
+    transform: Transform | None = None
+    make: Any = None  # torch_geometric.data.Data
+
+    def _iterate(self, epoch: int) -> Iterator[Any]:
+        for batch in super()._iterate(epoch):
+            data = self._convert(batch)
+            yield data if self.transform is None else self.transform(data)
+
+    def _convert(self, batch: Batch) -> Any:
+        graph = batch.graph
+        fields: dict[str, Any] = {}
+        if graph.num_features:
+            fields["x"] = batch.x
+        for name in ("y", *MASKS):
+            if (values := getattr(graph, name)) is not None:
+                fields[name] = as_tensor(values[batch.nodes])
+        if graph.multi_label:
+            fields["y"] = fields["y"].float()
+        return self.make(edge_index=batch.edge_index, n_id=batch.n_id, num_nodes=batch.num_nodes, **fields)
+
+
+class NeighborLoader(_DataLoader):
+    """Mini-batches of sampled neighbourhoods, as PyG's NeighborLoader has them: `Data` objects whose first `batch_size`
+    nodes are the input nodes, with x, edge_index, y, the masks, n_id and input_id (places among the input nodes).
+
+        loader = shoal.NeighborLoader(data, num_neighbors=[10, 5], batch_size=1024, input_nodes=data.train_mask)
+        for batch in loader:
+            out = model(batch.x, batch.edge_index)[: batch.batch_size]
+
+    Neighbours are drawn without replacement, once for a node, in the hop that reaches it; a self loop is always kept. Batch
+    k is the same whatever the number of workers, and each `for` loop draws anew.
+
+    Args:
+        data: a Graph or a PyG `Data`.
+        num_neighbors: neighbours of a node in each hop, -1 for all.
+        batch_size: input nodes in a batch; the last one of an epoch may have fewer.
+        input_nodes: numbers or a mask; None for all nodes.
+        shuffle: a new random order of the input nodes every epoch.
+        num_workers: sampling threads, which share the graph; 0 draws in the loop itself.
+        transform: called with each batch.
+        seed: decides order and neighbours.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        num_neighbors: Sequence[int],
+        *,
+        batch_size: int = 1,
+        input_nodes: Any = None,
+        shuffle: bool = False,
+        num_workers: int = 0,
+        transform: Transform | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.make, self.transform = load_pyg("shoal.NeighborLoader").Data, transform
+        graph = data if isinstance(data, Graph) else Graph.from_pyg(data)
+        nodes = np.arange(graph.num_nodes) if input_nodes is None else input_nodes
+        sampler = NeighborSampler(
+            graph, fanouts=num_neighbors, batch_size=batch_size, seed=seed, outputs=nodes, shuffle=shuffle
+        )
+        super().__init__(graph, sampler, num_workers=num_workers)
+
+    def _convert(self, batch: Batch) -> Any:
+        assert isinstance(self.sampler, NeighborSampler)
+        data = super()._convert(batch)
+        data.batch_size = batch.num_outputs
+        data.input_id = torch.from_numpy(self.sampler.draw_places(batch.index))
+        return data
+
+
+class ClusterLoader(_DataLoader):
+    """Mini-batches of clusters with the edges between them, as PyG's ClusterData and ClusterLoader have them (Cluster-GCN):
+    `Data` objects with x, edge_index, y, the masks and n_id.
+
+        loader = shoal.ClusterLoader(data, num_parts=100, batch_size=4)
+
+    Every cluster is in one batch an epoch, in a new random order; clusters that `batch_size` does not divide are left out of
+    an epoch.
+
+    Args:
+        data: a Graph or a PyG `Data`.
+        num_parts: clusters to cut the graph into with METIS (needs the extra `partition`).
+        assignment: the cluster of every node, in place of `num_parts`.
+        batch_size: clusters in a batch.
+        shuffle: True; clusters have no other order.
+        num_workers, transform, seed: as NeighborLoader has them.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        num_parts: int | None = None,
+        *,
+        assignment: Any = None,
+        batch_size: int = 1,
+        shuffle: bool = True,
+        num_workers: int = 0,
+        transform: Transform | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.make, self.transform = load_pyg("shoal.ClusterLoader").Data, transform
+        if not shuffle:
+            raise ShoalError("clusters are in a new random order every epoch: leave out shuffle=False")
+        graph = data if isinstance(data, Graph) else Graph.from_pyg(data)
+        sampler = ClusterSampler(
+            graph, assignment=assignment, num_parts=num_parts, clusters_per_batch=batch_size, seed=seed
+        )
+        super().__init__(graph, sampler, num_workers=num_workers)

@@ -1,0 +1,153 @@
+"""SubgraphLoader: a sampler's batches for models that take `(x, edge_index)`, with PyG's names for its arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from shoal.batch import Batch
+from shoal.checks import MAX_THREADS
+from shoal.errors import ShoalError
+from shoal.graph import Graph
+from shoal.joining import join_layers
+from shoal.sampling.base import SAMPLERS, Sampler, make_sampler, sampler_settings
+from shoal.sampling.full import FullSampler
+from shoal.sampling.prefetch import Prefetcher, gather_fields
+from shoal.settings import AtLeast, Null, Range, check_settings
+
+_SIZES = (
+    "batch_size",
+    "budget",
+    "roots",
+    "num_edges",
+    "clusters_per_batch",
+)  # what a sampler's size is called
+
+
+class SubgraphLoader:
+    """Iterates over a sampler's batches as PyG users expect, for models that take `x` and `edge_index`.
+
+    Each batch has `x` (dense), `edge_index`, `y`, `n_id`, `train_mask`, `node_norm`, `edge_norm`, and can
+    be moved with nothing else to know. The layers of a layered sampler are one graph, whose first `num_outputs` nodes
+    y and train_mask are of. Every `for` loop is one more epoch; `len` is its number of batches.
+
+    Args:
+        data: the Graph or PyG `Data` that `sampler` was made for (only checked), or that it is to be made
+            for: then `sampler` is a name and `options` are its settings.
+        sampler: a Sampler, or the name of one.
+        batch_size: the size of a batch, whatever the sampler calls it: output nodes, nodes (`budget`), walks (`roots`),
+            edges (`num_edges`) or clusters.
+        input_nodes: the output nodes of the neighbour sampler, numbers or a mask; by default the training nodes.
+        shuffle: whether the neighbour sampler's output nodes have a new order every epoch; other samplers always draw anew.
+        num_threads: sampling threads; 0 draws in the loop itself. The batches are the same.
+        num_workers: the same by PyG's name: threads that share the graph, not processes that copy it.
+        first_epoch: the epoch of the first loop; a resumed run gives the epochs it has done.
+    """
+
+    @check_settings
+    def __init__(
+        self,
+        data: Any,
+        sampler: Sampler | str = "frontier",
+        *,
+        batch_size: Annotated[
+            int | None, AtLeast(1), Null("the sampler's default"), "size of a batch"
+        ] = None,
+        input_nodes: Any = None,
+        shuffle: bool | None = None,
+        num_threads: Annotated[
+            int, Range(0, MAX_THREADS), "sampling threads; 0 draws in the loop itself"
+        ] = 1,
+        num_workers: Annotated[
+            int | None, Range(0, MAX_THREADS), Null("num_threads"), "PyG's name of num_threads"
+        ] = None,
+        first_epoch: Annotated[int, AtLeast(0), "epoch of the first loop"] = 0,
+        **options: Any,
+    ) -> None:
+        graph = data if isinstance(data, Graph) else Graph.from_pyg(data)
+        if batch_size is not None:
+            options[_find_size(sampler)] = batch_size
+        if isinstance(sampler, str):
+            sampler = make_sampler(sampler, graph, **options, **_check_outputs(sampler, input_nodes, shuffle))
+        elif options or input_nodes is not None or shuffle is not None:
+            named = {"input_nodes": input_nodes, "shuffle": shuffle}
+            given = sorted([*options, *(name for name, value in named.items() if value is not None)])
+            raise ShoalError(f"{given[0]} was given beside a made sampler: give it to the sampler")
+        home = sampler.graph if sampler.graph.parent is None else sampler.graph.parent
+        if home.num_nodes != graph.num_nodes:
+            raise ShoalError(
+                f"the sampler's graph has {home.num_nodes:,} nodes but data has {graph.num_nodes:,}: make the sampler for this graph"
+            )
+        if isinstance(sampler, FullSampler):  # its one batch is made dense: let that be the loader's own
+            sampler = FullSampler(graph, setting=sampler.setting, seed=sampler.seed)
+        self.sampler = sampler
+        self.num_threads = num_threads if num_workers is None else num_workers
+        self.epoch = first_epoch
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.sampler!r}, num_threads={self.num_threads}, epoch={self.epoch})"
+
+    def __len__(self) -> int:
+        return self.sampler.num_batches
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        return self._iterate(epoch)
+
+    def _iterate(self, epoch: int) -> Iterator[Batch]:
+        start, stop = epoch * len(self), (epoch + 1) * len(self)
+        drawn = _JoinedSampler(self.sampler)
+        if self.num_threads == 0:
+            for k in range(start, stop):
+                batch = drawn.sample(k)
+                prepare_for_pyg(batch)
+                yield batch
+            return
+        with Prefetcher(drawn, start, stop, num_threads=self.num_threads, prepare=prepare_for_pyg) as batches:
+            yield from batches
+
+
+class _JoinedSampler:
+    """A sampler's batches, each as one graph."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+
+    def sample(self, k: int) -> Batch:
+        return join_layers(self._sampler.sample(k))
+
+
+def prepare_for_pyg(batch: Batch) -> None:
+    """Features made dense, edges as PyG has them, in the calling thread."""
+    gather_fields(batch)
+    if batch.graph.num_features:
+        batch.x = batch.dense_x
+    _ = batch.edge_index, batch.n_id
+
+
+def _find_size(sampler: Sampler | str) -> str:
+    """What a sampler calls the size of its batches."""
+    if isinstance(sampler, Sampler):
+        return "batch_size"
+    declared = sampler_settings(sampler)
+    found = next((name for name in _SIZES if name in declared), None)
+    if found is None:
+        raise ShoalError(f"sampler {sampler!r} takes the whole graph: leave out batch_size")
+    return found
+
+
+def _check_outputs(sampler: str, input_nodes: Any, shuffle: bool | None) -> dict[str, Any]:
+    """Which output nodes, and in which order, as the sampler's arguments; refused where it has none."""
+    given = {"outputs": input_nodes, "shuffle": shuffle}
+    given = {name: value for name, value in given.items() if value is not None}
+    takes = inspect.signature(SAMPLERS[sampler]).parameters
+    if given.get("shuffle") and "shuffle" not in takes:
+        del given["shuffle"]  # which others do anyway
+    for name in given:
+        if name not in takes:
+            asked = "input_nodes" if name == "outputs" else "shuffle=False"
+            raise ShoalError(
+                f"sampler {sampler!r} draws from all nodes in an order of its own: leave out {asked}, or take sampler neighbor"
+            )
+    return given

@@ -1,0 +1,153 @@
+"""Loaders with PyG's arguments: what they yield, in which order, and that PyG models learn from it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from torch.nn import functional
+
+import shoal
+from small_graphs import make_labelled
+
+pyg = pytest.importorskip("torch_geometric")
+
+
+@pytest.fixture(scope="module")
+def graph() -> shoal.Graph:
+    return make_labelled(400)
+
+
+def test_a_neighbour_batch_has_the_fields_of_pygs(graph):
+    data = graph.to_pyg()
+    nodes = torch.tensor([7, 3, 250, 9, 8])
+    loader = shoal.NeighborLoader(data, num_neighbors=[4, 3], batch_size=2, input_nodes=nodes)
+    batches = list(loader)
+    assert [batch.batch_size for batch in batches] == [2, 2, 1]
+    assert torch.cat([batch.n_id[: batch.batch_size] for batch in batches]).equal(nodes)
+    assert torch.cat([batch.input_id for batch in batches]).tolist() == [0, 1, 2, 3, 4]
+    for batch in batches:
+        assert isinstance(batch, pyg.data.Data)
+        assert batch.validate()
+        assert torch.equal(batch.x, data.x[batch.n_id])
+        assert torch.equal(batch.y, data.y[batch.n_id])
+        assert torch.equal(batch.val_mask, data.val_mask[batch.n_id])
+        pairs = set(map(tuple, data.edge_index.T.tolist()))
+        assert set(map(tuple, batch.n_id[batch.edge_index].T.tolist())) <= pairs
+
+
+def test_order_masks_and_epochs_are_as_asked(graph):
+    every = shoal.NeighborLoader(graph, [2], batch_size=100)
+    assert torch.cat([batch.n_id[: batch.batch_size] for batch in every]).tolist() == list(range(400))
+    loader = shoal.NeighborLoader(graph, [2], batch_size=50, input_nodes=graph.train_mask, shuffle=True)
+    epochs = [torch.cat([batch.n_id[: batch.batch_size] for batch in loader]) for _ in range(2)]
+    expected = np.flatnonzero(graph.train_mask).tolist()
+    assert [sorted(epoch.tolist()) for epoch in epochs] == [expected, expected]
+    assert not torch.equal(*epochs)
+    assert len(loader) == len(expected) // 50
+
+
+@pytest.mark.parametrize("make", [
+    lambda graph, workers: shoal.NeighborLoader(graph, [3, 3], batch_size=64, shuffle=True, num_workers=workers),
+    lambda graph, workers: shoal.ClusterLoader(graph, assignment=np.arange(400) % 8, batch_size=2, num_workers=workers),
+    lambda graph, workers: shoal.SubgraphLoader(graph, "neighbor", fanouts=(3, 3), batch_size=64, num_workers=workers),
+])  # fmt: skip
+def test_workers_change_nothing_but_the_threads(graph, make):
+    for alone, helped in zip(make(graph, 0), make(graph, 2), strict=True):
+        assert torch.equal(alone.n_id, helped.n_id)
+        assert torch.equal(alone.edge_index, helped.edge_index)
+
+
+def test_clusters_partition_the_nodes_and_keep_the_edges_between_them(graph):
+    loader = shoal.ClusterLoader(graph, num_parts=8, batch_size=2)
+    batches = list(loader)
+    assert sorted(torch.cat([batch.n_id for batch in batches]).tolist()) == list(range(400))
+    whole = sp.csr_array((np.ones(graph.num_entries), graph.indices, graph.indptr), shape=(400, 400))
+    for batch in batches:
+        inside = whole[batch.n_id.numpy()][:, batch.n_id.numpy()]
+        assert batch.edge_index.shape[1] == inside.nnz
+    with pytest.raises(shoal.ShoalError, match="shuffle=False"):
+        shoal.ClusterLoader(graph, num_parts=8, shuffle=False)
+
+
+def test_sparse_features_labels_of_many_classes_and_transforms(graph):
+    labels = np.stack([graph.y == 0, graph.y == 1], axis=1).astype(np.uint8)
+    other = graph._copy(x=sp.csr_array(graph.x), y=labels, num_classes=2)
+    seen = []
+    loader = shoal.NeighborLoader(
+        other, [2], batch_size=400, transform=lambda data: seen.append(data) or data
+    )
+    (batch,) = loader
+    assert seen == [batch]
+    assert torch.equal(batch.x, torch.from_numpy(graph.x)[batch.n_id])
+    assert batch.y.dtype == torch.float32
+    assert batch.y.shape == (400, 2)
+
+
+@pytest.mark.parametrize("loader", ["neighbor", "cluster", "subgraph"])
+def test_a_pyg_model_learns_from_every_loader(graph, loader):
+    from torch_geometric.nn import GraphSAGE
+
+    torch.manual_seed(0)
+    data, model = graph.to_pyg(), GraphSAGE(graph.num_features, 16, 2, graph.num_classes)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    made = {
+        "neighbor": lambda: shoal.NeighborLoader(
+            data, [8, 8], batch_size=50, input_nodes=data.train_mask, shuffle=True
+        ),
+        "cluster": lambda: shoal.ClusterLoader(data, num_parts=8, batch_size=2),
+        "subgraph": lambda: shoal.SubgraphLoader(
+            data, "neighbor", fanouts=(8, 8), batch_size=50, num_workers=0
+        ),
+    }[loader]()
+    for _ in range(8):
+        for batch in made:
+            count = len(batch.y) if loader == "subgraph" else batch.get("batch_size", batch.num_nodes)
+            out = model(batch.x, batch.edge_index)[:count]
+            mask = batch.train_mask[:count]
+            optimizer.zero_grad()
+            functional.cross_entropy(out[mask], batch.y[:count][mask]).backward()
+            optimizer.step()
+    found = model.eval()(data.x, data.edge_index).argmax(1)
+    assert (found == data.y)[data.test_mask].float().mean() > 0.75
+
+
+@pytest.mark.parametrize(
+    ("sampler", "options", "nodes"),
+    [
+        ("node", {}, lambda size: size <= 120),
+        ("frontier", {"frontier": 20}, lambda size: size == 120),
+        ("random-walk", {"depth": 1}, lambda size: 120 <= size <= 240),
+        ("cluster", {"assignment": np.arange(400) % 200}, lambda size: size == 240),
+    ],
+)
+def test_batch_size_is_the_size_of_any_samplers_batches(graph, sampler, options, nodes):
+    loader = shoal.SubgraphLoader(graph, sampler, batch_size=120, **options)
+    assert nodes(next(iter(loader)).num_nodes)
+
+
+def test_a_loader_of_layers_has_the_chosen_outputs_first(graph):
+    loader = shoal.SubgraphLoader(
+        graph, "neighbor", fanouts=(3, 2), batch_size=3, input_nodes=[5, 4, 3, 2], shuffle=False
+    )
+    first, second = loader
+    assert first.n_id[:3].tolist() == [5, 4, 3]
+    assert second.n_id[:1].tolist() == [2]
+    assert first.y.tolist() == graph.y[[5, 4, 3]].tolist()
+
+
+def test_arguments_that_make_no_sense_get_one_sentence(graph):
+    for arguments, said in (
+        ({"sampler": "node", "input_nodes": [1]}, "leave out input_nodes"),
+        ({"sampler": "node", "shuffle": False}, "leave out shuffle=False"),
+        ({"sampler": "full", "batch_size": 3}, "takes the whole graph"),
+        ({"sampler": "neighbor", "input_nodes": [400]}, "nodes run from 400 to 400"),
+        ({"sampler": "neighbor", "input_nodes": []}, "there are no output nodes"),
+        ({"sampler": "neighbor", "input_nodes": [1], "setting": "inductive"}, "leave out setting=inductive"),
+    ):
+        with pytest.raises(shoal.ShoalError, match=said):
+            shoal.SubgraphLoader(graph, **arguments)
+    with pytest.raises(shoal.ShoalError, match="num_workers"):
+        shoal.NeighborLoader(graph, [2], num_workers=-1)
+    assert len(shoal.SubgraphLoader(graph, "node", shuffle=True)) > 0
