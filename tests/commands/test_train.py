@@ -30,7 +30,7 @@ def train(capsys, folder: Path, *more: str) -> tuple[int, str, str]:
 
 def test_train_leaves_a_run_folder_that_embed_and_predict_read(capsys, tmp_path):
     folder = tmp_path / "run"
-    code, out, _ = train(capsys, folder, "--epochs", "3", "--seed", "5")
+    code, out, _ = train(capsys, folder, "--epochs", "3", "--seed", "5", "--set", "model.head_layers=1")
     assert code == 0
     assert "epoch 3/3" in out
     assert "test accuracy" in out

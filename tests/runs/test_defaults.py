@@ -69,6 +69,17 @@ def test_few_and_many_labels_get_other_settings():
     assert deep["model.residual"] == "linear"
 
 
+def test_a_regression_is_not_given_a_loss_of_classes():
+    graph = make_labelled()
+    target = shoal.Graph(
+        graph.indptr, graph.indices, x=graph.x, y=graph.x[:, 0] + 0.5, train_mask=graph.train_mask
+    )
+    facts = measure_facts(target)
+    assert facts.regression
+    assert facts.homophily is None
+    assert not any("training.loss" in choice.settings for choice in choose_settings(facts))
+
+
 def test_larger_graphs_get_fewer_epochs_within_bounds():
     sizes = [10**3, 10**5, 10**6, 10**8]
     found = [choose_epochs(Facts(size, 10 * size, 100, 5, size // 2), 3) for size in sizes]
@@ -86,11 +97,13 @@ def test_what_is_given_stays_and_the_rest_is_said_with_its_reason():
 
 
 @pytest.mark.parametrize(
-    "settings", [("model.orders=1-0-1",), ("model.hidden=32-16",), ("model.norm_place=input",)]
+    "settings",
+    [("model.orders=1-0-1",), ("model.hidden=32-16",), ("model.norm_place=input",), ("model.jumping=max",)],
 )
-def test_settings_that_decide_for_others_are_not_contradicted(settings):
-    config, _ = settle(*settings, data="blocks")
-    assert config.model.num_layers in (None, 3)
+@pytest.mark.parametrize("data", ["blocks", "digits"])
+def test_settings_that_decide_for_others_are_not_contradicted(settings, data):
+    config, _ = settle(*settings, data=data)
+    assert config.model.num_layers in (None, 2, 3)
     shoal.GNN(
         "sage", 8, config.model.hidden, 3, orders=config.model.orders, num_layers=config.model.num_layers
     )

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 from shoal.graph import Graph
 from shoal.labels import is_regression
+from shoal.labels import is_regression
 from shoal.partitioning.part import Part
 from shoal.runs.config import FIXED, FROM_GRAPH, RunConfig
 from shoal.sampling.base import SAMPLERS
@@ -23,7 +24,7 @@ from shoal.sampling.layered import LayeredSampler
 FEW_LABELS = 50  # training nodes a class, below which labels are few
 _WORK = 2e13  # multiply-adds of a default run: some ten minutes of one core
 _EPOCHS = range(60, 501)
-ENOUGH_STEPS = 100  # on the whole graph, from which on they reach more than steps on batches
+ENOUGH_STEPS = 300  # on the whole graph, from which on they reach as much as steps on batches
 _ROWS_SEEN = 1 << 16  # training nodes whose edges are looked at for homophily
 
 
@@ -74,9 +75,11 @@ def choose_settings(facts: Facts) -> list[Choice]:
             {
                 "model.name": "gcn",
                 "model.num_layers": 2,
+                "model.head_layers": 0,
                 "model.norm": "none",
                 "model.dropout": 0.7,
                 "model.input_dropout": 0.5,
+                "training.loss": "log_epsilon",
                 "training.lr": 0.005,
                 "training.weight_decay": 0.005,
             },
@@ -151,6 +154,8 @@ def _is_decided(config: RunConfig, name: str) -> bool:
     by_layers = config.draws and issubclass(SAMPLERS[config.sampler.name], LayeredSampler)
     if name == "num_layers":
         return by_layers or "orders" in model or isinstance(model.get("hidden"), str)
+    if name == "head_layers":
+        return isinstance(model.get("hidden"), str) or bool({"jumping", "l2_normalize"} & model.keys())
     return name == "norm_place" and "norm_first" in model
 
 
