@@ -15,7 +15,6 @@ import scipy.sparse as sp
 
 from shoal.graph import Graph
 from shoal.labels import is_regression
-from shoal.labels import is_regression
 from shoal.partitioning.part import Part
 from shoal.runs.config import FIXED, FROM_GRAPH, RunConfig
 from shoal.sampling.base import SAMPLERS
