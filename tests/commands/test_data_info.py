@@ -78,7 +78,7 @@ def test_info_prints_what_was_measured_and_json(shoal: Callable[..., Run], tmp_p
     for text in (
         "components 3, the largest has 57.1% of the nodes",
         "constant 2 of them: 1, 2",
-        "classes red 3, blue 3; no training node has blue",
+        "classes red: 3, blue: 3; no training node has blue",
         "homophily 33.3% of the edges join equal labels; adjusted for class sizes -0.50 (0: chance, 1: all)",
         "split train 2 / val 0; no validation nodes",
     ):

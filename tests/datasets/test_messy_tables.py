@@ -279,3 +279,13 @@ def test_several_files_and_packed_ones_are_one_table(tmp_path):
     (packed / "nodes-2.csv").write_text("id,g\n2,3\n")
     with pytest.raises(ShoalError, match=r"nodes-2\.csv has the columns id, g: expected id, f"):
         import_graph(packed)
+
+
+def test_parquet_text_that_is_no_unicode_is_refused(tmp_path):
+    (tmp_path / "edges.csv").write_text(EDGES)
+    broken = pa.StringArray.from_buffers(
+        3, pa.py_buffer(np.array([0, 1, 2, 3], np.int32)), pa.py_buffer(b"a\xffa")
+    )
+    pq.write_table(pa.table({"id": [0, 1, 2], "f": broken}), tmp_path / "nodes.parquet")
+    with pytest.raises(ShoalError, match=r"nodes\.parquet cannot be read .*UTF8"):
+        import_graph(tmp_path)

@@ -148,9 +148,9 @@ def _show_classes(found: LabelFigures | None) -> str | None:
     if found is None or not found.sizes:
         return None
     ordered = sorted(found.sizes.items(), key=lambda item: -item[1])
-    text = list_some([f"{name} {size:,}" for name, size in ordered])
+    text = list_some([f"{name}: {size:,}" for name, size in ordered])
     if len(ordered) > 8:
-        text += f", the smallest {ordered[-1][0]} {ordered[-1][1]:,}"
+        text += f", the smallest {ordered[-1][0]}: {ordered[-1][1]:,}"
     if found.untrained:
         text += f"; no training node has {list_some(found.untrained)}"
     return text

@@ -184,7 +184,7 @@ def _describe_arcs(graph: Graph) -> str:
     share = share_mirrored(graph.indptr, graph.indices)
     return (
         f"edges are arcs: a node aggregates from the sources of its arcs, not from their targets; {share:.0%} of the arcs "
-        "have their reverse; --undirected adds the others"
+        "have their reverse; --undirected adds the others, model.directions=both aggregates over both ways"
     )
 
 

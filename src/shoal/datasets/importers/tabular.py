@@ -95,6 +95,9 @@ class TableFile(Table):
                 check_pages(self.path, file.metadata, set(columns) - self._checked)
                 self._checked.update(columns)
                 yield from file.iter_batches(rows, columns=columns, use_threads=False)
+                for batch in file.iter_batches(rows, columns=columns, use_threads=False):
+                    batch.validate(full=True)  # text that is no UTF-8, codes outside a dictionary
+                    yield batch
 
     def _csv_batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         stream = pa.input_stream(str(self.path), compression=compression_of(self.path))
