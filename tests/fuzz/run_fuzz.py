@@ -2,7 +2,7 @@
 
 make fuzz MINUTES=10
 python tests/fuzz/run_fuzz.py --count 10000 --reader mtx --reader stored
-python tests/fuzz/run_fuzz.py --count 10000 --out benchmarks/results/fuzz.json --corpus build/failed
+python tests/fuzz/run_fuzz.py --count 10000 --seed 19 --out benchmarks/results/fuzz.json --corpus build/failed
 
 With --out it goes on where the last such command stopped: readers that have had their inputs are left out.
 """
@@ -99,7 +99,6 @@ def main() -> int:
     if given.minutes is None and given.count == 10**9:
         given.minutes = 10.0
     seconds = 60 * given.minutes / len(names) if given.minutes else float("inf")
-    scratch = make_scratch()
     table: dict[str, dict[str, int]] = {}
     if given.out is not None and given.out.is_file():
         kept = json.loads(given.out.read_text())
@@ -107,6 +106,7 @@ def main() -> int:
             parser.error(f"{given.out} is of seed {kept['seed']}: give --seed {kept['seed']} or another file")
         table = kept["readers"]
     columns = (*GOOD, *BAD)
+    scratch = make_scratch()
     print(f"{'reader':24}{'inputs':>8}" + "".join(f"{column:>11}" for column in columns))
     try:
         for name in names:
