@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shoal.datasets.importers.tabular import Table
+from shoal.datasets.importers.tabular import Table, plain
 from shoal.errors import ShoalError
 from shoal.wording import count
 
@@ -22,14 +22,15 @@ def find_first_rows(table: Table, name: str, ids: pa.Array, notices: list[str]) 
     seen: dict[int, dict[str, Any]] = {}
     done = 0
     for batch in table.batches(table.names):
-        here = np.flatnonzero(repeated[done : done + len(batch)])
-        for row, cells in zip(here, batch.take(pa.array(here)).to_pylist() if len(here) else ()):
+        columns = [plain(column) for column in batch.columns]
+        for row in np.flatnonzero(repeated[done : done + len(batch)]).tolist():
+            cells = {name: column[row].as_py() for name, column in zip(batch.schema.names, columns)}
             before = seen.setdefault(int(codes[done + row]), cells)
             odd = next((key for key, cell in cells.items() if not _same(cell, before[key])), None)
             if odd is not None:
-                path, number = table.locate(done + int(row))
+                path, number = table.locate(done + row)
                 raise ShoalError(
-                    f"{path}: row {number} repeats node id {ids[done + int(row)].as_py()!r} with another {odd}: "
+                    f"{path}: row {number} repeats node id {ids[done + row].as_py()!r} with another {odd}: "
                     f"{_show(cells[odd])}, {_show(before[odd])} before; expected each id once"
                 )
         done += len(batch)
