@@ -212,7 +212,6 @@ def train_all(transport: Transport) -> dict[str, dict[str, Any]]:
         "dropedge input": train(
             transport, "gcn", boundary_rate=0.3, boundary_sampling="dropedge", sample_input=True
         ),
-        "cover input": train(transport, Job("gcn", cover=True), boundary_rate=0.3, seed=9, sample_input=True),
         "sparse input": train(
             transport, Job("gcn", sparse=True, input_dropout=0.2), boundary_rate=0.3, sample_input=True
         ),

@@ -201,8 +201,9 @@ def test_the_command_refuses_what_it_cannot_predict(shoal):
         in shoal("simulate", "digits", "--latency", "0", "--bandwidth", "1").refusal()
     )
     wire = ("--latency", "100", "--bandwidth", "12.5")
-    thinned = shoal("simulate", "digits", *wire, "--set", "partition.boundary_rate=0.1")
-    assert "for the whole boundary" in thinned.refusal()
+    rising = shoal("simulate", "digits", *wire, "--set", "partition.last_boundary_rate=0.1")
+    assert "leave out last_boundary_rate" in rising.refusal()
+    assert "digits has 64 features" in shoal("simulate", "digits", *wire, "--features", "5").refusal()
     assert "such as 2,4,8" in shoal("simulate", "digits", "--parts", "two", *wire).refusal()
     assert shoal("partition", "digits", "--parts", "2", "--method", "random", "-o", "parts").code == 0
     assert "holds parts already" in shoal("simulate", "parts", "--parts", "4", *wire).refusal()

@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from boundary_ranks import DRAWS, EPOCHS, WIDTH, assign, check_all, dense_operator, train_all
-from rank_jobs import Job, make_graph
+from rank_jobs import Job, make_graph, make_model
+from shoal.analysis.simulate import Machine, predict_epoch
 from shoal.distributed.boundary import draw_nodes
+from shoal.distributed.exchanges.p2p import PointToPoint
 from shoal.distributed.transport import LocalTransport
 from shoal.partitioning.cover import cover_halo
 from shoal.partitioning.part import split_graph
@@ -161,7 +163,21 @@ def test_a_sampled_input_costs_its_kept_rows_in_every_epoch(answer):
         assert trained[f"{model} input"]["losses"] != trained[model]["losses"]
     assert sum(trained["sparse input"]["bytes"]) > sum(trained["sparse"]["bytes"])
     assert np.isfinite(trained["dropedge input"]["losses"]).all()
-    assert sum(trained["cover input"]["bytes"]) < sum(trained["gcn input"]["bytes"])
+
+
+def test_the_simulator_predicts_what_ranks_send_for_what_they_keep(answer):
+    """To the byte, the bits that tell owners included."""
+    graph = make_graph(Job())
+    parts = split_graph(graph, assign(graph.num_nodes, RANKS), RANKS)
+    ids = PointToPoint(boundary_rate=0.3).count_ids(parts).sum()
+    for model in ("sage", "gcn"):
+        for epoch, sent in enumerate(answer("gloo")["trained"][model]["bytes"]):
+            rows = np.zeros((RANKS, RANKS), np.int64)
+            for part in parts:
+                kept = draw_nodes(part.halo_id, 0.3, 9, epoch, part.rank)
+                owner = np.repeat(np.arange(RANKS), np.diff(part.halo_offsets))
+                rows[:, part.rank] = np.bincount(owner[kept], minlength=RANKS)
+            assert sent == predict_epoch(rows, make_model(Job(model)), Machine(1, 1)).num_bytes + ids
 
 
 def test_transport_does_not_matter(answer):

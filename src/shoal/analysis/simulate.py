@@ -1,4 +1,4 @@
-"""Predicted cost of an epoch across ranks: bytes and messages exactly, seconds by the α-β model.
+"""Predicted cost of an epoch across ranks: bytes and messages exactly (with a boundary rate their mean), seconds by the α-β model.
 
 An exchange takes `max over ranks of (α·messages + β·bytes)`, α the latency of a message and β the time of a byte; more
 between ranks that are all equally busy, if it was measured how much.
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
-from shoal.distributed.ledger import BACKWARD, FORWARD
+from shoal.distributed.ledger import BACKWARD, FORWARD, INPUT
 from shoal.errors import ShoalError
 from shoal.files import parse_json, replace_file
 from shoal.models.gnn import GNN
@@ -120,7 +120,7 @@ class Prediction:
     """An epoch of training. `communication` is all of it, hidden behind computing or not.
 
     Attributes:
-        num_bytes, num_messages: of all ranks together, exactly what the transport will count.
+        num_bytes, num_messages: of all ranks together, exactly what the transport will count; with a boundary rate, its mean.
         seconds: of each exchange, in order.
         exposed: what of each the product with local columns does not hide; of stale ones, what the epoch's computing does not.
         reduce: summing the gradients.
@@ -144,13 +144,22 @@ class Prediction:
         return self.compute + sum(self.exposed) + self.reduce
 
 
-def list_exchanges(model: GNN, *, sparse_features: bool = False) -> list[LayerExchange]:
-    """The halo exchanges of one training step: those of the forward pass, and their gradients' in reverse."""
+def list_exchanges(
+    model: GNN, *, sparse_features: bool = False, samples_input: bool = False
+) -> list[LayerExchange]:
+    """The halo exchanges of one training step: those of the forward pass, and their gradients' in reverse.
+
+    With `samples_input` those of the features first, which have no gradients.
+    """
     forward = [
         LayerExchange(one.layer, FORWARD, one.width, one.overlaps)
         for one in model.list_exchanges(sparse=sparse_features)
     ]
     backward = [LayerExchange(one.layer, BACKWARD, one.width, one.overlaps) for one in reversed(forward)]
+    first = next(model.list_layers())
+    if samples_input and first.kind is not None:
+        overlaps = model.knows_aggregate(first.linear, sparse_features)
+        return [LayerExchange(INPUT, FORWARD, model.in_features, overlaps), *forward, *backward]
     return forward + backward
 
 
@@ -176,30 +185,40 @@ def predict_epoch(
     if isinstance(parts, str | Path):
         parts = open_parts(Path(parts))
     if isinstance(parts, np.ndarray):
-        rows = whole_rows = parts
-        entries, held, macs = None, np.zeros((0, 2)), 0
+        if method.thins:
+            raise ShoalError("what a boundary rate sends is predicted from parts: give those instead of rows")
+        sums = whole = parts, parts > 0
+        ids, entries, held, macs = np.zeros(parts.shape), None, np.zeros((0, 2)), 0
     else:
-        rows, whole_rows = method.count_rows(parts), method.count_rows(parts, linear=False)
+        sums, whole = method.expect_rows(parts), method.expect_rows(parts, linear=False)
+        ids = method.count_ids(parts)
         entries = np.array([[len(part.local_indices), len(part.halo_indices)] for part in parts])
+        entries = entries * method.expect_entries(parts)
         held = np.array([[part.num_local, part.num_halo] for part in parts])
         macs = max(count_macs(part, model) for part in parts)
         if sparse_features is None:
             sparse_features = not isinstance(parts[0].x, np.ndarray)
-    if rows.ndim != 2 or rows.shape[0] != rows.shape[1]:
-        raise ShoalError(f"rows sent have shape {rows.shape}: expected (ranks, ranks)")
-    exchanges = list_exchanges(model, sparse_features=bool(sparse_features))
+    shape = sums[0].shape
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise ShoalError(f"rows sent have shape {shape}: expected (ranks, ranks)")
+    if method.samples_input and sparse_features:
+        raise ShoalError("bytes of sparse features are not predicted: leave out sample_input")
+    exchanges = list_exchanges(
+        model, sparse_features=bool(sparse_features), samples_input=method.samples_input
+    )
     seconds, exposed, compute = [], [], 0.0
-    num_bytes = num_messages = 0
+    num_bytes, num_messages = float(ids.sum()), float((ids > 0).sum())
     for one in exchanges:
-        moved = rows if one.overlaps else whole_rows
-        sent = (moved if one.direction == FORWARD else moved.T) * method.row_bytes(one.width, item_bytes)
-        num_bytes += int(sent.sum())
-        num_messages += int((moved > 0).sum())
+        moved, chance = sums if one.overlaps else whole
+        row = method.row_bytes(one.width, item_bytes) if one.layer != INPUT else one.width * item_bytes
+        sent = (moved if one.direction == FORWARD else moved.T) * row
+        num_bytes += float(sent.sum())
+        num_messages += float(chance.sum())
         if method.is_collective:
             took = time_broadcasts(sent, one.direction, machine)
         else:
             took = time_messages(sent, machine)
-        hidden = np.zeros(len(rows))
+        hidden = np.zeros(len(moved))
         if entries is not None:
             products = [
                 machine.time_product(entries[:, side], held[:, side], one.width, item_bytes)
@@ -216,12 +235,12 @@ def predict_epoch(
     if method.is_stale:
         exposed = hide_behind(compute, seconds)
     return Prediction(
-        num_bytes,
-        num_messages,
+        round(num_bytes),
+        round(num_messages),
         tuple(exchanges),
         tuple(seconds),
         tuple(exposed),
-        time_sum(model, len(rows), machine),
+        time_sum(model, shape[0], machine),
         compute,
     )
 

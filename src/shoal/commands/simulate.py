@@ -16,12 +16,17 @@ if TYPE_CHECKING:
     from shoal.partitioning.part import Part
     from shoal.runs.config import RunConfig
 
+_FEATURES, _CLASSES = 128, 16  # of graphs that have none
+
 
 @click.command()
 @click.argument("target", metavar="PARTS|DATA")
 @click.option("--machine", type=click.Path(path_type=Path), help="File that `shoal doctor --save` wrote.")
 @click.option("--latency", type=float, help="Microseconds of a short message, instead of the file's.")
 @click.option("--bandwidth", type=float, help="MB a second between two ranks, instead of the file's.")
+@click.option(
+    "--features", type=click.IntRange(1), help="Features of a node where DATA has none  [default: 128]"
+)
 @click.option(
     "--parts", metavar="P,P,…", help="Numbers of ranks to cut DATA for  [default: 2,4,8; 1 has no messages]"
 )
@@ -37,6 +42,7 @@ def simulate(
     machine: Path | None,
     latency: float | None,
     bandwidth: float | None,
+    features: int | None,
     parts: str | None,
     method: str | None,
     model: str | None,
@@ -46,13 +52,15 @@ def simulate(
     """Predict an epoch of `shoal train --method partitioned` for stored parts, or for DATA cut into several numbers of parts.
 
     Bytes and messages are exact; times are the slowest rank's by the α-β model. `exposed` is what of the communication
-    computing does not hide. Without a machine file computing is left out and nothing is hidden.
+    computing does not hide. Without a machine file computing is left out and nothing is hidden. With a boundary rate bytes and messages
+    are those of an epoch on average. DATA needs no features and no labels: --features says how wide they would be, of 16 classes.
 
     \b
     Examples:
       shoal simulate my-parts/ --machine machine.json
       shoal simulate my-graph/ --parts 2,4,8,16 --latency 50 --bandwidth 1200 --model gcn --set model.hidden=128
       shoal simulate my-parts/ --machine machine.json --set partition.exchange=broadcast
+      shoal simulate edges.mtx --features 300 --latency 50 --bandwidth 1200 --set partition.boundary_rate=0.1
     """
     from shoal.analysis.simulate import predict_epoch
     from shoal.commands.screen import open_console
@@ -65,15 +73,17 @@ def simulate(
     config = configure(target, "partitioned", None, model, None, None, recipe, settings)
     config.partition.method = method or config.partition.method
     config.validate()
-    if config.partition.sampled or config.make_exchange().thins:
-        raise ShoalError(
-            "an epoch is predicted for the whole boundary: leave out boundary rates and partition.sampled"
-        )
+    if config.partition.sampled:
+        raise ShoalError("an epoch is predicted for the whole graph: leave out partition.sampled")
+    if config.partition.given.get("last_boundary_rate") is not None:
+        raise ShoalError("an epoch is predicted for one boundary rate: leave out last_boundary_rate")
     described = _describe_machine(machine, latency, bandwidth)
     console = open_console()
     said: dict[int, Prediction] = {}
     for cut, num_features, num_classes, sparse in _open_or_cut(target, parts, method, config):
-        stack = make_model(config, num_features, num_classes)
+        if num_features and features is not None:
+            raise ShoalError(f"{target} has {num_features:,} features: leave out --features")
+        stack = make_model(config, num_features or features or _FEATURES, num_classes or _CLASSES)
         if not isinstance(stack, GNN):
             raise ShoalError(
                 f"an epoch is predicted for stacks of convs and {config.model.name} is none: it does not say what it exchanges"
@@ -134,25 +144,35 @@ def _open_or_cut(
             raise ShoalError(
                 f"{target} holds parts already: leave out --parts and --method, or name the graph"
             )
+        if config.training.setting == "inductive":
+            raise ShoalError(
+                "stored parts are those of the whole graph: name the graph to predict training.setting=inductive"
+            )
         stored = open_parts(Path(target))
         first = stored[0]
-        yield stored, first.num_features, first.num_classes, not isinstance(first.x, np.ndarray)
+        sparse = first.x is not None and not isinstance(first.x, np.ndarray)
+        yield stored, first.num_features, first.num_classes, sparse
         return
     counts = _read_counts(parts)
     import scipy.sparse as sp
 
+    from shoal.datasets import load
     from shoal.graph import Graph
     from shoal.partitioning.part import split_graph
-    from shoal.runs.data import load_graph, partition_for_run
+    from shoal.runs.data import partition_for_run
 
-    graph, _ = load_graph(config)
+    graph = load(config.data, **config.data_options)
+    graph = graph if graph.has_split or not graph.num_classes else graph.with_split(seed=0)
+    inductive = config.training.setting == "inductive"
+    seen = graph.train_graph("inductive") if inductive else graph
     pattern = Graph(
-        graph.indptr, graph.indices, directed=graph.directed, name=graph.name, checked=True
+        seen.indptr, seen.indices, directed=graph.directed, name=graph.name, checked=True
     )  # rows stay where they are
     sparse = sp.issparse(graph.x)
     for count in counts:
-        found = partition_for_run(config, graph, count)
-        yield split_graph(pattern, found.assignment, count), graph.num_features, graph.num_classes, sparse
+        assignment = partition_for_run(config, graph, count).assignment
+        assignment = assignment[graph.train_mask] if inductive else assignment
+        yield split_graph(pattern, assignment, count), graph.num_features, graph.num_classes, sparse
 
 
 def _read_counts(text: str | None) -> list[int]:

@@ -186,12 +186,17 @@ class Choice:
 
 def find_crossing(plan: HaloPlan) -> float:
     """Share of the graph's entries, self loops aside, that are in halo columns; all ranks ask together."""
-    part = plan.part
-    loops = 0 if part.has_loop is None else int(np.count_nonzero(part.has_loop[: part.num_local]))
-    own = np.array([len(part.halo_indices), len(part.halo_indices) + len(part.local_indices) - loops])
     plan.transport.phase = "the count of boundary edges"
-    crossing, total = plan.transport.gather(own.astype(np.int64)).sum(0).tolist()
+    own = np.array(count_crossing(plan.part), np.int64)
+    crossing, total = plan.transport.gather(own).sum(0).tolist()
     return crossing / max(total, 1)
+
+
+def count_crossing(part: Part) -> tuple[int, int]:
+    """A part's entries in halo columns, and all its entries but self loops."""
+    loops = 0 if part.has_loop is None else int(np.count_nonzero(part.has_loop[: part.num_local]))
+    crossing = len(part.halo_indices)
+    return crossing, crossing + len(part.local_indices) - loops
 
 
 def weigh_edges(part: Part, rate: float) -> Tensor:

@@ -66,6 +66,24 @@ class ExchangeMethod(ABC):
         `linear` for an aggregation of which the owners of rows may compute partial sums; attention is none.
         """
 
+    def expect_rows(self, parts: Sequence[Part], *, linear: bool = True) -> tuple[np.ndarray, np.ndarray]:
+        """(P, P) twice: rows that rank q sends to rank r in an exchange, on average, and the chance that it sends any."""
+        rows = self.count_rows(parts, linear=linear)
+        return rows, (rows > 0).astype(float)
+
+    def expect_entries(self, parts: Sequence[Part]) -> tuple[float, float]:
+        """Share of the entries in local and in halo columns that an epoch keeps, on average."""
+        return 1.0, 1.0
+
+    def count_ids(self, parts: Sequence[Part]) -> np.ndarray:
+        """(P, P): bytes in which rank q tells rank r in every epoch which rows it keeps."""
+        return np.zeros((len(parts), len(parts)), np.int64)
+
+    @property
+    def samples_input(self) -> bool:
+        """Whether the features that the first layer reads are exchanged in every epoch."""
+        return False
+
     def covers(self, kinds: Iterable[str]) -> bool:
         """Whether sums may travel in place of rows for some of a model's kinds of aggregation."""
         return False

@@ -10,7 +10,7 @@ import numpy as np
 
 from shoal.aggregation import AGGREGATIONS
 from shoal.batch import Batch
-from shoal.distributed.boundary import WAYS, BoundarySampler
+from shoal.distributed.boundary import WAYS, BoundarySampler, count_crossing
 from shoal.distributed.codec import AS_THEY_ARE, CODECS, MESSAGES, count_row_bytes
 from shoal.distributed.cover import count_received, exchange_items
 from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
@@ -90,6 +90,8 @@ class PointToPoint(ExchangeMethod):
             raise ShoalError(
                 "sample_input samples what the first layer reads and the boundary rate is 1: add boundary_rate, or leave it out"
             )
+        if sample_input and cover:
+            raise ShoalError("sample_input exchanges rows of features: leave out cover=true, or sample_input")
         if staleness and self.thins:
             raise ShoalError(
                 "staleness uses the whole halo of the epoch before: leave out the boundary rate, or staleness"
@@ -151,6 +153,38 @@ class PointToPoint(ExchangeMethod):
             return rows
         items = np.stack([count_received(part) for part in parts], axis=1)
         return items if self.cover or pays(items.sum(), rows.sum()) else rows
+
+    def expect_rows(self, parts: Sequence[Part], *, linear: bool = True) -> tuple[np.ndarray, np.ndarray]:
+        """A row is kept with probability p; or, where entries are sampled, unless all entries that read it are left out."""
+        rows = self.count_rows(parts, linear=linear)
+        p = self.boundary_rate
+        if not self.thins or self.boundary_sampling == "nodes":
+            return rows * p, 1 - (1 - p) ** rows
+        lost = 1 - self.expect_entries(parts)[1]
+        kept, entries = np.zeros(rows.shape), np.zeros(rows.shape)
+        for r, part in enumerate(parts):
+            reads = np.bincount(part.halo_indices, minlength=part.num_halo)
+            owner = np.repeat(np.arange(len(parts)), np.diff(part.halo_offsets))
+            kept[:, r] = np.bincount(owner, 1 - lost**reads, len(parts))
+            entries[:, r] = np.bincount(owner, reads, len(parts))
+        return kept, 1 - lost**entries
+
+    def expect_entries(self, parts: Sequence[Part]) -> tuple[float, float]:
+        p = self.boundary_rate
+        if self.boundary_sampling != "dropedge":
+            return 1.0, p
+        crossing, total = np.sum([count_crossing(part) for part in parts], axis=0)
+        kept = 1 - (1 - p) * crossing / max(total, 1)
+        return kept, kept
+
+    def count_ids(self, parts: Sequence[Part]) -> np.ndarray:
+        """One bit for every row, to its owner."""
+        rows = self.count_rows(parts)
+        return -(-rows.T // 8) if self.thins and self.expect_entries(parts)[1] > 0 else np.zeros_like(rows)
+
+    @property
+    def samples_input(self) -> bool:
+        return self.sample_input
 
     def make_sampler(self, batch: Batch, plan: HaloPlan) -> BoundarySampler:
         return BoundarySampler(
