@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from shoal.models.gat import GATConv as GATConv
     from shoal.models.gcn import GCNConv as GCNConv
     from shoal.models.gnn import GNN as GNN
+    from shoal.models.hops import stack_hops as stack_hops
     from shoal.models.mixhop import MixHopConv as MixHopConv
     from shoal.models.module import MODELS as MODELS
     from shoal.models.sage import SAGEConv as SAGEConv
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from shoal.sampling.neighbor import NeighborSampler as NeighborSampler
     from shoal.sampling.node import NodeSampler as NodeSampler
     from shoal.sampling.prefetch import Prefetcher as Prefetcher
+    from shoal.sampling.rows import RowSampler as RowSampler
     from shoal.sampling.shard import ShardedSampler as ShardedSampler
     from shoal.sampling.walk import RandomWalkSampler as RandomWalkSampler
     from shoal.store import open_graph as open_graph
@@ -122,6 +124,8 @@ _HOMES = {
     "CONVS": "shoal.models.conv",
     "Conv": "shoal.models.conv",
     "MODELS": "shoal.models.module",
+    "stack_hops": "shoal.models.hops",
+    "RowSampler": "shoal.sampling.rows",
     "PARTITION_METHODS": "shoal.partitioning.work",
     "FORMATS": "shoal.datasets.importers",
     "METRICS": "shoal.training.metrics",

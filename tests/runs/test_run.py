@@ -166,7 +166,7 @@ def test_notices_of_an_import_are_not_repeated_when_training(
     }
 
 
-@pytest.mark.parametrize("name", sorted(set(SAMPLERS) - {"full", "cluster"}))
+@pytest.mark.parametrize("name", sorted(set(SAMPLERS) - {"full", "cluster", "rows"}))
 def test_the_stored_options_of_every_sampler_make_it_again(tmp_path: Path, name: str) -> None:
     (tmp_path / "config.yaml").write_text(make_config({"sampler": {"name": name}}).to_yaml())
     config = read_config(tmp_path / "config.yaml")

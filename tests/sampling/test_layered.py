@@ -11,7 +11,7 @@ import shoal
 from sampler_laws import SIGNIFICANCE, chi_square_p
 from shoal.kernels.spmm import spmm_reference
 from shoal.rng import permute
-from shoal.sampling import layered
+from shoal.sampling import targets
 from shoal.sampling.base import make_sampler
 from small_graphs import make_graph, make_labelled, make_lopsided
 
@@ -207,7 +207,7 @@ def test_batches_of_two_epochs_in_turn_permute_once_an_epoch(monkeypatch):
     expected = [sampler.draw_outputs(k) for k in range(40)]
     drawn = []
     monkeypatch.setattr(
-        layered, "permute", lambda n, seed, stream: drawn.append(stream) or permute(n, seed, stream)
+        targets, "permute", lambda n, seed, stream: drawn.append(stream) or permute(n, seed, stream)
     )
     sampler = make_sampler("neighbor", make_labelled(100, seed=0), fanouts="3", batch_size=10)
     count = sampler.num_batches

@@ -48,6 +48,7 @@ def baseline(
 
     from shoal.commands.node_files import check_output, write_nodes
     from shoal.commands.train import configure
+    from shoal.runs.config import FIXED
     from shoal.runs.data import load_graph
     from shoal.training.metrics import choose_metric
     from shoal.training.smoothing import check_labels, encode_labels
@@ -57,6 +58,7 @@ def baseline(
         check_output(out)
     config = configure(data, None, None, None, None, None, recipe, settings, plugins)
     config.validate()
+    config.defaults = FIXED
     graph, notices = load_graph(config, features=False)
     for notice in notices:
         click.echo(f"notice: {notice}")

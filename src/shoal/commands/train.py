@@ -43,7 +43,7 @@ def _list_settings() -> Iterator[tuple[str, Rows]]:
 @click.option(
     "--workers",
     type=click.IntRange(1, 4096),
-    help="Ranks to start on this machine; implies method partitioned (with --method sampled each rank draws batches of its own).",
+    help="Ranks to start on this machine; implies method partitioned (with --method sampled, and model sign, each rank draws batches of its own).",
 )
 @click.option(
     "--parts",
@@ -148,7 +148,7 @@ def train(
         train_run(None, resume, workers=workers, epochs=epochs, parts=stored, max_restarts=max_restarts)
         return
     if parts is not None or (recipe is None and not (workers is None and boundary_rate is None)):
-        method = method or "partitioned"
+        method = method or ("sampled" if parts is None and _trains_on_rows(model) else "partitioned")
     source = data or (None if method == "swapped" else parts)
     config = configure(source, method, sampler, model, epochs, seed, recipe, settings, plugins)
     config.repeat = repeat or config.repeat
@@ -168,6 +168,13 @@ def train(
         )
     folder = out if out is not None else _next_folder(config)
     train_run(config, folder, workers=workers, max_restarts=max_restarts)
+
+
+def _trains_on_rows(model: str | None) -> bool:
+    """Whether ranks have no parts to hold, because the model needs no edges."""
+    from shoal.models.conv import CONVS
+
+    return model in CONVS and CONVS[str(model)].trains_on_rows
 
 
 def _give_parts(config: RunConfig, parts: str, *, has_data: bool) -> None:

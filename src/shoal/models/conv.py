@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from shoal.aggregation import AGGREGATIONS
 from shoal.errors import ShoalError, unknown_name
+from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.encoding import EncodedRows
 from shoal.kernels.plan import LayerPlan, plan_layer
@@ -57,6 +59,9 @@ class Conv(nn.Module, ABC):
         False  # forward takes `A h` as a third argument where that is known
     )
     default_order: ClassVar[int] = 1  # of a layer, where no pattern is given
+    trains_on_rows: ClassVar[bool] = (
+        False  # its model has dense layers behind one such conv, and batches need no edges
+    )
     max_order: ClassVar[int] = 1  # powers of the operator it can take
     norm_widths: list[int] | None = None  # of parts of the result that layer norm treats each by itself
     draws: bool = False  # forward takes a `draw` in training
@@ -82,6 +87,14 @@ class Conv(nn.Module, ABC):
     ) -> Self:
         """The conv for one layer: `order` is its number in the pattern, `last` if no later layer aggregates."""
         return cls(in_features, out_features, **settings)
+
+    @classmethod
+    def prepare_graph(cls, graph: Graph, folder: Path | None = None, **settings: Any) -> Graph:
+        """The graph that a model of this conv trains on, from the one that was loaded; most take it as it is.
+
+        What does not fit in memory goes to files in `folder`.
+        """
+        return graph
 
     @classmethod
     def count_parts(cls, order: int) -> int:

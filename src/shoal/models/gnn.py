@@ -30,7 +30,7 @@ from shoal.models.layerwise import (
     select_rows,
 )
 from shoal.models.mlp import Dense
-from shoal.models.pattern import check_head, check_orders, parse_orders, parse_widths, place_norm
+from shoal.models.pattern import check_head, find_orders, parse_widths, place_norm
 from shoal.models.stack import Stack
 from shoal.models.two_way import DIRECTIONS, TwoWayConv
 from shoal.scratch import Scratch
@@ -126,8 +126,7 @@ class GNN(Stack):
         self.head = nn.ModuleList()
         self.classifier = None
         width = in_features
-        pattern = parse_orders(orders, num_layers, default=conv.default_order)
-        check_orders(conv, pattern)
+        pattern = find_orders(conv, orders, num_layers, head_layers)
         has_classifier = head_layers > 0
         self.widths = parse_widths(hidden, len(pattern), None if has_classifier else num_classes)
         with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it was

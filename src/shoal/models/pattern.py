@@ -9,12 +9,16 @@ from shoal.models.conv import CONVS, Conv, conv_name
 DEFAULT_LAYERS = 2
 
 
-def parse_orders(orders: str | int | None, num_layers: int | None, default: int = 1) -> list[int]:
-    """The order of every layer: `"1-0-1-0"` → [1, 0, 1, 0]; without a pattern, num_layers times the default."""
+def parse_orders(
+    orders: str | int | None, num_layers: int | None, default: int = 1, later: int | None = None
+) -> list[int]:
+    """The order of every layer: `"1-0-1-0"` → [1, 0, 1, 0]; without a pattern, num_layers times the default, or `later`
+    behind the first."""
     if num_layers is not None:
         check_positive(num_layers=num_layers)
     if orders is None:
-        return [default] * (DEFAULT_LAYERS if num_layers is None else num_layers)
+        count = DEFAULT_LAYERS if num_layers is None else num_layers
+        return [default] + [default if later is None else later] * (count - 1)
     parts = str(orders).split("-")
     if not all(part.isdecimal() and len(part) == 1 for part in parts):
         raise ShoalError(f"layer pattern {orders!r}: expected orders joined by '-', such as 1-0-1-0")
@@ -40,6 +44,21 @@ def parse_widths(hidden: int | str, num_layers: int, num_classes: int | None = N
         raise ShoalError(f"hidden {hidden} has {len(parts)} widths: expected one, or one for {layers}")
     widths = [int(part) for part in parts] * (free if len(parts) == 1 else 1)
     return widths if num_classes is None else [*widths, num_classes]
+
+
+def find_orders(conv: type[Conv], orders: str | int | None, num_layers: int | None, head: int) -> list[int]:
+    """The order of every layer of a conv's stack with `head` layers of a classifier; what it cannot be is refused."""
+    pattern = parse_orders(orders, num_layers, conv.default_order, 0 if conv.trains_on_rows else None)
+    check_orders(conv, pattern)
+    if conv.trains_on_rows and (pattern[0] == 0 or any(pattern[1:])):
+        raise ShoalError(
+            f"orders {orders} in a {conv_name(conv)} model: its first layer reads the hops and the others are dense, such as 1-0-0"
+        )
+    if conv.trains_on_rows and head == 0 and len(pattern) == 1:
+        raise ShoalError(
+            f"a {conv_name(conv)} model of one layer needs a classifier: set head_layers to 1 or more"
+        )
+    return pattern
 
 
 def check_orders(conv: type[Conv], pattern: list[int]) -> None:

@@ -79,6 +79,16 @@ def _make_loss(config: RunConfig, *, regression: bool) -> Loss:
     )
 
 
+def _prepare_graph(config: RunConfig, graph: Graph, checkpoints: Path | None) -> Graph:
+    """The graph that the model trains on; files that this takes go to the nearest folder that is there already."""
+    if config.model.name not in CONVS:
+        return graph
+    conv = CONVS[config.model.name]
+    above = [] if checkpoints is None else checkpoints.absolute().parents
+    folder = next((one for one in above if one.is_dir()), None)
+    return conv.prepare_graph(graph, folder, **config.model.select(conv))
+
+
 def make_trainer(
     config: RunConfig,
     graph: Graph | Part,
@@ -96,6 +106,8 @@ def make_trainer(
         whole: what batches are drawn from where ranks share them; None where every step takes the whole graph.
     """
     config.validate()
+    if isinstance(graph, Graph):
+        graph = _prepare_graph(config, graph, checkpoints)
     source = graph if isinstance(graph, Graph) else whole
     return Trainer(
         make_model(config, graph.num_features, graph.num_classes),

@@ -99,9 +99,33 @@ class RunConfig:
         for name, least, most in (("repeat", 1, 1000), ("ranks", 1, 4096)):
             if (value := getattr(self, name)) is not None:
                 check_whole(name, value, least, most)
-        for section in (self.target, self.training, self.features, self.model, self.partition, self.sampler):
+        for section in (self.target, self.training, self.features, self.model, self.partition):
             section.validate()
+        self._choose_rows()
+        self.sampler.validate()
         self._check_ranks()
+
+    def _choose_rows(self) -> None:
+        """Take the sampler that a model without edges needs, and refuse what makes no sense with it."""
+        name = self.model.name
+        if name not in CONVS:
+            return
+        if CONVS[name].trains_on_rows:
+            self.method = "sampled" if self.method == AUTO else self.method
+            if self.method != "sampled":
+                raise ShoalError(
+                    f"model {name} trains on rows of nodes, without edges: method {self.method} is of no use, leave it out or give sampled"
+                )
+            if self.sampler.given.get("name", "rows") != "rows":
+                raise ShoalError(
+                    f"model {name} trains on rows of nodes, without edges: leave out sampler {self.sampler.name}, or give rows"
+                )
+            self.sampler.name = "rows"
+        elif self.draws and self.sampler.given.get("name") == "rows" and CONVS[name].kind is not None:
+            others = " and ".join(one for one, other in CONVS.items() if other.kind is None)
+            raise ShoalError(
+                f"sampler rows draws nodes without edges, and model {name} aggregates over edges: give another sampler, or model {others}"
+            )
 
     def _check_ranks(self) -> None:
         """Refuse ways of sharing the work that contradict each other."""

@@ -13,7 +13,7 @@ from shoal.graph import SETTINGS
 from shoal.models.conv import CONVS
 from shoal.models.gnn import GNN
 from shoal.models.module import MODELS
-from shoal.models.pattern import check_head, check_orders, parse_orders, parse_widths, place_norm
+from shoal.models.pattern import check_head, find_orders, parse_widths, place_norm
 from shoal.partitioning.work import PARTITION_METHODS
 from shoal.sampling.base import SAMPLERS, sampler_settings
 from shoal.sampling.feature_cache import FeatureCaching
@@ -209,8 +209,7 @@ def model_section() -> Section:
         if section.name not in CONVS:
             return
         conv = CONVS[section.name]
-        pattern = parse_orders(section.orders, section.num_layers, conv.default_order)
-        check_orders(conv, pattern)
+        pattern = find_orders(conv, section.orders, section.num_layers, section.head_layers)
         check_head(section.head_layers, section.jumping, section.l2_normalize)
         parse_widths(section.hidden, len(pattern), 1 if section.head_layers == 0 else None)
 

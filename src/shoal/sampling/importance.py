@@ -11,7 +11,8 @@ from shoal.kernels.jit import kernel
 from shoal.rng import key
 from shoal.sampling.alias import build_alias, draw_alias
 from shoal.sampling.base import Count, TrainingGraph
-from shoal.sampling.layered import BatchSize, Grown, LayeredSampler, NumLayers, sort_row
+from shoal.sampling.layered import Grown, LayeredSampler, NumLayers, sort_row
+from shoal.sampling.targets import BatchSize
 from shoal.settings import Seed, check_settings
 
 LayerSize = Annotated[Count, "nodes drawn for each layer"]

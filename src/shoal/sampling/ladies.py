@@ -7,7 +7,8 @@ import numpy as np
 from shoal.graph import Graph
 from shoal.sampling.base import SAMPLERS, TrainingGraph
 from shoal.sampling.importance import ImportanceSampler, LayerSize, add_column_norms, make_distribution
-from shoal.sampling.layered import BatchSize, Grown, NumLayers
+from shoal.sampling.layered import Grown, NumLayers
+from shoal.sampling.targets import BatchSize
 from shoal.settings import Seed, check_settings
 
 

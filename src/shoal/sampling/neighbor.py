@@ -13,7 +13,8 @@ from shoal.graph import Graph
 from shoal.kernels.jit import kernel
 from shoal.rng import below, key, random_u64
 from shoal.sampling.base import SAMPLERS, TrainingGraph
-from shoal.sampling.layered import BatchSize, Grown, LayeredSampler, sort_row
+from shoal.sampling.layered import Grown, LayeredSampler, sort_row
+from shoal.sampling.targets import BatchSize
 from shoal.settings import Seed, check_settings
 
 ALL = -1

@@ -15,6 +15,7 @@ from shoal.errors import ShoalError
 from shoal.graph import MASKS, Graph, require_graph
 from shoal.labels import describe_outputs, find_labelled
 from shoal.models.calling import find_convention
+from shoal.models.hops import StackedGraph
 from shoal.scratch import Scratch
 from shoal.training.evaluation import score_split
 from shoal.training.inference import has_embeddings
@@ -102,7 +103,11 @@ class Predictor:
         """The share of this trainer, or that of a single process on another graph, whose features are checked."""
         if graph is None:
             return self.share
-        check_features(self.model, self.graph, graph)
+        if isinstance(self.graph, StackedGraph):
+            check_features(self.model, self.graph.source, graph)
+            graph = self.graph.stack(graph)
+        else:
+            check_features(self.model, self.graph, graph)
         other = ReplicaShare(graph, None, LocalTransport())
         other.scratch_folder = self.share.scratch_folder
         return other

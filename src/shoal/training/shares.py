@@ -8,6 +8,7 @@ from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import SETTINGS, Graph
+from shoal.models.hops import check_hops
 from shoal.partitioning.part import Part
 from shoal.partitioning.partition import Partition
 from shoal.sampling.base import Sampler
@@ -32,6 +33,7 @@ def make_share(
     """
     if setting not in SETTINGS:
         raise unknown_name("setting", setting, SETTINGS)
+    check_hops(model, graph)
     if getattr(model, "directions", "in") == "both":
         check_directions(graph, sampler, exchange, swapped)
     if isinstance(graph, Part):

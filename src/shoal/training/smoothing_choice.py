@@ -13,6 +13,7 @@ from torch import Tensor
 from shoal.batch import as_tensor
 from shoal.errors import ShoalError
 from shoal.graph import Graph
+from shoal.models.hops import StackedGraph
 from shoal.training.metrics import choose_metric, score_predictions
 from shoal.training.smoothing import (
     Smoothing,
@@ -64,9 +65,10 @@ def smooth_predictions(trainer: Trainer, *, with_validation: bool = False) -> Sm
     """`choose_smoothing` for the predictions of a trainer that has the whole graph, by its metric."""
     if trainer.share.n_id is not None:
         raise ShoalError("this rank holds a part of the graph: smoothing needs the whole graph")
-    check_labels(trainer.graph)
+    graph = trainer.graph.source if isinstance(trainer.graph, StackedGraph) else trainer.graph
+    check_labels(graph)
     metric = next(iter(trainer.metrics), None)
-    return choose_smoothing(trainer.graph, trainer.predict_proba(), metric, with_validation=with_validation)
+    return choose_smoothing(graph, trainer.predict_proba(), metric, with_validation=with_validation)
 
 
 def choose_smoothing(

@@ -1,0 +1,125 @@
+"""Features propagated once: `[x, S x, …, S^K x]` of every node, computed before training, so that no step needs an edge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+
+from shoal.errors import ShoalError
+from shoal.graph import Graph, require_graph
+from shoal.memory import memory_left
+from shoal.models.layerwise import ROWS_AT_ONCE, LayerWork, RowSet
+from shoal.sampling.full import FullSampler
+from shoal.scratch import Scratch, split_columns
+from shoal.settings import Choices, Range, check_settings
+
+OPERATORS = ("gcn", "mean")
+Hops = Annotated[int, Range(0, 20), "how often features are propagated: K of [x, S x, …, S^K x]"]
+Operator = Annotated[str, Choices(OPERATORS), "S: gcn D̃^-½ÃD̃^-½ with self loops, or mean D⁻¹A"]
+
+
+class StackedGraph(Graph):
+    """The nodes of a graph without its edges; the features of a node are its row of `[x, S x, …, S^K x]`.
+
+    The inductive training graph has hops of its own, computed on training nodes and the edges between them.
+
+    Attributes:
+        source: the graph that features were propagated on.
+    """
+
+    def __init__(self, source: Graph, hops: int, operator: str, folder: Path | None = None) -> None:
+        self.source, self.hops, self.operator = source, hops, operator
+        self._folder = folder
+        self._scratch, x = _propagate(source, hops, operator, folder)
+        super().__init__(
+            np.zeros(source.num_nodes + 1, np.int64),
+            np.empty(0, np.int32),
+            x=x.numpy(),
+            y=source.y,
+            train_mask=source.train_mask,
+            val_mask=source.val_mask,
+            test_mask=source.test_mask,
+            num_classes=source.num_classes,
+            name=source.name,
+            node_ids=source.node_ids,
+            class_names=source.class_names,
+            checked=True,
+        )
+        self.parent, self.n_id = source.parent, source.n_id
+        self._training: StackedGraph | None = None
+
+    def train_graph(self, setting: str = "inductive") -> Graph:
+        graph = self.source.train_graph(setting)
+        if graph is self.source:
+            return self
+        if self._training is None:
+            self._training = self.stack(graph)
+            self._training.parent, self._training.n_id = self, graph.n_id
+        return self._training
+
+    def stack(self, graph: Graph) -> StackedGraph:
+        """Another graph with as many hops of the same operator."""
+        return StackedGraph(graph, self.hops, self.operator, self._folder)
+
+
+@check_settings
+def stack_hops(
+    graph: Graph, *, hops: Hops = 3, operator: Operator = "gcn", folder: Path | None = None
+) -> StackedGraph:
+    """The graph that a `"sign"` model trains on: its nodes without edges, its features `[x, S x, …, S^K x]`.
+
+    One sparse product a hop, for some columns at a time where memory does not suffice for all; the result is in memory
+    while it takes less than half of what the budget has left, else in a file without a name in `folder`, by default the
+    system's folder for temporary files.
+    """
+    require_graph(graph)
+    if not graph.num_features:
+        raise ShoalError(f"graph {graph.name!r} has no features: hops are computed of features")
+    return StackedGraph(graph, hops, operator, folder)
+
+
+def check_hops(model: nn.Module, graph: object) -> None:
+    """Refuse a graph without the hops that a model reads."""
+    layers = getattr(model, "layers", None)
+    first = layers[0] if isinstance(layers, nn.ModuleList) and len(layers) else None
+    hops = getattr(getattr(first, "linear", None), "hops", None)
+    if hops is not None and getattr(graph, "hops", None) != hops:
+        raise ShoalError(
+            f"the model reads {hops} hops of features: make it, the sampler and the trainer with shoal.stack_hops(graph, hops={hops})"
+        )
+
+
+def _propagate(graph: Graph, hops: int, operator: str, folder: Path | None) -> tuple[Scratch, Tensor]:
+    """The hops side by side, and the scratch that holds them."""
+    n, width = graph.num_nodes, graph.num_features
+    left = memory_left()
+    scratch = Scratch(left // 2, folder)
+    out = scratch.make(n, (hops + 1) * width)
+    block = FullSampler(graph).sample(0).blocks[0]
+    adj = block.by_rows(operator, lambda size: size <= left // 8)
+    work = LayerWork([RowSet(n, block.num_edges)], Scratch())
+    for start, end in split_columns(width, left // 4 // max(8 * n, 1)):
+        z = _read_columns(graph, start, end)
+        out.tensor[:, start:end] = z
+        for hop in range(1, hops + 1):
+            product = torch.empty_like(z)
+            for rows, values in work.multiply(adj, z):
+                product[rows] = values
+            z = product
+            out.tensor[:, hop * width + start : hop * width + end] = z
+    return scratch, out.tensor
+
+
+def _read_columns(graph: Graph, start: int, end: int) -> Tensor:
+    """Columns start…end-1 of the features of all nodes, dense, read by chunks of rows."""
+    found = torch.empty(graph.num_nodes, end - start)
+    for first in range(0, graph.num_nodes, ROWS_AT_ONCE):
+        rows = np.arange(first, min(first + ROWS_AT_ONCE, graph.num_nodes))
+        x: Any = graph.take_features(rows)[:, start:end]
+        found[first : first + len(rows)] = torch.from_numpy(x.toarray() if sp.issparse(x) else np.asarray(x))
+    return found
