@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from shoal.partitioning.stored import store_parts as store_parts
     from shoal.partitioning.work import PARTITION_METHODS as PARTITION_METHODS
     from shoal.runs.estimator import NodeClassifier as NodeClassifier
+    from shoal.runs.estimator import NodeRegressor as NodeRegressor
     from shoal.runs.trained import TrainedRun as TrainedRun
     from shoal.runs.trained import load_run as load_run
     from shoal.sampling.base import SAMPLERS as SAMPLERS
@@ -99,6 +100,7 @@ _HOMES = {
     "NeighborLoader": "shoal.interop.loaders",
     "open_stores": "shoal.interop.stores",
     "NodeClassifier": "shoal.runs.estimator",
+    "NodeRegressor": "shoal.runs.estimator",
     "load_run": "shoal.runs.trained",
     "TrainedRun": "shoal.runs.trained",
     "Sampler": "shoal.sampling.base",

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import shoal
+from command_line import run_shoal
 from shoal.runs.build import make_trainer
 from shoal.runs.config import make_config
 from shoal.runs.defaults import follow_graph
@@ -60,6 +61,34 @@ def test_a_graph_without_split_or_names_gets_a_split_and_numbers():
     assert found.graph_.has_split
     assert found.predict().dtype == np.int64
     assert found.trainer_.sampler.name == "full"
+
+
+def test_it_trains_what_shoal_train_does_with_the_same_settings(graph, fitted, tmp_path):
+    shoal.save_graph(graph, tmp_path / "graph")
+    settings = " ".join(f"--set {name.replace('__', '.')}={value}" for name, value in SMALL.items())
+    run_shoal(*f"train {tmp_path}/graph --epochs 40 {settings} --out {tmp_path}/run".split())
+    run = shoal.load_run(tmp_path / "run")
+    assert run.config.model.name == fitted.config_.model.name
+    for ours, theirs in zip(fitted.model_.parameters(), run.model.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)  # a run sets its number of threads
+
+
+def test_what_is_not_given_follows_from_the_graph(graph):
+    found = shoal.NodeClassifier(epochs=2).fit(graph)
+    assert found.config_.method == "full"
+    assert any("training nodes a class" in notice for notice in found.notices_)
+
+
+def test_numbers_are_predicted_by_a_regressor(graph):
+    y = (graph.x[:, 0] + 2 * graph.x[:, 1]).astype(np.float32)
+    targets = graph._copy(y=y, num_classes=None, class_names=None)
+    found = shoal.NodeRegressor("sage", epochs=60, model__hidden=16, training__lr=0.02).fit(targets)
+    assert found.score() > 0.5
+    assert found.predict().shape == (400,)
+    with pytest.raises(shoal.ShoalError, match="use NodeRegressor"):
+        shoal.NodeClassifier().fit(targets)
+    with pytest.raises(shoal.ShoalError, match="use NodeClassifier"):
+        shoal.NodeRegressor().fit(graph)
 
 
 def test_parameters_are_got_and_set_as_scikit_learn_does(graph):

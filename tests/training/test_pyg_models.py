@@ -10,8 +10,9 @@ from torch.nn import functional
 
 import shoal
 from shoal.distributed.transport import LocalTransport
-from shoal.models.calling import call_model
+from shoal.models.calling import call_model, count_one_pass
 from shoal.partitioning.part import make_part
+from shoal.runs.need import estimate_need
 from small_graphs import make_labelled
 
 pyg = pytest.importorskip("torch_geometric.nn")
@@ -182,3 +183,11 @@ def test_a_whole_graph_that_does_not_fit_in_one_pass_is_refused_first(graph, mon
     trainer = shoal.Trainer(make_gcn(graph), graph)
     with pytest.raises(shoal.ShoalError, match="computes the whole graph in one pass"):
         trainer.predict()
+
+
+def test_memory_of_a_whole_pass_is_said(graph, tmp_path):
+    """The line that `shoal train` prints counts x, edge_index and a message along every edge."""
+    need = estimate_need(shoal.Trainer(make_gcn(graph), graph), tmp_path)
+    assert need.evaluation > 4 * 16 * graph.num_entries + 16 * graph.num_entries
+    gnn = shoal.GNN("gcn", graph.num_features, 16, graph.num_classes)
+    assert count_one_pass(gnn, shoal.FullSampler(graph).sample(0)) == 0

@@ -91,16 +91,30 @@ def call_model(model: nn.Module, batch: Batch, num_classes: int = 0) -> Tensor:
     return logits[: batch.num_outputs] if convention.edges else logits
 
 
+def count_one_pass(model: nn.Module, whole: Batch) -> int:
+    """Bytes that calling a model with a whole graph's `(x, edge_index)` takes, about: those, and a message along every edge as
+    wide as the widest weight matrix; 0 for a model that takes a Batch."""
+    if not find_convention(model).edges:
+        return 0
+    widest = max((max(weight.shape) for weight in model.parameters() if weight.dim() > 1), default=1)
+    return _count_input(whole) + 4 * widest * (whole.num_edges + whole.num_nodes)
+
+
 def check_one_pass(model: nn.Module, whole: Batch) -> None:
     """Refuse to call a model with a whole graph's `(x, edge_index)` where not even those fit in memory."""
     if not find_convention(model).edges:
         return
-    size, left = 4 * whole.num_nodes * whole.graph.num_features + 16 * whole.num_edges, memory_left()
+    size, left = _count_input(whole), memory_left()
     if size > left:
         raise ShoalError(
             f"{type(model).__name__} computes the whole graph in one pass, for which x and edge_index alone take "
             f"{format_bytes(size)} and {format_bytes(left)} are left: train a shoal.GNN, which computes layer by layer"
         )
+
+
+def _count_input(whole: Batch) -> int:
+    """Bytes of a graph's x, dense, and edge_index."""
+    return 4 * whole.num_nodes * whole.graph.num_features + 16 * whole.num_edges
 
 
 def _check_logits(model: nn.Module, logits: Any, rows: int, classes: int) -> None:

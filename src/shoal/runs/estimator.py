@@ -1,4 +1,4 @@
-"""NodeClassifier: graph, fit, predict, as scikit-learn's estimators are used; configured as `shoal train` is."""
+"""NodeClassifier and NodeRegressor: fit and predict as scikit-learn's estimators do, configured as `shoal train` is."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
 from shoal.runs.build import make_trainer
+from shoal.runs.choose import leave_open, settle_method
 from shoal.runs.config import FROM_GRAPH, RunConfig, update_config
 from shoal.runs.data import prepare_graph
 from shoal.runs.defaults import follow_graph
@@ -20,28 +21,8 @@ from shoal.training.trainer import Trainer
 _NAMED = ("model", "method", "sampler", "epochs", "seed")
 
 
-class NodeClassifier:
-    """Classifies the nodes of a graph, with the defaults of `shoal train`.
-
-        found = shoal.NodeClassifier().fit(graph)
-        found.score()        # on the test nodes
-        found.predict()      # every node's class, by name where the graph has names
-        found.predict(new)   # of another graph with the same features
-
-    Args:
-        model: a model by name; None for what fits the graph.
-        method: `sampled` or `full`.
-        sampler: how batches are drawn, by name.
-        epochs: most epochs to train.
-        seed: decides the initial weights and every batch.
-        settings: any other setting of `shoal train --set`, its dot written as two underscores: `model__hidden=64`,
-            `training__lr=0.003`, `sampler__roots=500`.
-
-    Attributes (after `fit`):
-        classes_: what `predict` answers with: the names of the classes, or their numbers.
-        trainer_, model_, graph_, config_: what was trained, on what and how.
-        history_: the records of all epochs.
-    """
+class NodeEstimator:
+    """What NodeClassifier and NodeRegressor share: settings, `fit`, and the nodes' embeddings."""
 
     def __init__(
         self,
@@ -71,7 +52,8 @@ class NodeClassifier:
         return self
 
     def configure(self) -> RunConfig:
-        """The configuration of a run with these arguments; a setting that does not exist is refused."""
+        """The configuration of a run with these arguments, before the graph decides the rest; a setting that does not exist
+        is refused."""
         given = dict(self._parameters)
         model, method, sampler, epochs, seed = (given.pop(name) for name in _NAMED)
         config = RunConfig(method=method or RunConfig().method, defaults=FROM_GRAPH)
@@ -84,6 +66,8 @@ class NodeClassifier:
             if value is not None or name in given:
                 section, _, key = name.partition("__")
                 update_config(config, {section: {key: value}}, name)
+        if method is None:
+            leave_open(config)
         config.validate()
         return config
 
@@ -97,36 +81,30 @@ class NodeClassifier:
         if found is None:
             raise ShoalError("no graph was given: expected a Graph, such as shoal.load returns")
         prepared = prepare_graph(found)
-        follow_graph(config, prepared)
+        self._check_labels(prepared)
+        self.notices_ = (*follow_graph(config, prepared), *settle_method(config, prepared))
         trainer = make_trainer(config, prepared)
         trainer.fit(config.training.epochs)
         self._trainer, self.config_ = trainer, config
-        names = trainer.graph.class_names
-        self.classes_ = np.arange(trainer.graph.num_classes) if names is None else np.array(names)
         return self
-
-    def predict(self, graph: Any = None) -> np.ndarray:
-        """Every node's class as in `classes_`, of the graph it was fitted on or of another one; multi-label a 0/1 matrix."""
-        numbers = self.trainer_.predict(graph=find_graph(graph, self.graph_)).numpy()
-        return numbers if numbers.ndim == 2 else self.classes_[numbers]
-
-    def predict_proba(self, graph: Any = None) -> np.ndarray:
-        """Every node's probability of each of `classes_`, (num_nodes, num_classes)."""
-        return self.trainer_.predict_proba(graph=find_graph(graph, self.graph_)).numpy()
 
     def embed(self, graph: Any = None) -> np.ndarray:
         """Every node's embedding, (num_nodes, embedding_width)."""
         return self.trainer_.embed(graph=find_graph(graph, self.graph_)).numpy()
 
-    def score(self, graph: Any = None, split: str = "test") -> float:
-        """Accuracy (multi-label micro F1, or `training__metric`) on a split's nodes; the test nodes of another graph
-        without a split are all its labelled ones."""
-        return self.trainer_.evaluate(split, graph=find_graph(graph, self.graph_))[self.trainer_.metric]
+    def _predict(self, graph: Any) -> np.ndarray:
+        return self.trainer_.predict(graph=find_graph(graph, self.graph_)).numpy()
+
+    def _score(self, graph: Any, split: str, metric: str) -> float:
+        return self.trainer_.evaluate(split, graph=find_graph(graph, self.graph_))[metric]
+
+    def _check_labels(self, graph: Graph) -> None:
+        """Refuse labels that are not for this kind of estimator."""
 
     @property
     def trainer_(self) -> Trainer:
         if self._trainer is None:
-            raise ShoalError("this NodeClassifier is not fitted yet: call fit(graph) first")
+            raise ShoalError(f"this {type(self).__name__} is not fitted yet: call fit(graph) first")
         return self._trainer
 
     @property
@@ -144,4 +122,74 @@ class NodeClassifier:
 
     def __repr__(self) -> str:
         said = ", ".join(f"{name}={value!r}" for name, value in self._parameters.items() if value is not None)
-        return f"NodeClassifier({said})"
+        return f"{type(self).__name__}({said})"
+
+
+class NodeClassifier(NodeEstimator):
+    """Classifies the nodes of a graph. What is not given follows from the graph, as `shoal train` does it.
+
+        found = shoal.NodeClassifier().fit(graph)
+        found.score()        # on the test nodes
+        found.predict()      # every node's class, by name where the graph has names
+        found.predict(new)   # of another graph with the same features
+
+    Args:
+        model: a model by name; by default the one that fits the graph.
+        method: `sampled` or `full`; by default the one that fits.
+        sampler: how batches are drawn, by name.
+        epochs: most epochs to train.
+        seed: decides the initial weights and every batch.
+        settings: any other setting of `shoal train --set`, its dot written as two underscores: `model__hidden=64`,
+            `training__lr=0.003`, `sampler__roots=500`.
+
+    Attributes (after `fit`):
+        classes_: what `predict` answers with: the names of the classes, or their numbers.
+        trainer_, model_, graph_, config_: what was trained, on what and how; `notices_` say what the graph decided.
+        history_: the records of all epochs.
+    """
+
+    @property
+    def classes_(self) -> np.ndarray:
+        names = self.graph_.class_names
+        return np.arange(self.graph_.num_classes) if names is None else np.array(names)
+
+    def predict(self, graph: Any = None) -> np.ndarray:
+        """Every node's class as in `classes_`, of the graph it was fitted on or of another one; multi-label a 0/1 matrix."""
+        numbers = self._predict(graph)
+        return numbers if numbers.ndim == 2 else self.classes_[numbers]
+
+    def predict_proba(self, graph: Any = None) -> np.ndarray:
+        """Every node's probability of each of `classes_`, (num_nodes, num_classes)."""
+        return self.trainer_.predict_proba(graph=find_graph(graph, self.graph_)).numpy()
+
+    def score(self, graph: Any = None, split: str = "test") -> float:
+        """Accuracy (multi-label micro F1, or `training__metric`) on a split's nodes; the test nodes of another graph
+        without a split are all its labelled ones."""
+        return self._score(graph, split, self.trainer_.metric)
+
+    def _check_labels(self, graph: Graph) -> None:
+        if graph.regression:
+            raise ShoalError(
+                f"the labels of graph {graph.name!r} are numbers, not classes: use NodeRegressor"
+            )
+
+
+class NodeRegressor(NodeEstimator):
+    """Predicts numbers of a graph's nodes, with the arguments of NodeClassifier.
+
+    shoal.NodeRegressor().fit(graph).predict()
+    """
+
+    def predict(self, graph: Any = None) -> np.ndarray:
+        """Every node's number, (num_nodes,), or numbers, (num_nodes, targets), in the labels' units."""
+        return self._predict(graph)
+
+    def score(self, graph: Any = None, split: str = "test") -> float:
+        """R², the share of the variance that is explained, on a split's nodes."""
+        return self._score(graph, split, "r2")
+
+    def _check_labels(self, graph: Graph) -> None:
+        if not graph.regression:
+            raise ShoalError(
+                f"the labels of graph {graph.name!r} are classes, not numbers: use NodeClassifier"
+            )

@@ -24,6 +24,7 @@ from shoal.memory import (
     memory_left,
     return_freed_memory,
 )
+from shoal.models.calling import count_one_pass
 from shoal.models.gnn import GNN
 from shoal.models.layers import Layer
 from shoal.sampling.base import Sampler
@@ -46,9 +47,7 @@ _WEIGHT_COPIES = 6  # of a weight: itself, its gradient, Adam's two, the best an
 _AVERAGE_COPIES = 2  # with a moving average: itself, and the weights it stands in for while a run evaluates
 _ORIENTED_BYTES = 2  # of an entry, where every edge is kept once more
 _DRAWN_BYTES = 20  # of a node: where its row begins among those, tables to draw from
-_WINDOW_BYTES = (
-    20  # of a row that a batch in the window reads: its number, and twice as many places as are used
-)
+_WINDOW_BYTES = 20  # of a row that a batch in the window reads: its number, two places for each one used
 _NORM_BYTES = 4  # of an entry: its factor, where batches are made unbiased
 _PLACED_BYTES = 8  # of an entry: where its edge is among those kept once, and both factors there
 _EXACT_BYTES, _COUNTED_BYTES = (
@@ -161,7 +160,8 @@ def estimate_need(trainer: Trainer, place: Path, *, to_train: bool = True) -> Ne
     if whole:
         ahead += n * (len(widths) + 2) if to_train else 0  # which rows an evaluation reads is kept
         scored = n if graph.val_mask is None else int(np.count_nonzero(graph.val_mask))
-        evaluation = count_held(trainer.model, trainer.share.whole) + _VALUE * graph.num_classes * scored
+        computed = trainer.model, trainer.share.whole
+        evaluation = count_held(*computed) + count_one_pass(*computed) + _VALUE * graph.num_classes * scored
         copies = [2 if layer.norm_place == "input" else 1 for layer in _list_layers(trainer.model)]
         pairs = [k * a + 2 * b for k, a, b in zip(copies, [0, *widths[:-1]], widths)]
         matrices = _VALUE * n * max(pairs, default=0)

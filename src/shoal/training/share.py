@@ -316,7 +316,7 @@ def check_fit(model: nn.Module, graph: Graph | Part) -> None:
         raise ShoalError(f"the model is a {type(model).__name__}: expected a torch.nn.Module")
     if find_convention(model).edges and isinstance(graph, Part):
         raise ShoalError(
-            f"{type(model).__name__} takes edge_index, which leaves out a part's halo: give every rank the Graph, or write forward(batch)"
+            f"{type(model).__name__} takes edge_index, which leaves out a part's halo: give every rank the Graph (--method sampled), or write forward(batch)"
         )
     if not isinstance(graph, Part):
         require_graph(graph)
