@@ -121,6 +121,8 @@ def test_a_sampler_that_draws_nodes_which_are_not_there_is_refused() -> None:
     sampler = Odd(make_labelled(40), budget=10)
     with pytest.raises(ShoalError, match="nodes run from 0 to 1000000000: the graph has 40 nodes"):
         sampler.sample(0)
+    with pytest.raises(ShoalError, match="nodes run from 0 to 1000000000: the graph has 40 nodes"):
+        shoal.NodeSampler(make_labelled(40), budget=10).extract(sampler.drawn)
     sampler.drawn = np.array([5, 0])
     with pytest.raises(ShoalError, match="node 0 follows node 5"):
         sampler.sample(0)

@@ -122,7 +122,9 @@ class Sampler(ABC):
         k = check_whole("k", k, 0, MAX_SEED)
         norms = self.norms
         nodes = self.draw_nodes(k)
-        indptr, indices, edge_norm = self.extract(nodes, values=None if norms is None else norms.edge_norm)
+        indptr, indices, edge_norm = self.extract_drawn(
+            nodes, values=None if norms is None else norms.edge_norm
+        )
         block = Block(
             as_tensor(indptr), as_tensor(indices), len(nodes), symmetric=not self.graph.directed, checked=True
         )
@@ -142,7 +144,19 @@ class Sampler(ABC):
 
         With `values`, one for every entry of the graph, those of the subgraph's entries instead of entries.
         """
-        nodes = check_nodes(np.asarray(nodes), self.graph.num_nodes)  # a plug-in's may be any
+        nodes = check_nodes(np.asarray(nodes), self.graph.num_nodes)
+        return self._extract(nodes, with_entries=with_entries, values=values)
+
+    def extract_drawn(
+        self, nodes: np.ndarray, *, with_entries: bool = False, values: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """The same for nodes that `draw_nodes` gave: those of Shoal's own samplers are not checked."""
+        trusted = type(self).draw_nodes.__module__.startswith("shoal.")
+        return (self._extract if trusted else self.extract)(nodes, with_entries=with_entries, values=values)
+
+    def _extract(
+        self, nodes: np.ndarray, *, with_entries: bool, values: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         places = (
             with_entries or values is not None
         )  # where an edge's entries are is kept of smaller graphs only

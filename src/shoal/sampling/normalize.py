@@ -145,7 +145,7 @@ def count_batches(
 
     def count(k: int) -> None:
         nodes = sampler.draw_nodes(k)
-        entries = sampler.extract(nodes, with_entries=True)[2]
+        entries = sampler.extract_drawn(nodes, with_entries=True)[2]
         with lock:
             _add_ones(node_counts, nodes)
             _add_ones(entry_counts, entries)
