@@ -68,9 +68,9 @@ def test_pyg_features_that_are_too_few_are_blamed_and_not_the_edges():
         Graph.from_pyg(data)
 
 
-def test_pyg_edge_weights_are_left_out_with_a_notice():
+def test_pyg_edge_attributes_beside_weights_are_left_out_with_a_notice():
     graph = Graph.from_pyg(make_data(edge_weight=torch.ones(3), edge_attr=torch.ones(3, 2)))
-    assert graph.notices == ("left out edge_weight and edge_attr: every edge counts the same",)
+    assert graph.notices == ("left out edge_attr: an edge has one weight, or none",)
 
 
 def test_pyg_sparse_features_stay_sparse():

@@ -33,7 +33,8 @@ class Aggregation:
 
     def scale_degrees(self, degree: Tensor) -> Tensor:
         """What rows, and with `scales_columns` columns too, of these degrees are multiplied by."""
-        known = degree.clamp(min=1).float()
+        known = degree.clamp(min=1) if not degree.is_floating_point() else degree.where(degree > 0, 1.0)
+        known = known.float()
         return known.rsqrt() if self.scale == "symmetric" else 1.0 / known
 
 

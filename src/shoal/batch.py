@@ -195,6 +195,10 @@ class Batch:
         return self.x.to_dense() if isinstance(self.x, Adjacency) else self.x
 
     @property
+    def edge_weight(self) -> Tensor | None:
+        return self.blocks[0].edge_weight
+
+    @property
     def edge_norm(self) -> Tensor | None:
         return self.blocks[0].edge_norm
 

@@ -11,6 +11,7 @@ from shoal.aggregation import Aggregation, find_aggregation
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.arrays import as_tensor as as_tensor
+from shoal.kernels.entry_weights import sum_rows
 from shoal.kernels.pattern_checks import check_lengths, check_pattern
 from shoal.kernels.patterns import add_diagonal
 from shoal.kernels.row_sets import LoopedAdjacency, find_loops
@@ -25,6 +26,7 @@ class Block:
     part with its halo.
 
     Args:
+        edge_weight: the weight of every entry, None where all are 1. Degrees are sums of weights then.
         edge_norm: factor on every entry's weight that makes the aggregation unbiased, or None.
         degree: every column's degree in the graph the batch was drawn from. Normalised aggregation uses it
             when given, and the degree within the block otherwise.
@@ -41,6 +43,7 @@ class Block:
         num_columns: int,
         *,
         symmetric: bool = False,
+        edge_weight: Tensor | None = None,
         edge_norm: Tensor | None = None,
         degree: Tensor | None = None,
         has_loop: Tensor | None = None,
@@ -48,7 +51,7 @@ class Block:
     ) -> None:
         if not checked:
             check_pattern(indptr, indices, num_columns, symmetric=symmetric)
-            check_lengths(len(indices), "entries", edge_norm=edge_norm)
+            check_lengths(len(indices), "entries", edge_norm=edge_norm, edge_weight=edge_weight)
             check_lengths(num_columns, "columns", degree=degree, has_loop=has_loop)
             if len(indptr) - 1 > num_columns:
                 raise ShoalError(
@@ -58,6 +61,7 @@ class Block:
         self.indices = indices
         self.num_columns = num_columns
         self.symmetric = symmetric
+        self.edge_weight = edge_weight
         self.edge_norm = edge_norm
         self.degree = degree
         self.has_loop = has_loop
@@ -98,7 +102,12 @@ class Block:
         copied = (
             (self.indices.element_size() + 8) * (self.num_edges + self.num_rows) if aggregation.loops else 0
         )
-        if kind in self._adjacencies or not copied or self.edge_norm is not None or fits(copied):
+        if (
+            kind in self._adjacencies
+            or not copied
+            or self._entry_values(aggregation) is not None
+            or fits(copied)
+        ):
             return self.adjacency(kind)
         if self._loops is None:
             self._loops = find_loops(self.indptr, self.indices)
@@ -109,9 +118,19 @@ class Block:
             self.indptr, self.indices, self.num_columns, row_scale=scale, column_scale=columns, checked=True
         )
 
+    def _entry_values(self, aggregation: Aggregation) -> Tensor | None:
+        """What the entries of an operator weigh beside its scales; None for 1."""
+        if not aggregation.weighted:
+            if self.edge_weight is not None:
+                raise ShoalError(f"{aggregation.name} takes no edge weights: use sage, gcn or mixhop")
+            return None
+        if self.edge_weight is None or self.edge_norm is None:
+            return self.edge_norm if self.edge_weight is None else self.edge_weight
+        return self.edge_weight * self.edge_norm
+
     def _make_operator(self, aggregation: Aggregation) -> Adjacency:
         indptr, indices = self.indptr, self.indices
-        values = self.edge_norm if aggregation.weighted else None
+        values = self._entry_values(aggregation)
         if aggregation.loops:
             indptr, indices, origin = add_diagonal(indptr, indices)
             if values is not None:
@@ -139,6 +158,10 @@ class Block:
             degree = count_loops(self.degree, self.has_loop) if aggregation.loops else self.degree
         elif self.num_rows == self.num_columns or not aggregation.scales_columns:
             degree = indptr.diff()
+            if self.edge_weight is not None:
+                degree = as_tensor(sum_rows(self.indptr.numpy(), self.edge_weight.numpy()))
+                if aggregation.loops:
+                    degree = count_loops(degree, find_loops(self.indptr, self.indices))
         else:
             raise ShoalError(
                 f"a block with more columns than rows needs `degree` for {aggregation.name} normalisation"

@@ -153,8 +153,10 @@ def read_pyg(data: Any, fields: dict[str, Any]) -> tuple[np.ndarray, int, dict[s
             f"x has {num_nodes:,} rows but edge_index names node {edge_index.max():,}: give one feature row per node"
         )
     weights = [key for key in ("edge_weight", "edge_attr") if getattr(data, key, None) is not None]
+    if weights and is_weight(getattr(data, weights[0])) and "edge_weight" not in fields:
+        found["edge_weight"] = to_numpy(getattr(data, weights.pop(0)))
     if weights:
-        said = f"left out {' and '.join(weights)}: every edge counts the same"
+        said = f"left out {' and '.join(weights)}: an edge has one weight, or none"
         fields = {**fields, "notices": (*fields.get("notices", ()), said)}
     return edge_index, num_nodes, {**found, **fields}
 
@@ -174,6 +176,11 @@ def read_dgl(graph: Any, fields: dict[str, Any]) -> tuple[np.ndarray, int, dict[
     sources, targets = (np.asarray(to_numpy(ends)) for ends in graph.edges())
     tidy = {key: to_numpy(value) for key, value in found.items()}
     return np.stack([sources, targets]), int(graph.num_nodes()), {**tidy, **fields}
+
+
+def is_weight(values: Any) -> bool:
+    """Whether there is one number an edge."""
+    return len(values.shape) == 1 or (len(values.shape) == 2 and values.shape[1] == 1)
 
 
 def read_networkx(graph: Any, fields: dict[str, Any]) -> tuple[np.ndarray, int, dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,6 +15,7 @@ from shoal.errors import ShoalError, unknown_name
 from shoal.interchange import Interchange
 from shoal.kernels.csr import count_diagonal, induce_csr
 from shoal.kernels.encoding import EncodedRows
+from shoal.kernels.entry_weights import sum_rows
 from shoal.labels import count_classes, describe_outputs, find_labelled, is_multi_label, is_regression
 from shoal.names import Names, take_ids
 from shoal.split import draw_split, note_split
@@ -34,6 +36,7 @@ class Graph(Interchange):
         y: labels, int64 `(num_nodes,)` with -1 for unlabelled, or a 0/1 uint8 matrix `(num_nodes, num_classes)`; or
             float32 targets of a regression, `(num_nodes,)` or `(num_nodes, targets)`, NaN where unlabelled.
         train_mask, val_mask, test_mask: bool `(num_nodes,)`.
+        edge_weight: float32 above 0, one for each entry of `indices`; aggregations weigh neighbours by it. None: all alike.
         directed: whether the pattern may be asymmetric.
         node_ids: what the nodes were called where the graph came from, integers or Names; None if 0, 1, 2, ….
         class_names: what the classes were called.
@@ -53,6 +56,7 @@ class Graph(Interchange):
         train_mask: np.ndarray | None = None,
         val_mask: np.ndarray | None = None,
         test_mask: np.ndarray | None = None,
+        edge_weight: np.ndarray | None = None,
         directed: bool = False,
         num_classes: int | None = None,
         name: str = "graph",
@@ -65,6 +69,7 @@ class Graph(Interchange):
         self.indices = indices
         self.y = y
         self.train_mask, self.val_mask, self.test_mask = train_mask, val_mask, test_mask
+        self.edge_weight = edge_weight
         self.directed = directed
         self.name = name
         self.node_ids = node_ids
@@ -202,13 +207,14 @@ class Graph(Interchange):
         """
         nodes = check_nodes(np.asarray(nodes), self.num_nodes)
         scratch = np.full(self.num_nodes, -1, np.int32)
-        indptr, indices, _ = induce_csr(self.indptr, self.indices, nodes, scratch)
+        indptr, indices, entries = induce_csr(self.indptr, self.indices, nodes, scratch)
         fields: dict[str, Any] = {
             key: None if (value := getattr(self, key)) is None else value[nodes] for key in ("y", *MASKS)
         }
         graph = Graph(
             indptr,
             indices,
+            edge_weight=None if self.edge_weight is None else self.edge_weight[entries],
             directed=self.directed,
             num_classes=self.num_classes,
             name=self.name,
@@ -246,11 +252,24 @@ class Graph(Interchange):
             )
         return self._copy(y=y, num_classes=other.num_classes, class_names=other.class_names)
 
+    def without_weights(self) -> Graph:
+        """This graph with every edge counting the same."""
+        return self._copy(edge_weight=None)
+
+    @cached_property
+    def weighted_degree(self) -> np.ndarray:
+        """Sum of the weights that each node aggregates with, float64; the degree without weights."""
+        if self.edge_weight is None:
+            return self.degree
+        sums: np.ndarray = sum_rows(self.indptr, self.edge_weight)
+        return sums
+
     def _copy(self, **changes: Any) -> Graph:
         fields = {
             "x": self._x,
             "y": self.y,
             **{name: getattr(self, name) for name in MASKS},
+            "edge_weight": self.edge_weight,
             "directed": self.directed,
             "num_classes": self._num_classes,
             "name": self.name,
@@ -285,7 +304,8 @@ class Graph(Interchange):
     @property
     def content_checksum(self) -> str:
         """Identifies what `checksum` leaves out: features, labels, validation and test set."""
-        arrays = {"y": self.y, **{name: getattr(self, name) for name in MASKS[1:]}}
+        names = ("y", "edge_weight", *MASKS[1:])
+        arrays = {name: getattr(self, name) for name in names}
         x = self.x.codes if isinstance(self.x, EncodedRows) else self.x
         if x is None or isinstance(x, np.ndarray):
             arrays["x"] = x

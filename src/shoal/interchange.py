@@ -17,6 +17,7 @@ from shoal.conversion import (
     read_scipy,
     tidy_fields,
 )
+from shoal.edge_weights import attach_weights
 from shoal.pyg import make_data
 from shoal.validation import validate_attributes
 
@@ -35,9 +36,12 @@ class Interchange:
         num_nodes: int | None = None,
         *,
         directed: bool | None = None,
+        edge_weight: Any = None,
         **fields: Any,
     ) -> Self:
         """From `(2, num_edges)` sources and targets: target `edge_index[1]` aggregates from source `[0]`.
+
+        `edge_weight` has a number above 0 for each edge; those of duplicates are added up.
 
         `directed=False` adds the reverse of every edge; `True` keeps the arcs as they are; `None` calls the
         graph undirected exactly if every arc's reverse is there, as in PyG.
@@ -45,7 +49,12 @@ class Interchange:
         edge_index = read_edge_index(edge_index)
         if num_nodes is None:
             num_nodes = guess_num_nodes(edge_index, fields)
-        return cls.from_edge_chunks([(edge_index[0], edge_index[1])], num_nodes, directed=directed, **fields)
+        ends = [(edge_index[0], edge_index[1])]
+        graph: Any = cls.from_edge_chunks(ends, num_nodes, directed=directed, **fields)
+        if edge_weight is not None:
+            graph = attach_weights(graph, edge_index, edge_weight, directed=directed)
+        made: Self = graph
+        return made
 
     @classmethod
     def from_edge_chunks(

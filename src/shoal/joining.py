@@ -8,6 +8,7 @@ import torch
 
 from shoal.batch import Batch, as_tensor
 from shoal.block import Block
+from shoal.edge_weights import require_unweighted
 from shoal.graph import Graph
 from shoal.kernels.gather import gather_csr_rows
 
@@ -38,6 +39,7 @@ def join_layers(batch: Batch) -> Batch:
     new = np.arange(batch.num_outputs)
     is_reached = np.zeros(batch.num_nodes, bool)
     is_reached[new] = True
+    require_unweighted(batch.graph, "layers joined to one graph do")
     hops, lengths, columns, norms = [new], [], [], []
     for block in reversed(batch.blocks):
         weights = torch.ones(block.num_edges) if block.edge_norm is None else block.edge_norm

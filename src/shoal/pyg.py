@@ -35,7 +35,7 @@ def make_data(graph: Any, *, dense: bool = True) -> Any:
         fields["x"] = _make_features(graph.x, dense)
     if graph.y is not None:
         fields["y"] = as_tensor(graph.y).float() if graph.multi_label else as_tensor(graph.y)
-    for name in MASKS:
+    for name in (*MASKS, "edge_weight"):
         if getattr(graph, name) is not None:
             fields[name] = as_tensor(getattr(graph, name))
     edges = list_edges(as_tensor(graph.indptr), as_tensor(graph.indices))

@@ -39,7 +39,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 _AGAIN = "import the graph again"
 _SPARSE = ("x_data", "x_indices", "x_indptr")
 _NAMES = ("node_id_offsets", "node_id_text")
-_ARRAYS = ("indptr", "indices", "x", *_SPARSE, "y", *MASKS, "node_ids", *_NAMES)
+_ARRAYS = ("indptr", "indices", "edge_weight", "x", *_SPARSE, "y", *MASKS, "node_ids", *_NAMES)
 
 
 def save_graph(
@@ -162,6 +162,7 @@ def open_graph(folder: str | Path) -> Graph:
         checked=True,
         x=x,
         y=arrays.get("y"),
+        edge_weight=arrays.get("edge_weight"),
         **{name: arrays.get(name) for name in MASKS},
         directed=meta["directed"],
         num_classes=meta["num_classes"],
@@ -269,7 +270,7 @@ def _check_shapes(folder: Path, meta: dict[str, Any]) -> None:
     n, f = meta["num_nodes"], meta["num_features"]
     dtype, width = describe_type(meta.get("features", "float32"), f)
     rows = {"indptr": n + 1, "x": n, "x_indptr": n + 1, "y": n, **dict.fromkeys(MASKS, n)}
-    rows |= {"node_ids": n, "node_id_offsets": n + 1}
+    rows |= {"node_ids": n, "node_id_offsets": n + 1, "edge_weight": meta["num_entries"]}
     for name, entry in meta["arrays"].items():
         shape = entry["shape"]
         dimensions = {"x": (2,), "y": (1, 2)}.get(name, (1,))
@@ -292,7 +293,7 @@ def _arrays(graph: Graph) -> dict[str, np.ndarray]:
         arrays["x"] = x
     elif x is not None:
         arrays |= {"x_data": x.data, "x_indices": x.indices, "x_indptr": x.indptr}
-    for name in ("y", *MASKS):
+    for name in ("y", "edge_weight", *MASKS):
         value = getattr(graph, name)
         if value is not None:
             arrays[name] = value

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse as sp
 
+from shoal.edge_weights import validate_weights
 from shoal.errors import ShoalError
 from shoal.kernels.csr import first_bad_row, is_symmetric
 from shoal.kernels.encoding import EncodedRows
@@ -35,6 +36,8 @@ def validate_attributes(graph: Graph) -> None:
         validate_features(graph, graph.x)
     if graph.y is not None:
         validate_labels(graph, graph.y)
+    if graph.edge_weight is not None:
+        validate_weights(graph, graph.edge_weight)
     validate_split(graph)
     if graph.node_ids is not None and not hasattr(graph.node_ids, "__len__"):
         raise ShoalError(f"node_ids is {graph.node_ids!r:.60}: expected one id per node")

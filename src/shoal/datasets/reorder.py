@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from shoal.datasets.orders import ORDERS
+from shoal.edge_weights import require_unweighted
 from shoal.graph import MASKS, Graph
 from shoal.kernels.csr import index_dtype
 from shoal.kernels.encoding import EncodedRows
@@ -38,6 +39,7 @@ def reorder_graph(graph: Graph, by: str, **settings: Any) -> Graph:
 
 def take_order(graph: Graph, order: np.ndarray) -> Graph:
     """The graph whose node i is node `order[i]` of `graph`, with all that belongs to it."""
+    require_unweighted(graph, "orders of nodes do")
     n = graph.num_nodes
     number = np.empty(n, index_dtype(n))
     number[order] = np.arange(n, dtype=number.dtype)

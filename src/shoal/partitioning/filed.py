@@ -13,6 +13,7 @@ from torch import Tensor
 from shoal.aggregation import find_aggregation
 from shoal.batch import Batch, as_tensor
 from shoal.block import Block
+from shoal.edge_weights import require_unweighted
 from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.csr import index_dtype
@@ -59,6 +60,7 @@ class PartSizes:
 
 def measure_parts(graph: Graph, partition: Partition, kind: str | None) -> PartSizes:
     """The sizes of the parts for an aggregation, in one pass over the entries, a part at a time."""
+    require_unweighted(graph, "swapped parts do")
     num_parts = partition.num_parts
     nodes, offsets = list_members(partition.assignment, num_parts)
     halo = np.zeros((num_parts, num_parts), np.int64)

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from shoal.checks import check_whole
+from shoal.edge_weights import require_unweighted
 from shoal.errors import ShoalError
 from shoal.graph import MASKS, Graph
 from shoal.kernels.csr import index_dtype
@@ -142,6 +143,7 @@ def cut_part(
     halo: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Part:
     """The share of `rank`, which owns `nodes`, from what is known of it; `place` is one scratch integer per node."""
+    require_unweighted(graph, "parts do")
     indptr, indices = graph.indptr, graph.indices
     halo_id, halo_offsets = halo or find_halo(indptr, indices, assignment, nodes, rank, num_parts)
     patterns = split_rows(indptr, indices, nodes, halo_id, place)

@@ -102,6 +102,8 @@ def load_graph(config: RunConfig, *, features: bool = True) -> tuple[Graph, tupl
     Settings that the configuration leaves to the graph are put in.
     """
     loaded = load(config.data, **config.data_options)
+    if not config.training.edge_weights and loaded.edge_weight is not None:
+        loaded = loaded.without_weights()
     graph = prepare_graph(loaded, features=features)
     notices = graph.notices[len(loaded.notices) if is_data_stored(config.data) else 0 :]
     return graph, (*notices, *follow_graph(config, graph))

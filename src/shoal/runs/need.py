@@ -220,14 +220,15 @@ def _count_step(trainer: Trainer) -> tuple[int, int]:
         drawn = min(entries, nodes * (entries // max(n, 1) + 1))
         own, making = _count_drawing(source)
     batches = count_batches_held(threads, cached=False)
-    held = int(_VALUE * (2 + 2 * threads) * drawn + batches * nodes * _row_bytes(graph)) + own
+    taken = drawn if graph.edge_weight is None else 2 * drawn
+    held = int(_VALUE * (2 + 2 * threads) * taken + batches * nodes * _row_bytes(graph)) + own
     return max(_VALUE * values, making), held
 
 
 def _count_whole(graph: Graph, model: nn.Module, halo: int = 0, more: int = 0) -> tuple[int, int]:
     """Bytes of the activations of a step on all rows and `halo` ones of others; bytes that stay: operators and `A x`."""
     known = graph.num_nodes * graph.num_features if _keeps_aggregate(model, graph) else 0
-    kept = _VALUE * (2 * (graph.num_entries + more) + known)
+    kept = _VALUE * ((2 if graph.edge_weight is None else 6) * (graph.num_entries + more) + known)
     return _VALUE * (graph.num_nodes + halo) * _count_row(model), kept  # x is read where it is
 
 

@@ -247,6 +247,7 @@ class RunSettings:
 
     epochs: Annotated[int, AtLeast(1), "most epochs to train"] = 50
     setting: Annotated[str, Choices(SETTINGS), "what of the graph training sees"] = "transductive"
+    edge_weights: Annotated[bool, "use the graph's edge weights, where it has any"] = True
     seed: Seed = 0
     threads: Annotated[
         int | None, Range(1, MAX_THREADS), Null("all cores"), "threads of this process, or of each rank"

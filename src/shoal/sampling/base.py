@@ -122,17 +122,23 @@ class Sampler(ABC):
         k = check_whole("k", k, 0, MAX_SEED)
         norms = self.norms
         nodes = self.draw_nodes(k)
-        indptr, indices, edge_norm = self.extract_drawn(
-            nodes, values=None if norms is None else norms.edge_norm
-        )
+        weights = self.graph.edge_weight
+        both = norms is not None and weights is not None
+        values = weights if norms is None else norms.edge_norm
+        indptr, indices, found = self.extract_drawn(nodes, with_entries=both, values=None if both else values)
         block = Block(
             as_tensor(indptr), as_tensor(indices), len(nodes), symmetric=not self.graph.directed, checked=True
         )
         node_norm = None
+        if weights is not None:
+            assert found is not None
+            block.edge_weight = as_tensor(weights[found] if both else found)
         if norms is not None:
-            assert edge_norm is not None
-            block.edge_norm = as_tensor(edge_norm)
+            assert found is not None
+            block.edge_norm = as_tensor(norms.edge_norm[found] if both else found)
             block.degree = as_tensor(self.graph.indptr[nodes + 1] - self.graph.indptr[nodes])
+            if both:
+                block.degree = as_tensor(self.graph.weighted_degree[nodes])
             block.has_loop = None if self._has_loop is None else as_tensor(self._has_loop[nodes])
             node_norm = as_tensor(norms.node_norm[nodes])
         return Batch(self.graph, nodes, (block,), index=k, node_norm=node_norm)

@@ -33,6 +33,7 @@ class FullSampler(Sampler):
             as_tensor(graph.indices),
             graph.num_nodes,
             symmetric=not graph.directed,
+            edge_weight=None if graph.edge_weight is None else as_tensor(graph.edge_weight),
             checked=True,
         )
         return Batch(graph, self.draw_nodes(0), (block,), fixed=True)

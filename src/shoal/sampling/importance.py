@@ -6,6 +6,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from shoal.edge_weights import require_unweighted
 from shoal.graph import Graph
 from shoal.kernels.jit import kernel
 from shoal.rng import key
@@ -59,6 +60,7 @@ class ImportanceSampler(LayeredSampler):
         seed: Seed = 0,
     ) -> None:
         super().__init__(graph, batch_size=batch_size, num_layers=num_layers, setting=setting, seed=seed)
+        require_unweighted(graph, f"sampler {self.name!r} does")
         self.layer_size = layer_size
 
     def draw_columns(self, nodes: np.ndarray, layer: int, k: int, law: Distribution) -> Grown:

@@ -11,6 +11,7 @@ import numpy as np
 from shoal.batch import Batch, as_tensor
 from shoal.block import Block
 from shoal.graph import Graph
+from shoal.kernels.entry_weights import take_weights
 from shoal.kernels.jit import kernel
 from shoal.sampling.base import Count, TrainingGraph
 from shoal.sampling.targets import BatchSize, TargetSampler
@@ -64,10 +65,17 @@ class LayeredSampler(TargetSampler):
         for layer in range(self.num_layers):
             indptr, indices, columns, edge_norm = self.grow(nodes, layer, k)
             degree = self.graph.indptr[columns + 1] - self.graph.indptr[columns]
+            if self.graph.edge_weight is not None:
+                degree = self.graph.weighted_degree[columns]
             block = Block(
                 as_tensor(indptr), as_tensor(indices), len(columns), degree=as_tensor(degree), checked=True
             )
             block.edge_norm = as_tensor(edge_norm)
+            if (weights := self.graph.edge_weight) is not None:
+                pattern = self.graph.indptr, self.graph.indices
+                block.edge_weight = as_tensor(
+                    take_weights(*pattern, weights, nodes, columns, indptr, indices)
+                )
             block.has_loop = None if self._has_loop is None else as_tensor(self._has_loop[columns])
             blocks.insert(0, block)
             nodes = columns

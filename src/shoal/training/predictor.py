@@ -20,6 +20,7 @@ from shoal.scratch import Scratch
 from shoal.training.evaluation import score_split
 from shoal.training.inference import has_embeddings
 from shoal.training.share import Progress, ReplicaShare, Share
+from shoal.training.shares import check_weights
 from shoal.training.task import Task
 from shoal.training.weights import KeptWeights
 
@@ -108,6 +109,13 @@ class Predictor:
             graph = self.graph.stack(graph)
         else:
             check_features(self.model, self.graph, graph)
+        check_weights(self.model, graph)
+        if (graph.edge_weight is None) != (self.graph.edge_weight is None):
+            words = {True: "no edge weights", False: "edge weights"}
+            raise ShoalError(
+                f"graph {graph.name!r} has {words[graph.edge_weight is None]} and the model was trained with "
+                f"{words[self.graph.edge_weight is None]}: give a graph like the one of training"
+            )
         other = ReplicaShare(graph, None, LocalTransport())
         other.scratch_folder = self.share.scratch_folder
         return other

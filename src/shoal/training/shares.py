@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from torch import nn
 
+from shoal.aggregation import find_aggregation
 from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
 from shoal.distributed.transport import Transport
+from shoal.edge_weights import require_unweighted
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import SETTINGS, Graph
+from shoal.models.calling import find_convention
 from shoal.models.hops import check_hops
 from shoal.partitioning.part import Part
 from shoal.partitioning.partition import Partition
@@ -36,6 +39,8 @@ def make_share(
     check_hops(model, graph)
     if getattr(model, "directions", "in") == "both":
         check_directions(graph, sampler, exchange, swapped)
+    if isinstance(graph, Graph):
+        check_weights(model, graph)
     if isinstance(graph, Part):
         if swapped is not None:
             raise ShoalError("swapped parts are those of a Graph: give the graph, or leave out swapped")
@@ -71,3 +76,16 @@ def check_directions(
             raise ShoalError(
                 f"ranks with parts train both directions on whole halos of the whole graph: {leave}"
             )
+
+
+def check_weights(model: nn.Module, graph: Graph) -> None:
+    """Refuse edge weights that a model would leave out."""
+    if graph.edge_weight is None:
+        return
+    if find_convention(model).edges:
+        require_unweighted(graph, f"{type(model).__name__}, which takes edge_index, does")
+    if getattr(model, "directions", "in") == "both":
+        require_unweighted(graph, "model.directions=both does")
+    for kind in getattr(model, "kinds", ()):
+        if not find_aggregation(kind).weighted:
+            require_unweighted(graph, f"{kind} does")

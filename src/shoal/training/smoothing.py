@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from shoal.batch import as_tensor
+from shoal.edge_weights import require_unweighted
 from shoal.errors import ShoalError
 from shoal.graph import Graph, require_graph
 from shoal.kernels.adjacency import Adjacency
@@ -137,6 +138,7 @@ def last_of(found: Iterator[tuple[int, Tensor]], start: Tensor) -> Tensor:
 
 def make_spread(graph: Graph) -> Spread:
     """The product with `S = D^-½ A D^-½`, A + Aᵀ in place of A for a directed graph; rows without edges give 0."""
+    require_unweighted(graph, "smoothing does")
     indptr, indices = as_tensor(graph.indptr), as_tensor(graph.indices)
     n = graph.num_nodes
     degree = indptr.diff()

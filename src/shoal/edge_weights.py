@@ -1,0 +1,87 @@
+"""Edge weights: given by edge, kept by entry of the pattern."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shoal.errors import ShoalError
+from shoal.kernels.arrays import as_tensor
+from shoal.kernels.entry_weights import place_weights
+from shoal.kernels.patterns import find_mirrors
+
+if TYPE_CHECKING:
+    from shoal.graph import Graph
+
+_SAME = 1e-6  # relative difference up to which two weights are the same
+
+
+def attach_weights(graph: Graph, edge_index: np.ndarray, edge_weight: Any, *, directed: bool | None) -> Graph:
+    """`graph`, built of `edge_index`, with a weight for every entry.
+
+    Weights of duplicate edges are added up. An undirected edge that was given both ways must weigh the same; where that
+    decides what the graph is (`directed=None`), it is directed.
+    """
+    given = _tidy_weights(edge_weight, edge_index.shape[1])
+    placed = place_weights(graph.indptr, graph.indices, edge_index[1], edge_index[0], given)
+    if graph.directed:
+        return graph._copy(edge_weight=placed.astype(np.float32))
+    mirror = find_mirrors(as_tensor(graph.indptr), as_tensor(graph.indices))
+    assert mirror is not None
+    reverse = placed[mirror.numpy()]
+    differ = (placed > 0) & (reverse > 0) & (abs(placed - reverse) > _SAME * np.maximum(placed, reverse))
+    if not differ.any():
+        return graph._copy(edge_weight=np.maximum(placed, reverse).astype(np.float32))
+    at = int(np.argmax(differ))
+    row = int(np.searchsorted(graph.indptr, at, "right")) - 1
+    said = f"edge {graph.indices[at]} → {row} weighs {placed[at]:g} and its reverse {reverse[at]:g}"
+    if directed is False:
+        raise ShoalError(f"{said}: an undirected edge has one weight; give directed=True, or equal weights")
+    notices = (*graph.notices, f"{said}: took the graph as directed")
+    return graph._copy(directed=True, edge_weight=placed.astype(np.float32), notices=notices)
+
+
+def _tidy_weights(edge_weight: Any, num_edges: int) -> np.ndarray:
+    weights = np.asarray(edge_weight.detach().cpu() if hasattr(edge_weight, "detach") else edge_weight)
+    if weights.ndim == 2 and weights.shape[1] == 1:
+        weights = weights[:, 0]
+    if weights.shape != (num_edges,) or weights.dtype.kind not in "fiub":
+        raise ShoalError(
+            f"edge_weight is {weights.dtype} of shape {weights.shape}: expected a number for each of {num_edges:,} edges"
+        )
+    with np.errstate(over="ignore"):
+        weights = weights.astype(np.float32)
+    wrong = ~(np.isfinite(weights) & (weights > 0))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise ShoalError(
+            f"edge {at} has weight {weights[at]:g}: expected numbers above 0; leave such edges out, or edge_weight"
+        )
+    return weights
+
+
+def validate_weights(graph: Graph, weights: np.ndarray) -> None:
+    """Refuse weights that are not one positive number for each entry, the same both ways in an undirected graph."""
+    if weights.dtype != np.float32 or weights.shape != graph.indices.shape:
+        raise ShoalError(
+            f"edge_weight is {weights.dtype} of shape {weights.shape}: expected float32, one for each of {graph.num_entries:,} entries"
+        )
+    wrong = ~(np.isfinite(weights) & (weights > 0))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise ShoalError(f"entry {at} has weight {weights[at]:g}: expected numbers above 0")
+    if not graph.directed:
+        mirror = find_mirrors(as_tensor(graph.indptr), as_tensor(graph.indices))
+        if mirror is not None and not np.allclose(weights, weights[mirror.numpy()], rtol=_SAME, atol=0):
+            raise ShoalError(
+                "the graph is called undirected but some edges weigh more one way than the other: give directed=True"
+            )
+
+
+def require_unweighted(graph: Graph, what: str) -> None:
+    """Refuse a graph whose weights would be left out."""
+    if graph.edge_weight is not None:
+        raise ShoalError(
+            f"graph {graph.name!r} has edge weights, which {what} not take: use graph.without_weights(), in a run training.edge_weights=false"
+        )

@@ -1,0 +1,222 @@
+"""Edge weights: kept by entry, used by every aggregation that takes them, refused by whatever does not."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+import shoal
+from shoal.block import Block
+from shoal.errors import ShoalError
+from shoal.kernels.arrays import as_tensor
+from shoal.kernels.spmm import spmm
+from small_graphs import make_labelled
+
+
+def weigh(graph, low=0.1, seed=0):
+    """The graph with random weights, the same both ways where it is undirected."""
+    rows = np.repeat(np.arange(graph.num_nodes), graph.degree)
+    one, other = (rows, graph.indices) if graph.directed else np.sort([rows, graph.indices], axis=0)
+    table = np.random.default_rng(seed).uniform(low, 3, (graph.num_nodes, graph.num_nodes)).astype(np.float32)
+    return graph._copy(edge_weight=table[one, other]).validate()
+
+
+def make_random(num_nodes=30, directed=False, seed=0):
+    """Isolated nodes, self loops and a hub."""
+    generator = np.random.default_rng(seed)
+    ends = generator.integers(0, num_nodes - 3, (2, 3 * num_nodes))
+    ends = np.concatenate([ends, [np.zeros(12, int), np.arange(12)], [[4, 7], [4, 7]]], axis=1)
+    x = generator.normal(size=(num_nodes, 5)).astype(np.float32)
+    graph = shoal.Graph.from_edge_index(ends, num_nodes, directed=directed, x=x, y=np.arange(num_nodes) % 3)
+    return weigh(graph.with_split())
+
+
+def make_dense(graph):
+    shape = (graph.num_nodes, graph.num_nodes)
+    return sp.csr_array((graph.edge_weight, graph.indices, graph.indptr), shape=shape).toarray().astype(float)
+
+
+def aggregate(dense, kind):
+    """The operator of a kind, dense."""
+    if kind == "sum":
+        return dense
+    if kind == "mean":
+        return dense / np.where(dense.sum(1) > 0, dense.sum(1), 1)[:, None]
+    looped = dense + np.diag((dense.diagonal() == 0).astype(float))
+    scale = 1 / np.sqrt(looped.sum(1))
+    return scale[:, None] * looped * scale
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("kind", ["sum", "mean", "gcn"])
+def test_aggregations_weigh_neighbours(kind, directed):
+    graph = make_random(directed=directed)
+    adj = shoal.FullSampler(graph).sample(0).block(0).adjacency(kind)
+    wanted, h = aggregate(make_dense(graph), kind), np.random.default_rng(1).normal(size=(30, 4))
+    np.testing.assert_allclose(spmm(adj, torch.from_numpy(h)), wanted @ h, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(spmm(adj.transpose(), torch.from_numpy(h)), wanted.T @ h, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "sampler"),
+    [
+        *((model, sampler) for model in ("sage", "gcn", "mixhop") for sampler in ("full", "random-walk")),
+        ("sage", "neighbor"),
+        ("gcn", "neighbor"),
+    ],
+)
+def test_weights_of_one_train_as_no_weights(model, sampler):
+    graph = make_labelled(200)
+    weighted = graph._copy(edge_weight=np.ones(graph.num_entries, np.float32))
+    settings = {
+        "random-walk": {"roots": 30},
+        "neighbor": {"fanouts": (5, 5), "batch_size": 40},
+    }.get(sampler, {})
+    losses = []
+    for one in (graph, weighted):
+        batches = shoal.SAMPLERS[sampler](one, seed=0, **settings)
+        trainer = shoal.Trainer(shoal.GNN(model, 8, 16, 3, num_layers=2, seed=0), one, batches)
+        losses.append([record["loss"] for record in trainer.fit(3)])
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
+def test_batches_keep_the_weights_of_their_edges_and_norms_multiply_them():
+    graph = make_random(60)
+    dense = make_dense(graph)
+    for coverage in (None, 5):
+        sampler = shoal.RandomWalkSampler(graph, roots=8, seed=0, coverage=coverage)
+        batch = sampler.sample(3)
+        block, nodes = batch.blocks[0], batch.nodes
+        targets, sources = batch.edge_index[1], batch.edge_index[0]
+        np.testing.assert_allclose(batch.edge_weight, dense[nodes[targets], nodes[sources]], rtol=1e-6)
+        if coverage is None:
+            inner = dense[np.ix_(nodes, nodes)]
+            np.testing.assert_allclose(
+                spmm(block.adjacency("mean"), torch.eye(len(nodes))),
+                aggregate(inner, "mean"),
+                rtol=1e-5,
+                atol=1e-7,
+            )
+        else:
+            np.testing.assert_allclose(block.degree, dense.sum(1)[nodes], rtol=1e-6)
+            assert torch.equal(block.adjacency("sum").values, block.edge_weight * block.edge_norm)
+
+
+@pytest.mark.parametrize("kind", ["mean", "gcn"])
+def test_drawn_neighbours_estimate_the_weighted_aggregation_without_bias(kind):
+    graph = make_random(24)
+    wanted = aggregate(make_dense(graph), kind)
+    nodes = np.flatnonzero(graph.train_mask)
+    h = np.random.default_rng(2).normal(size=(24, 3))
+    sampler = shoal.NeighborSampler(graph, fanouts=(2,), batch_size=len(nodes), seed=0)
+    found = np.zeros((1500, len(nodes), 3))
+    for k in range(len(found)):
+        batch = sampler.sample(k)
+        order = np.argsort(batch.nodes[: batch.num_outputs])
+        found[k] = spmm(batch.block(0).adjacency(kind), torch.from_numpy(h[batch.nodes]))[order]
+    error = found.mean(0) - (wanted @ h)[nodes]
+    deviation = found.std(0) / np.sqrt(len(found))
+    assert (abs(error) <= 5 * deviation + 1e-5).all()
+
+
+def test_weights_are_stored_cut_and_left_out(tmp_path):
+    graph = make_random(directed=True)
+    shoal.save_graph(graph, tmp_path / "g")
+    stored = shoal.open_graph(tmp_path / "g")
+    np.testing.assert_array_equal(stored.edge_weight, graph.edge_weight)
+    assert stored.content_checksum == graph.content_checksum != graph.without_weights().content_checksum
+    nodes = np.arange(0, 30, 2)
+    np.testing.assert_allclose(make_dense(stored.subgraph(nodes)), make_dense(graph)[np.ix_(nodes, nodes)])
+    inductive = graph.train_graph("inductive")
+    assert len(inductive.edge_weight) == inductive.num_entries
+
+
+def test_weights_given_by_edge_are_placed_and_duplicates_add_up():
+    edges = np.array([[0, 1, 0, 2], [1, 2, 1, 0]])
+    graph = shoal.Graph.from_edge_index(edges, 3, directed=True, edge_weight=[1, 2, 0.5, 4])
+    assert make_dense(graph).tolist() == [[0, 0, 4], [1.5, 0, 0], [0, 2, 0]]
+    graph = shoal.Graph.from_edge_index(edges, 3, directed=False, edge_weight=[1, 2, 0.5, 4])
+    assert make_dense(graph).tolist() == [[0, 1.5, 4], [1.5, 0, 2], [4, 2, 0]]
+    both = np.array([[0, 1], [1, 0]])
+    assert not shoal.Graph.from_edge_index(both, 2, edge_weight=[2, 2]).directed
+    uneven = shoal.Graph.from_edge_index(both, 2, edge_weight=[2, 3])
+    assert uneven.directed
+    assert "weighs" in uneven.notices[-1]
+    with pytest.raises(ShoalError, match="an undirected edge has one weight"):
+        shoal.Graph.from_edge_index(both, 2, directed=False, edge_weight=[2, 3])
+
+
+def test_pyg_weights_are_taken_and_other_attributes_are_left_out():
+    data = SimpleNamespace(
+        edge_index=torch.tensor([[0, 1], [1, 2]]), num_nodes=3, edge_weight=torch.tensor([0.5, 2])
+    )
+    assert shoal.Graph.from_pyg(data).edge_weight.tolist() == [0.5, 2]
+    data = SimpleNamespace(edge_index=data.edge_index, num_nodes=3, edge_attr=torch.ones(2, 4))
+    graph = shoal.Graph.from_pyg(data)
+    assert graph.edge_weight is None
+    assert "left out edge_attr" in graph.notices[0]
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1, 0], "edge 1 has weight 0: expected numbers above 0"),
+        ([-1, 1], "edge 0 has weight -1: expected numbers above 0"),
+        ([1, np.nan], "edge 1 has weight nan"),
+        ([1], r"of shape \(1,\): expected a number for each of 2 edges"),
+    ],
+)
+def test_odd_weights_are_refused(weights, message):
+    with pytest.raises(ShoalError, match=message):
+        shoal.Graph.from_edge_index([[0, 1], [1, 2]], 3, edge_weight=weights)
+
+
+def test_uneven_weights_of_an_undirected_graph_are_refused():
+    graph = shoal.Graph.from_edge_index([[0], [1]], 2, directed=False)
+    with pytest.raises(ShoalError, match="some edges weigh more one way"):
+        graph._copy(edge_weight=np.array([1, 2], np.float32)).validate()
+
+
+def test_what_takes_no_weights_refuses_them():
+    graph = make_random()
+    with pytest.raises(ShoalError, match="has edge weights, which attention does not take"):
+        shoal.Trainer(shoal.GNN("gat", 5, 8, 3), graph)
+    with pytest.raises(ShoalError, match="has edge weights, which parts do not take"):
+        shoal.partitioning.part.split_graph(graph, np.zeros(30, np.int32), 1)
+    with pytest.raises(ShoalError, match="has edge weights, which sampler 'ladies' does not take"):
+        shoal.LadiesSampler(graph)
+    trainer = shoal.Trainer(shoal.GNN("gcn", 5, 8, 3), graph)
+    with pytest.raises(ShoalError, match="has no edge weights and the model was trained with edge weights"):
+        trainer.predict(graph=graph.without_weights())
+
+
+def test_inference_by_layers_is_the_forward_pass():
+    graph = make_random(80)
+    trainer = shoal.Trainer(shoal.GNN("gcn", 5, 8, 3, num_layers=2, seed=0), graph)
+    trainer.fit(1)
+    trainer.model.eval()
+    with torch.no_grad():
+        wanted = trainer.model.embed(trainer.share.whole)
+    torch.testing.assert_close(trainer.embed(), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_run_leaves_weights_out_if_asked(shoal, tmp_path):
+    from shoal import save_graph
+
+    save_graph(make_random(), tmp_path / "g")
+    runs = [("a",), ("b", "--set", "training.edge_weights=false")]
+    for folder, *more in runs:
+        assert shoal("train", "g", "--epochs", "2", "--method", "full", "--out", folder, *more).code == 0
+    one, other = ((tmp_path / folder / "metrics.jsonl").read_text().splitlines()[0] for folder, *_ in runs)
+    assert one.split(",")[1] != other.split(",")[1]
+    refused = shoal("train", "g", "--epochs", "2", "--method", "full", "--model", "gat")
+    assert "training.edge_weights=false" in refused.refusal()
+
+
+def test_blocks_without_weights_have_no_values():
+    graph = make_labelled(50)
+    block = Block(as_tensor(graph.indptr), as_tensor(graph.indices), 50, symmetric=True)
+    assert block.adjacency("gcn").values is None
+    assert block.adjacency("mean").values is None
