@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from shoal.sampling.forest_fire import ForestFireSampler as ForestFireSampler
     from shoal.sampling.frontier import FrontierSampler as FrontierSampler
     from shoal.sampling.full import FullSampler as FullSampler
+    from shoal.sampling.labor import LaborSampler as LaborSampler
     from shoal.sampling.ladies import LadiesSampler as LadiesSampler
     from shoal.sampling.loader import SubgraphLoader as SubgraphLoader
     from shoal.sampling.multi_walk import MultiRandomWalkSampler as MultiRandomWalkSampler
@@ -114,6 +115,7 @@ _HOMES = {
     "NodeSampler": "shoal.sampling.node",
     "ClusterSampler": "shoal.sampling.cluster",
     "FastGCNSampler": "shoal.sampling.fastgcn",
+    "LaborSampler": "shoal.sampling.labor",
     "LadiesSampler": "shoal.sampling.ladies",
     "NeighborSampler": "shoal.sampling.neighbor",
     "Prefetcher": "shoal.sampling.prefetch",

@@ -1,4 +1,4 @@
-"""Neighbour, FastGCN, LADIES and cluster batches: shapes, laws, unbiasedness, and that models train on them."""
+"""Neighbour, LABOR, FastGCN, LADIES and cluster batches: shapes, laws, unbiasedness, and that models train on them."""
 
 from collections import Counter
 from itertools import combinations
@@ -17,9 +17,13 @@ from small_graphs import make_graph, make_labelled, make_lopsided
 
 LAYERED = {
     "neighbor": {"fanouts": (5, 3), "batch_size": 60},
+    "labor": {"fanouts": (5, 3), "batch_size": 60},
     "fastgcn": {"layer_size": 120, "batch_size": 60},
     "ladies": {"layer_size": 120, "batch_size": 60},
 }
+
+
+FANNED = ("neighbor", "labor")
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +74,7 @@ def test_layered_aggregation_is_unbiased(name, kind, directed):
     """One layer, self loops included, 1,000 batches over all nodes: every (node, column) within 4.5 standard errors."""
     graph = make_labelled(40, directed=directed)
     graph.train_mask = None
-    options = {"fanouts": (4,)} if name == "neighbor" else {"layer_size": 25, "num_layers": 1}
+    options = {"fanouts": (4,)} if name in FANNED else {"layer_size": 25, "num_layers": 1}
     options |= {"row_normalize": False} if name == "ladies" else {}
     sampler = make_sampler(name, graph, batch_size=40, seed=2, **options)
     torch.manual_seed(0)
@@ -149,9 +153,9 @@ def test_a_model_deeper_than_the_batch_is_refused(graph):
 def test_layered_samplers_refuse_bad_input(graph, name):
     with pytest.raises(shoal.ShoalError, match="batch_size is 0"):
         make_sampler(name, graph, batch_size=0)
-    option = "fanouts" if name == "neighbor" else "layer_size"
+    option = "fanouts" if name in FANNED else "layer_size"
     with pytest.raises(shoal.ShoalError, match=option):
-        make_sampler(name, graph, **{option: [0] if name == "neighbor" else 0})
+        make_sampler(name, graph, **{option: [0] if name in FANNED else 0})
     with pytest.raises(shoal.ShoalError, match="weighs its own edges"):
         make_sampler(name, graph).normalize()
 
