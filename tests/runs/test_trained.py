@@ -87,6 +87,7 @@ def test_a_run_of_every_method_is_loaded(place, method):
     torch.testing.assert_close(loaded.predict_proba(), run.trainer.predict_proba(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_run_across_ranks_is_loaded_by_one_process(place):
     options = ["--workers", "2", "--epochs", "2", "--set", "model.hidden=16", "--out", str(place / "ranks")]
     command("train", str(place / "graph"), *options)

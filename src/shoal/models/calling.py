@@ -17,6 +17,7 @@ from shoal.memory import memory_left
 from shoal.wording import format_bytes
 
 EXPECTED = "expected forward(batch) or forward(x, edge_index), with edge_weight if it likes"
+_TENSORS = ("x", "input")  # what a single argument is called that is no Batch
 _EMPTY = inspect.Parameter.empty
 
 
@@ -53,7 +54,19 @@ def _read_forward(kind: Any) -> Convention:
     plain = [one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
     if len(plain) < len(parameters) and not any(one.name == "edge_index" for one in plain):
         return Convention()
+    takes_tensor = [one.name in _TENSORS or one.annotation in (Tensor, "Tensor") for one in plain]
+    if takes_tensor == [True]:
+        raise ShoalError(f"{kind.__name__} has forward({plain[0].name}): {EXPECTED}")
     return _read_parameters(tuple((one.name, one.default is _EMPTY) for one in plain), kind.__name__)
+
+
+def find_widths(model: nn.Module) -> tuple[int | None, int | None]:
+    """The columns that a model says it reads and answers, as Shoal's and PyG's models say them; None where it does not."""
+    found = []
+    for names in (("in_features", "in_channels"), ("num_classes", "out_channels")):
+        width = next((getattr(model, name) for name in names if hasattr(model, name)), None)
+        found.append(width if type(width) is int and width > 0 else None)
+    return found[0], found[1]
 
 
 def _read_parameters(parameters: tuple[tuple[str, bool], ...], name: str) -> Convention:

@@ -20,7 +20,7 @@ from shoal.distributed.ledger import Ledger
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError
 from shoal.graph import Graph, require_graph
-from shoal.models.calling import call_model, find_convention
+from shoal.models.calling import call_model, find_convention, find_widths
 from shoal.partitioning.part import Part
 from shoal.sampling.base import Sampler
 from shoal.sampling.full import FullSampler
@@ -325,10 +325,8 @@ def check_fit(model: nn.Module, graph: Graph | Part) -> None:
             raise ShoalError(
                 f"graph {graph.name!r} has no split: training needs train_mask, which graph.with_split() draws"
             )
-    for what, takes, has in (
-        ("features", getattr(model, "in_features", None), graph.num_features),
-        ("classes", getattr(model, "num_classes", None), graph.num_classes),
-    ):
+    widths = find_widths(model)
+    for what, takes, has in zip(("features", "classes"), widths, (graph.num_features, graph.num_classes)):
         if takes is not None and takes != has:
             raise ShoalError(
                 f"the model is made for {takes:,} {what} but graph {graph.name!r} has {has:,}: make it with graph.num_{what}"
