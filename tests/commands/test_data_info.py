@@ -158,3 +158,11 @@ def test_tables_fit_the_terminal_and_cut_no_word(width: int) -> None:
 def test_lists_in_a_pipe_have_one_line_a_row(shoal: Callable[..., Run]) -> None:
     lines = shoal("recipes").stdout.splitlines()
     assert all(not line.startswith(" ") for line in lines)
+
+
+def test_a_directed_import_says_what_is_aggregated(shoal: Callable[..., Run], tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n1,2\n")
+    for option, is_said in (("--directed", True), ("--undirected", False)):
+        run = shoal("data", "import", "edges.csv", "-o", option.strip("-"), option)
+        assert run.code == 0, run
+        assert ("model.directions=both" in run.stdout) == is_said

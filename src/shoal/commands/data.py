@@ -210,6 +210,11 @@ def import_(
             graph = reorder_graph(graph, by, **ordering)
         save_graph(graph, folder, overwrite=overwrite, features=features)
     report_stored(folder, str(folder))
+    if graph.directed:
+        click.echo(
+            "the edges are directed: a node aggregates from the nodes that point to it; train with --set model.directions=both "
+            "to aggregate both ways, or import with --undirected if direction has no meaning"
+        )
 
 
 @data.command("get")
