@@ -94,7 +94,6 @@ class TableFile(Table):
             ) as file:
                 check_pages(self.path, file.metadata, set(columns) - self._checked)
                 self._checked.update(columns)
-                yield from file.iter_batches(rows, columns=columns, use_threads=False)
                 for batch in file.iter_batches(rows, columns=columns, use_threads=False):
                     batch.validate(full=True)  # text that is no UTF-8, codes outside a dictionary
                     yield batch
