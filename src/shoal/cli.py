@@ -14,6 +14,7 @@ from shoal.commands.demo import demo
 from shoal.commands.doctor import doctor
 from shoal.commands.embed import embed, predict
 from shoal.commands.partition import partition
+from shoal.commands.plan import plan
 from shoal.commands.rank import rank
 from shoal.commands.recipes import recipes
 from shoal.commands.sample import sample
@@ -54,6 +55,7 @@ def shoal() -> None:
 
 
 for command in (
+    plan,
     train,
     tune,
     recipes,

@@ -43,6 +43,7 @@ SPACE: Mapping[str, Values | Interval | None] = {
     "model.input_dropout": (0.0, 0.2, 0.5, 0.8),
     "training.loss": None,
     "training.label_smoothing": (0.0, 0.1, 0.2),
+    "training.ema": (None, 0.99, 0.999),
     "training.lr": Interval(5e-4, 2e-2),
     "training.weight_decay": (0.0, 5e-5, 5e-4, 5e-3),
 }

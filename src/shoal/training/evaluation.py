@@ -59,17 +59,17 @@ def choose_interval(share: Share, model: nn.Module, most: float) -> int:
 
 def count_work(share: Share, model: nn.Module) -> tuple[float, float]:
     """Multiply-adds of this rank in an evaluation of the validation nodes and in an epoch of training."""
-    forward = _count_forward(model, share.whole)
+    forward = count_forward(model, share.whole)
     if forward * share.transport.size <= LARGE_EVALUATION:  # whatever part of it an evaluation is
         return forward, _STEP_FACTOR * forward
     evaluation = forward * _part_computed(share, model)
     example = share.whole if evaluation * share.transport.size <= LARGE_EVALUATION else share.example()
     if example is share.whole:
         return evaluation, _STEP_FACTOR * forward
-    return evaluation, _STEP_FACTOR * share.sampler.num_batches * _count_forward(model, example)
+    return evaluation, _STEP_FACTOR * share.sampler.num_batches * count_forward(model, example)
 
 
-def _count_forward(model: nn.Module, batch: Batch) -> float:
+def count_forward(model: nn.Module, batch: Batch) -> float:
     """Multiply-adds of a forward pass from sizes alone: no operator is made. A sparse one takes as long as several others."""
     if not isinstance(model, GNN):
         weights = sum(weight.numel() for weight in model.parameters())

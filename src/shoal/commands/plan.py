@@ -1,0 +1,148 @@
+"""`shoal plan DATA`: which way of training fits a graph and a machine, with what it will take."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+from shoal.commands.listing import plugin_option
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from shoal.runs.plan import Plan
+
+_LATENCY = 50e-6  # seconds of a message, of a switched network
+_UNITS = {"kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8}
+
+
+@click.command()
+@click.argument("data")
+@click.option("--hosts", type=click.IntRange(1, 4096), default=1, help="Machines to plan for  [default: 1]")
+@click.option("--memory", metavar="SIZE", help="Memory of a host, such as 16GB  [default: what is free here]")
+@click.option("--network", metavar="RATE", help="Wire between hosts, such as 1Gbit  [default: 1Gbit]")
+@click.option("--model", help="Name of a model  [default: sage]")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1),
+    default=60.0,
+    show_default=True,
+    help="Most time to measure for, beside loading and cutting the graph.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting, as of `shoal train`.")
+@plugin_option()
+def plan(
+    data: str,
+    hosts: int,
+    memory: str | None,
+    network: str | None,
+    model: str | None,
+    seconds: float,
+    as_json: bool,
+    settings: tuple[str, ...],
+) -> None:
+    """Say how to train on DATA: the whole graph, batches and by which sampler, parts on hosts, or parts in files.
+
+    A few steps of each are timed here; memory is estimated, bytes sent are exact. Hosts are taken to compute as fast as this
+    machine.
+
+    \b
+    Examples:
+      shoal plan my-graph/
+      shoal plan my-graph/ --hosts 4 --memory 16GB --network 1Gbit --model gcn
+    """
+    from shoal.analysis.simulate import Machine
+    from shoal.commands.screen import open_console
+    from shoal.commands.train import configure
+    from shoal.distributed.runtime import share_cores
+    from shoal.distributed.transport import LocalTransport
+    from shoal.errors import ShoalError
+    from shoal.memory import anonymous_memory, memory_budget, parse_bytes
+    from shoal.runs.data import load_graph
+    from shoal.runs.plan import Planner
+
+    if network is not None and hosts == 1:
+        raise ShoalError("--network is the wire between hosts and there is one: add --hosts N")
+    machine = Machine(_LATENCY, _parse_rate(network or "1Gbit"))
+    config = configure(data, None, None, model, None, None, None, settings)
+    if config.method != "sampled":
+        raise ShoalError("shoal plan chooses the method: leave out --set method")
+    config.validate()
+    allowed = None if memory is None else parse_bytes(memory)
+    share_cores(LocalTransport(), config.training.threads)
+    empty = anonymous_memory()
+    graph, notices = load_graph(config)
+    shown = open_console(stderr=True)
+    planner = Planner(
+        config,
+        graph,
+        memory=allowed or memory_budget(),
+        hosts=hosts,
+        machine=machine,
+        seconds=seconds,
+        empty=empty,
+        on_step=lambda sentence: shown.print(f"{sentence} …", style="dim", markup=False),
+    )
+    found = planner.plan()
+    command = " ".join(["shoal train", data, *found.best.options, *_repeat(model, settings)])
+    if as_json:
+        click.echo(json.dumps(found.to_dict() | {"command": command}, indent=2))
+        return
+    console = open_console()
+    console.print(
+        f"{graph.name}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {graph.num_features:,} features, {graph.num_classes} classes",
+        markup=False,
+    )
+    for notice in notices:
+        console.print(f"notice: {notice}", markup=False)
+    console.print(_make_table(found), width=min(console.width, 80))
+    if hosts > 1:
+        console.print(
+            f"a message is taken to cost {_LATENCY * 1e6:.0f} µs and {network or '1Gbit'} of wire",
+            markup=False,
+        )
+    console.print(f"take {found.best.name}: {found.reason}", markup=False)
+    if hosts > 1 and found.best.options[1] == "partitioned":
+        console.print(f"on one machine; with a launcher on {hosts} hosts see docs/cluster.md", markup=False)
+    console.print(command, markup=False)
+
+
+def _make_table(found: Plan) -> Table:
+    from shoal.commands.screen import format_bytes, plain_table
+
+    right = ("memory", "s / epoch", "evaluation, s", "sent")
+    table = plain_table("method", *right, "", right=right)
+    for one in found.candidates:
+        table.add_row(
+            one.name,
+            format_bytes(one.memory),
+            _say(one.seconds),
+            _say(one.evaluation),
+            format_bytes(one.sent) if one.sent else "",
+            one.how if one.fits else "does not fit",
+        )
+    return table
+
+
+def _say(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds:.3g}"
+
+
+def _repeat(model: str | None, settings: tuple[str, ...]) -> list[str]:
+    """The options that the command to run has again."""
+    said = [] if model is None else ["--model", model]
+    return said + [word for setting in settings for word in ("--set", setting)]
+
+
+def _parse_rate(text: str) -> float:
+    """Bytes a second from `1Gbit` or `100Mbit`."""
+    from shoal.errors import ShoalError
+
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+)(?:/s)?", text.strip().lower())
+    if found is None or found[2] not in _UNITS or float(found[1]) == 0:
+        raise ShoalError(f"--network is {text!r}: expected a rate such as 1Gbit or 100Mbit")
+    return float(found[1]) * _UNITS[found[2]]

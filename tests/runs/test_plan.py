@@ -1,0 +1,99 @@
+"""Plans: every candidate is measured or predicted, what does not fit is not taken, and bytes are those of the simulator."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import shoal as package
+from shoal.analysis.simulate import Machine, predict_epoch
+from shoal.errors import ShoalError
+from shoal.partitioning.part import split_graph
+from shoal.runs.build import make_model
+from shoal.runs.config import make_config
+from shoal.runs.data import partition_for_run
+from shoal.runs.plan import Planner
+
+WIRE = Machine(50e-6, 125e6)
+SMALL = {"data": "blocks", "model": {"hidden": 16}}
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return package.load("blocks", num_nodes=2000, num_features=8, seed=1).with_split(seed=0)
+
+
+def make_planner(graph, memory=1 << 40, **options):
+    settings = {**SMALL, "sampler": options.pop("sampler", {"name": "node", "budget": 200})}
+    return Planner(make_config(settings), graph, memory=memory, seconds=options.pop("seconds", 60), **options)
+
+
+def test_a_plan_has_figures_of_every_candidate_and_takes_what_train_would(graph):
+    planner = make_planner(graph)
+    plan = planner.plan()
+    assert [one.name for one in plan.candidates] == ["sampled, node", "full"]
+    assert all(one.seconds > 0 and one.evaluation > 0 and one.fits for one in plan.candidates)
+    assert all(one.memory > planner.held for one in plan.candidates)
+    assert plan.best.options == ("--method", "sampled", "--sampler", "node")
+    whole = make_planner(graph, sampler={"name": "node", "budget": 20000}).plan()
+    assert whole.best.name == "full"
+    assert json.loads(json.dumps(plan.to_dict()))["best"] == "sampled, node"
+
+
+def test_samplers_are_compared_where_none_is_given(graph):
+    plan = make_planner(graph, sampler={}).plan()
+    names = [one.name for one in plan.candidates]
+    assert names[:3] == ["sampled, random-walk", "sampled, frontier", "sampled, node"]
+
+
+def test_parts_send_what_the_simulator_counts_and_are_taken_where_one_host_is_too_small(graph):
+    planner = make_planner(graph, hosts=3, machine=WIRE)
+    full, need = (planner._try_sampled("node"), planner._try_full())[1]
+    parts = planner._try_partitioned(full, need)
+    config = make_config({**SMALL, "method": "partitioned"})
+    cut = split_graph(graph, partition_for_run(config, graph, 3).assignment, 3)
+    model = make_model(config, graph.num_features, graph.num_classes)
+    assert parts.sent == predict_epoch(cut, model, WIRE, sparse_features=False).num_bytes
+    full.fits = False
+    best, reason = planner._choose([planner._try_sampled("node"), full, parts])
+    assert best is parts
+    assert "a host has" in reason
+
+
+def test_swapped_parts_are_taken_where_nothing_else_fits(graph):
+    planner = make_planner(graph)
+    sampled, (full, _) = planner._try_sampled("node"), planner._try_full()
+    sampled.fits = full.fits = False
+    swapped = planner._try_swapped(full)
+    assert swapped.options == ("--method", "swapped", "--parts", "8")
+    assert planner._choose([sampled, full, swapped])[0] is swapped
+
+
+def test_a_machine_that_holds_nothing_is_refused(graph):
+    with pytest.raises(ShoalError, match=r"nothing fits in 1\.0 kB"):
+        make_planner(graph, memory=1000).plan()
+
+
+def test_the_command_prints_what_to_run(shoal):
+    options = ("--set", "model.hidden=16")
+    said = shoal("plan", "digits", *options)
+    assert said.code == 0, said.stderr
+    assert said.stdout.splitlines()[-1] == "shoal train digits --method full --set model.hidden=16"
+    told = json.loads(shoal("plan", "digits", *options, "--json", "--hosts", 2, "--memory", "64GB").stdout)
+    assert told["memory"] == 64 * 10**9
+    assert {one["options"][1] for one in told["candidates"]} == {"sampled", "full", "partitioned"}
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--network", "1Gbit"), "add --hosts N"),
+        (("--hosts", "2", "--network", "fast"), "expected a rate such as 1Gbit"),
+        (("--memory", "much"), "is no size of memory"),
+        (("--set", "method=full"), "chooses the method"),
+        (("--model", "sag"), "did you mean 'sage'"),
+    ],
+)
+def test_a_refusal_is_one_sentence(shoal, args, message):
+    assert message in shoal("plan", "digits", *args).refusal()
