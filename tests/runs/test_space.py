@@ -46,7 +46,7 @@ def test_choices_come_from_the_declarations(digits):
     propose(RunConfig(data="digits"), {"model.name"}, digits, suggest)
     assert set(asked["model.norm"]) == set(NORMS)
     assert "model.name" not in asked
-    assert set(asked["training.loss"]) == set(shoal.LOSSES)
+    assert set(asked["model.residual"]) == set(RunConfig().model.declared["residual"].choices.names)
     declared = RunConfig().training.declared
     for key, values in SPACE.items():
         if key.startswith("training.") and values is not None:

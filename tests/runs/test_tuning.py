@@ -14,8 +14,8 @@ from shoal.runs.config import make_config, read_config
 from shoal.runs.folder import METRICS, read_metrics
 from shoal.runs.journal import NoLock
 from shoal.runs.run import Run
-from shoal.runs.trial import hide_test_labels
-from shoal.runs.tuning import JOURNAL, RECIPE, RESULT, TABLE, Asked, Clock, Search
+from shoal.runs.trial import Clock, hide_test_labels
+from shoal.runs.tuning import JOURNAL, RECIPE, RESULT, TABLE, Asked, Search
 from shoal.store import save_graph
 
 FAST = ("training.epochs=4", "model.hidden=16", "model.num_layers=2")
@@ -73,14 +73,23 @@ def without_seconds(table):
     return [row[:place] + row[place + 1 :] for row in rows]
 
 
-@pytest.mark.parametrize("multi", [False, True])
-def test_hidden_labels_are_gone(multi):
+@pytest.mark.parametrize(
+    ("convert", "unknown"),
+    [
+        (lambda y: y, -1),
+        (lambda y: np.eye(10, dtype=np.uint8)[y], 0),
+        (lambda y: y.astype(np.float32), np.nan),
+    ],
+    ids=["single-label", "multi-label", "regression"],
+)
+def test_hidden_labels_are_gone(convert, unknown):
     graph = shoal.load("digits")
-    if multi:
-        graph = graph._copy(y=np.eye(10, dtype=np.uint8)[graph.y])
+    graph = graph._copy(y=convert(graph.y), num_classes=None)
     hidden = hide_test_labels(graph)
     assert hidden.num_classes == graph.num_classes
-    assert (hidden.y[graph.test_mask] == (0 if multi else -1)).all()
+    assert np.array_equal(
+        hidden.y[graph.test_mask], np.full_like(graph.y[graph.test_mask], unknown), equal_nan=True
+    )
     assert np.array_equal(hidden.y[~graph.test_mask], graph.y[~graph.test_mask])
 
 
@@ -107,8 +116,9 @@ def test_a_resumed_search_equals_an_uninterrupted_one(tmp_path):
     assert [one.number for one in halves.tried] == list(range(7))
 
 
-def test_the_recipe_trains_to_the_score_that_was_found(tmp_path):
-    found = search(tmp_path / "tune", 3)
+@pytest.mark.parametrize("more", [(), ("training.ema=0.9",)], ids=["plain", "averaged"])
+def test_the_recipe_trains_to_the_score_that_was_found(tmp_path, more):
+    found = search(tmp_path / "tune", 3, settings=FAST + more)
     result = found.confirm(Clock(None))
     config = read_config(tmp_path / "tune" / RECIPE)
     run = Run.create(tmp_path / "run", config)
@@ -171,6 +181,17 @@ def test_what_cannot_be_searched_is_refused(tmp_path, settings, message):
     with pytest.raises(ShoalError, match=message):
         Search.create(tmp_path / "tune", Asked("digits", settings))
     assert not (tmp_path / "tune").exists()
+
+
+def test_numbers_are_searched_by_r2_and_not_by_an_error(tmp_path):
+    graph = shoal.load("digits")
+    data = store(graph._copy(y=graph.y.astype(np.float32), num_classes=None), tmp_path / "graph")
+    found = search(tmp_path / "tune", 2, data)
+    result = found.confirm(Clock(None))
+    assert [one.ended for one in found.tried] == ["done", "done"]
+    assert {"val_r2", "test_r2", "test_mae"} <= set(result)
+    with pytest.raises(ShoalError, match="mae is an error"):
+        Search.create(tmp_path / "other", Asked(str(data), ("training.metric=mae",)))
 
 
 def test_a_graph_without_validation_nodes_is_refused(tmp_path):

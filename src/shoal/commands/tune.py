@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from shoal.runs.journal import Tried
-    from shoal.runs.tuning import Clock, Search
+    from shoal.runs.trial import Clock
+    from shoal.runs.tuning import Search
     from shoal.training.share import Record
     from shoal.training.trainer import Trainer
 
@@ -80,7 +81,8 @@ def tune(
     from shoal.distributed.detect import detect_launch
     from shoal.errors import ShoalError
     from shoal.lock import writing
-    from shoal.runs.tuning import Asked, Clock, Search
+    from shoal.runs.trial import Clock
+    from shoal.runs.tuning import Asked, Search
 
     if detect_launch().size > 1:
         raise ShoalError("shoal tune runs in one process and was started as several ranks: start it alone")

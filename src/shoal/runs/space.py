@@ -41,12 +41,13 @@ SPACE: Mapping[str, Values | Interval | None] = {
     "model.jumping": None,
     "model.dropout": (0.0, 0.1, 0.3, 0.5, 0.7, 0.8),
     "model.input_dropout": (0.0, 0.2, 0.5, 0.8),
-    "training.loss": None,
+    "training.loss": ("cross_entropy", "log_epsilon"),
     "training.label_smoothing": (0.0, 0.1, 0.2),
     "training.ema": (None, 0.99, 0.999),
     "training.lr": Interval(5e-4, 2e-2),
     "training.weight_decay": (0.0, 5e-5, 5e-4, 5e-3),
 }
+CLASSES_ONLY = ("training.loss", "training.label_smoothing")  # not searched where labels are numbers
 # How batches are drawn, and the setting that holds a batch's size: nodes over how many nodes one unit brings.
 SIZES: Mapping[str, tuple[str, float]] = {
     "random-walk": ("roots", 3.0),
@@ -94,7 +95,7 @@ def propose(base: RunConfig, fixed: Collection[str], graph: Graph, suggest: Sugg
         _choose_batches(config, graph, suggest)
     for key in SPACE:
         section, name = _find(config, key)
-        if key in fixed or name not in section.declared:
+        if key in fixed or name not in section.declared or (graph.regression and key in CLASSES_ONLY):
             continue
         setattr(section, name, suggest(key, _find_values(config, key, fixed)))
     epochs, patience = LENGTHS["full" if config.method == "full" else "sampled"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,16 +29,25 @@ Judge = Callable[[Trainer, Record], bool]
 
 
 def hide_test_labels(graph: Graph) -> Graph:
-    """The graph without the labels of its test nodes: unlabelled, or without any class where nodes have several."""
+    """The graph without the labels of its test nodes: unlabelled, unknown numbers, or no class where nodes have several."""
     if graph.y is None or graph.test_mask is None:
         return graph
-    if graph.regression:
-        raise ShoalError(
-            f"the labels of graph {graph.name!r} are numbers and the search knows settings of classes: use shoal train --set"
-        )
     y = np.array(graph.y)
-    y[graph.test_mask] = -1 if y.ndim == 1 and np.issubdtype(y.dtype, np.integer) else 0
+    unknown = 0 if graph.multi_label else -1
+    y[graph.test_mask] = np.nan if graph.regression else unknown
     return graph._copy(y=y, num_classes=graph.num_classes)
+
+
+class Clock:
+    """The time a search has; without `minutes` there is no end."""
+
+    def __init__(self, minutes: float | None) -> None:
+        self.total = math.inf if minutes is None else 60 * minutes
+        self.end = time.monotonic() + self.total
+
+    @property
+    def left(self) -> float:
+        return self.end - time.monotonic()
 
 
 class Watch(Callback):
@@ -83,9 +93,13 @@ def train_trial(config: RunConfig, graph: Graph, folder: Path, watch: Watch) -> 
 
 
 def predict_test(trainer: Trainer, graph: Graph) -> Tensor:
-    """Logits of the test nodes."""
+    """Logits of the test nodes, of a regression their numbers."""
     assert graph.test_mask is not None
-    return trainer.share.predict(trainer.model, as_tensor(graph.test_mask))
+    mask, targets = as_tensor(graph.test_mask), trainer.task.targets
+    with trainer.weights.averaged():
+        if targets is None:
+            return trainer.share.predict(trainer.model, mask)
+        return trainer.share.predict(trainer.model, mask, take=targets.restore)
 
 
 def score_test(graph: Graph, logits: Tensor, metric: str | None) -> dict[str, float]:

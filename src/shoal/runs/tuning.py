@@ -29,7 +29,8 @@ from shoal.runs.data import identify, load_graph, make_paths_absolute
 from shoal.runs.folder import GRAPH, check_new, make_folder
 from shoal.runs.journal import Tried, list_tried, open_study
 from shoal.runs.space import flatten, propose, select_start
-from shoal.runs.trial import Watch, hide_test_labels, predict_test, score_test, train_trial
+from shoal.runs.trial import Clock, Watch, hide_test_labels, predict_test, score_test, train_trial
+from shoal.training.metrics import choose_metric, worst_score
 from shoal.training.share import Record
 from shoal.training.trainer import Trainer
 
@@ -96,18 +97,6 @@ class Asked:
         return config
 
 
-class Clock:
-    """The time a search has; without `minutes` there is no end."""
-
-    def __init__(self, minutes: float | None) -> None:
-        self.total = math.inf if minutes is None else 60 * minutes
-        self.end = time.monotonic() + self.total
-
-    @property
-    def left(self) -> float:
-        return self.end - time.monotonic()
-
-
 class Search:
     """A search in a folder. Trials see no test label; `confirm` reads them, once, when all is trained."""
 
@@ -122,7 +111,11 @@ class Search:
             raise ShoalError(
                 f"graph {self.graph.name!r} has no validation nodes, by whose score settings are chosen: give it a val_mask"
             )
-        self.metric = ""
+        self.metric = choose_metric(self.base.training.metric, self.graph)
+        if worst_score(self.metric) > 0:
+            raise ShoalError(
+                f"{self.metric} is an error and settings are chosen by the highest score: give another training.metric, such as r2"
+            )
 
     @classmethod
     def create(cls, folder: Path, asked: Asked) -> Search:
@@ -231,7 +224,6 @@ class Search:
         except ShoalError as error:
             self._finish(trial, {"ended": f"failed: {error}", "seconds": time.monotonic() - began})
         else:
-            self.metric = trainer.metric
             ended = "pruned" if watch.is_pruned else "out of time" if watch.is_cut else "done"
             figures = {"ended": ended, "epochs": trainer.epoch, "best_epoch": trainer.best_epoch}
             figures |= {"seconds": time.monotonic() - began, "metric": trainer.metric}
@@ -273,7 +265,6 @@ class Search:
                 is_cut = True
                 if finished:
                     break
-            self.metric = trainer.metric
             has_test = trainer.has_nodes("test")
             logits = predict_test(trainer, self.graph) if has_test else None
             finished.append((seed, trainer.best_score, logits))
