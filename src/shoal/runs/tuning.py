@@ -6,6 +6,7 @@ The folder holds `tune.yaml` (what was asked), `graph.json` (of which graph), `t
 
 from __future__ import annotations
 
+import copy
 import csv
 import json
 import math
@@ -24,7 +25,7 @@ from shoal.errors import ShoalError, missing_extra
 from shoal.files import parse_json, replace_file
 from shoal.graph import Graph
 from shoal.runs.choose import leave_open, settle_method
-from shoal.runs.config import AUTO, RunConfig, apply_setting, make_config
+from shoal.runs.config import AUTO, FROM_GRAPH, RunConfig, apply_setting, make_config
 from shoal.runs.data import identify, load_graph, make_paths_absolute
 from shoal.runs.folder import GRAPH, check_new, make_folder
 from shoal.runs.journal import Tried, list_tried, open_study
@@ -93,7 +94,6 @@ class Asked:
                 f"method {config.method} is not searched: tune trains in one process, method {' or '.join(METHODS)}"
             )
         make_paths_absolute(config)
-        config.fill_depth()
         return config
 
 
@@ -102,11 +102,16 @@ class Search:
 
     def __init__(self, folder: Path, asked: Asked) -> None:
         self.folder, self.asked = folder, asked
-        self.base = asked.make_base()
+        self.plain = asked.make_base()
+        self.base = copy.deepcopy(self.plain)  # with what suits the graph, as `shoal train` has it
+        self.base.defaults = FROM_GRAPH
         self.threads = share_cores(LocalTransport(), self.base.training.threads)
         self._graph, self.notices = load_graph(self.base)
         self.graph: Graph = hide_test_labels(self._graph)
         self.notices += settle_method(self.base, self.graph)
+        settle_method(self.plain, self.graph)
+        for config in (self.base, self.plain):
+            config.fill_depth()
         if self.graph.val_mask is None or not self.graph.val_mask.any():
             raise ShoalError(
                 f"graph {self.graph.name!r} has no validation nodes, by whose score settings are chosen: give it a val_mask"
@@ -199,12 +204,12 @@ class Search:
         self._study.sampler = optuna.samplers.TPESampler(
             seed=(self.asked.seed * 1_000_003 + number) % 2**32, n_startup_trials=8
         )
-        if number and (start := select_start(self.base, self.asked.fixed, number - 1)) is not None:
+        if number and (start := select_start(self.plain, self.asked.fixed, number - 1)) is not None:
             self._study.enqueue_trial(start)
         trial = self._study.ask()
         config = self.base
         if number:
-            config = propose(self.base, self.asked.fixed, self.graph, lambda *asked: _suggest(trial, *asked))
+            config = propose(self.plain, self.asked.fixed, self.graph, lambda *asked: _suggest(trial, *asked))
         trial.set_user_attr("config", config.to_dict())
         judged = 0
 
