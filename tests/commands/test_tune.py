@@ -42,7 +42,7 @@ class Interrupt(shoal.Callback):
 
 
 def test_a_search_ends_with_a_table_a_recipe_and_scores_over_fresh_seeds(shoal, tmp_path):
-    said = shoal("tune", "digits", "--trials", 3, *FAST)
+    said = shoal("tune", "digits", "--trials", 4, *FAST)
     assert said.code == 0, said.stderr
     folder = tmp_path / "runs" / "digits-tune-1"
     assert "the defaults" in said.stdout
@@ -50,15 +50,15 @@ def test_a_search_ends_with_a_table_a_recipe_and_scores_over_fresh_seeds(shoal, 
     assert "over 2 fresh seeds" in said.stdout
     with open(folder / "trials.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["trial"] for row in rows] == ["0", "1", "2"]
+    assert [row["trial"] for row in rows] == ["0", "1", "2", "3"]
     assert len({row["model.name"] for row in rows}) > 1
     trained = shoal("train", "--recipe", folder / "best.yaml", "--out", "run")
     assert trained.code == 0, trained.stderr
     assert "shoal tune, 2 fresh seeds" in trained.stdout
-    more = shoal("tune", "--resume", folder, "--trials", 4)
+    more = shoal("tune", "--resume", folder, "--trials", 5)
     assert more.code == 0, more.stderr
-    assert "trial 3:" in more.stdout
-    assert "trial 2:" not in more.stdout
+    assert "trial 4:" in more.stdout
+    assert "trial 3:" not in more.stdout
 
 
 def test_the_table_fits_80_columns_without_a_broken_word(shoal, tmp_path):

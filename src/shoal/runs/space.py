@@ -9,6 +9,7 @@ from typing import Any
 
 from shoal.errors import ShoalError
 from shoal.graph import Graph
+from shoal.models.conv import CONVS
 from shoal.runs.config import RunConfig
 from shoal.runs.sections import Section, model_settings
 from shoal.settings import Setting
@@ -91,13 +92,16 @@ def propose(base: RunConfig, fixed: Collection[str], graph: Graph, suggest: Sugg
         graph: decides how large batches are.
     """
     config = copy.deepcopy(base)
-    if not any(key == "method" or key.startswith(("sampler.", "partition.")) for key in fixed):
-        _choose_batches(config, graph, suggest)
     for key in SPACE:
         section, name = _find(config, key)
         if key in fixed or name not in section.declared or (graph.regression and key in CLASSES_ONLY):
             continue
         setattr(section, name, suggest(key, _find_values(config, key, fixed)))
+    if _trains_on_rows(config.model.name):
+        config.sampler.clear()  # it has a sampler of its own
+        config.method = "sampled"
+    elif not _has_batches(fixed):
+        _choose_batches(config, graph, suggest)
     epochs, patience = LENGTHS["full" if config.method == "full" else "sampled"]
     for key, value in (("training.epochs", epochs), ("training.patience", patience)):
         if key not in fixed:
@@ -170,7 +174,21 @@ def _find_values(config: RunConfig, key: str, fixed: Collection[str]) -> Values 
     if key != "model.name" or isinstance(values, Interval):
         return values
     needed = [one.partition(".")[2] for one in fixed if one.startswith("model.")]
-    return tuple(model for model in values if all(one in model_settings(model) for one in needed))
+    return tuple(
+        model
+        for model in values
+        if all(one in model_settings(model) for one in needed)
+        and not (_has_batches(fixed) and _trains_on_rows(model))
+    )
+
+
+def _has_batches(fixed: Collection[str]) -> bool:
+    """Whether what is fixed decides how batches are drawn."""
+    return any(key == "method" or key.startswith("sampler.") for key in fixed)
+
+
+def _trains_on_rows(model: str) -> bool:
+    return model in CONVS and CONVS[model].trains_on_rows
 
 
 def _find(config: RunConfig, key: str) -> tuple[Section, str]:

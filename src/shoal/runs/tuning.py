@@ -220,7 +220,7 @@ class Search:
             if trainer.best_epoch and part > judged:
                 judged = part
                 trial.report(trainer.best_score, part)
-                return bool(number) and trial.should_prune()
+                return number > 0 and part < _PARTS and trial.should_prune()
             return False
 
         watch, began = Watch(limit, judge), time.monotonic()
