@@ -29,7 +29,7 @@ SETTINGS = {
 }
 COMMAND = (
     *("train", "digits", "--method", "partitioned", "--epochs", str(EPOCHS)),
-    *("--set", "model.hidden=8", "--set", "partition.method=block"),
+    *("--set", "defaults=fixed", "--set", "model.hidden=8", "--set", "partition.method=block"),
     *("--set", "training.patience=null", "--set", "training.eval_every=50"),
 )
 
