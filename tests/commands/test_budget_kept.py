@@ -70,13 +70,15 @@ def test_commands_hold_no_more_than_they_are_allowed(tmp_path):
         "partition": "330MB",
         "train": "430MB",
         "predict": "410MB",
+        "chosen": "490MB",
     }
     commands = {
         "generate": ("data", "generate", "kronecker", "-o", "graph", *graph),
         "order": ("data", "order", "graph", "--by", "degree", "-o", "ordered", "--features", "int8"),
         "partition": ("partition", "graph", "--parts", "2", "--method", "streaming", "-o", "parts"),
-        "train": ("train", "ordered", *model, "--out", "run"),
+        "train": ("train", "ordered", *model, "--out", "run", "--set", "defaults=fixed"),
         "predict": ("predict", "run", "-o", "labels.npy"),
+        "chosen": ("train", "ordered", *model, "--out", "chosen"),  # three layers with residuals
     }
     held = {}
     for name, command in commands.items():

@@ -9,7 +9,7 @@ import pytest
 
 import shoal
 from sampler_laws import SIGNIFICANCE, chi_square_p, count_sets
-from shoal.sampling.base import SAMPLERS, make_sampler, sampler_settings
+from shoal.sampling.base import LOADER_ARGUMENTS, SAMPLERS, make_sampler, sampler_settings
 from shoal.settings import list_settings
 from small_graphs import make_graph, make_labelled, make_lopsided
 
@@ -204,7 +204,7 @@ def test_fanouts_of_the_wrong_type_or_size_are_refused_in_a_sentence(fanouts):
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_samplers_settings_are_its_constructors_arguments_with_their_meanings(name):
-    arguments = set(inspect.signature(SAMPLERS[name]).parameters) - {"graph"}
+    arguments = set(inspect.signature(SAMPLERS[name]).parameters) - {"graph", *LOADER_ARGUMENTS}
     assert set(list_settings(SAMPLERS[name])) == arguments
     assert set(sampler_settings(name)) == arguments - {"setting", "seed"}
     for setting in list_settings(SAMPLERS[name]).values():

@@ -16,6 +16,7 @@ from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.fused import drop_entries, dropout
 from shoal.kernels.row_sets import Rows
+from shoal.memory import given_budget, return_freed_memory
 from shoal.models.conv import Conv, Draw, check_conv_options, conv_name, find_conv
 from shoal.models.edges import make_batch
 from shoal.models.kept_layers import KeptLayers
@@ -226,6 +227,8 @@ class GNN(Stack):
                 work = LayerWork(plan[number], scratch, rows_at_once, dtype)
                 normal = work.normalize(h, layer.normalize_input) if layer.norm_place == "input" else None
                 for some, out in layer.linear.infer(adj, h if normal is None else normal.tensor, work):
+                    if given_budget() is not None:
+                        return_freed_memory()  # chunks of many sizes leave holes
                     own = select_rows(h, some) if layer.reads_input else out
                     out = layer.connect(layer.finish(layer.add_projection(out, own)), own)
                     if number == len(layers) - 1:

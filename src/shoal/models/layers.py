@@ -110,13 +110,20 @@ class Layer(nn.Module):
         return self._normalize(h)
 
     def add_projection(self, out: Tensor, h: Input) -> Tensor:
-        """The convolution's result with the linear residual, `out + h W_res`; h begins with the rows of `out`."""
+        """The convolution's result with the linear residual, `out + h W_res`; h begins with the rows of `out`.
+
+        Without gradients `out` is overwritten.
+        """
         if self.residual is None:
             return out
         own = take_rows(h, 0, out.shape[0])
         if isinstance(own, Adjacency):
             return out + spmm(own, self.residual)
-        return torch.addmm(out, own, self.residual)
+        return (
+            torch.addmm(out, own, self.residual)
+            if torch.is_grad_enabled()
+            else out.addmm_(own, self.residual)
+        )
 
     def connect(self, out: Tensor, h: Input) -> Tensor:
         """The layer's result with the identity residual, `out + h`, where h is dense."""

@@ -287,6 +287,7 @@ class Sampler(ABC):
         return min(size, self.graph.num_nodes)
 
 
+LOADER_ARGUMENTS = ("outputs", "shuffle")  # of constructors, and no settings: a configuration has none
 SAMPLERS: Registry[type[Sampler]] = Registry("sampler", "shoal.sampling")
 
 
@@ -303,7 +304,7 @@ def make_sampler(name: str, graph: Graph, **options: Any) -> Sampler:
     """
     sampler = SAMPLERS[name]
     takes = inspect.signature(sampler).parameters
-    given = {one: options.pop(one) for one in ("setting", "seed", "outputs", "shuffle") if one in options}
+    given = {one: options.pop(one) for one in ("setting", "seed", *LOADER_ARGUMENTS) if one in options}
     for one in given:
         if one not in takes:
             raise ShoalError(
