@@ -164,7 +164,6 @@ def train_profile(folder: Path, name: str, profile: str, seed: int, epochs: int 
         "val": round(trainer.best_score, 5),
         "test": round(trainer.evaluate("test")[trainer.metric], 5),
         "cpu_seconds": round(seconds, 1),
-        "homophily": None if facts.homophily is None else round(facts.homophily, 3),
     }
 
 

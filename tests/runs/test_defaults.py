@@ -27,13 +27,6 @@ def settle(*settings: str, data: str = "digits") -> tuple[RunConfig, tuple[str, 
 def test_facts_are_those_of_a_dense_count():
     graph = make_labelled()
     facts = measure_facts(graph)
-    same = joined = 0
-    for node in np.flatnonzero(graph.train_mask):
-        for other in graph.indices[graph.indptr[node] : graph.indptr[node + 1]]:
-            if graph.train_mask[other] and other != node:
-                joined += 1
-                same += graph.y[node] == graph.y[other]
-    assert facts.homophily == pytest.approx(same / joined)
     assert (facts.num_nodes, facts.num_entries) == (graph.num_nodes, graph.num_entries)
     assert facts.num_labels == graph.train_mask.sum()
     assert facts.labels_per_class == facts.num_labels / graph.num_classes
@@ -76,7 +69,6 @@ def test_a_regression_is_not_given_a_loss_of_classes():
     )
     facts = measure_facts(target)
     assert facts.regression
-    assert facts.homophily is None
     assert not any("training.loss" in choice.settings for choice in choose_settings(facts))
 
 

@@ -33,8 +33,8 @@ def embed(folder: Path, out: Path, data: str | None, options: tuple[str, ...]) -
 
     \b
     Example:
-      shoal embed runs/digits-sage-1 -o embeddings.npy
-      shoal embed runs/large-sage-1 -o embeddings.npy --memory 4GB
+      shoal embed runs/digits-1 -o embeddings.npy
+      shoal embed runs/large-1 -o embeddings.npy --memory 4GB
       shoal embed runs/first --data new-graph/ -o new.parquet
 
     Killed, it goes on behind the last layer that was finished in files when it is started again.
@@ -70,9 +70,9 @@ def predict(
 
     \b
     Example:
-      shoal predict runs/digits-sage-1 -o labels.parquet
-      shoal predict runs/digits-sage-1 -o labels.parquet --smooth
-      shoal predict runs/large-sage-1 -o labels.npy --memory 4GB
+      shoal predict runs/digits-1 -o labels.parquet
+      shoal predict runs/digits-1 -o labels.parquet --smooth
+      shoal predict runs/large-1 -o labels.npy --memory 4GB
       shoal predict runs/first --data new-links.csv --option nodes=new-people.csv -o new.parquet
 
     Nodes of NEW have its ids and the class names of RUN; its labels, if it has any, are not read.

@@ -103,6 +103,8 @@ def write_new_rows(folder: Path, out: Path, column: str, data: str, options: dic
     assert found is not None
     for notice in found.notices:
         open_console(stderr=True).print(f"notice: {notice}", markup=False)
+    if not run.config.training.edge_weights and found.edge_weight is not None:
+        found = found.without_weights()
     graph = found.with_classes_of(run.graph, labels=False)
     with follow_steps(open_console(stderr=True), "computing") as show:
         shape = _compute_rows(run, graph, out, column, show)

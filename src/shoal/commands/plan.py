@@ -24,7 +24,7 @@ _UNITS = {"kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8}
 @click.option("--hosts", type=click.IntRange(1, 4096), default=1, help="Machines to plan for  [default: 1]")
 @click.option("--memory", metavar="SIZE", help="Memory of a host, such as 16GB  [default: what is free here]")
 @click.option("--network", metavar="RATE", help="Wire between hosts, such as 1Gbit  [default: 1Gbit]")
-@click.option("--model", help="Name of a model  [default: sage]")
+@click.option("--model", help="Name of a model  [default: as fits the graph]")
 @click.option(
     "--seconds",
     type=click.FloatRange(1),
@@ -88,7 +88,8 @@ def plan(
         on_step=lambda sentence: shown.print(f"{sentence} …", style="dim", markup=False),
     )
     found = planner.plan()
-    command = " ".join(["shoal train", data, *found.best.options, *_repeat(model, settings)])
+    draws = found.best.options[1] == "sampled"
+    command = " ".join(["shoal train", data, *found.best.options, *_repeat(model, settings, draws=draws)])
     if as_json:
         click.echo(json.dumps(found.to_dict() | {"command": command}, indent=2))
         return
@@ -132,10 +133,11 @@ def _say(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds:.3g}"
 
 
-def _repeat(model: str | None, settings: tuple[str, ...]) -> list[str]:
-    """The options that the command to run has again."""
+def _repeat(model: str | None, settings: tuple[str, ...], *, draws: bool) -> list[str]:
+    """The options that the command to run has again; those of batches where it draws any."""
     said = [] if model is None else ["--model", model]
-    return said + [word for setting in settings for word in ("--set", setting)]
+    kept = [one for one in settings if draws or not one.startswith(("sampler.", "features."))]
+    return said + [word for setting in kept for word in ("--set", setting)]
 
 
 def _parse_rate(text: str) -> float:

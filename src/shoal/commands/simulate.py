@@ -31,7 +31,7 @@ _FEATURES, _CLASSES = 128, 16  # of graphs that have none
     "--parts", metavar="P,P,…", help="Numbers of ranks to cut DATA for  [default: 2,4,8; 1 has no messages]"
 )
 @click.option("--method", help="How DATA is cut (`shoal partition --help`)  [default: auto]")
-@click.option("--model", help="Name of a model  [default: sage]")
+@click.option("--model", help="Name of a model  [default: as fits the graph]")
 @click.option("--recipe", metavar="NAME|FILE", help="Take model and exchange from a recipe.")
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of model or partition."

@@ -38,7 +38,9 @@ def _list_settings() -> Iterator[tuple[str, Rows]]:
 )
 @click.option("--seed", type=int, help="Decides the initial weights and every batch  [default: 0]")
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="Run folder to make  [default: runs/DATA-MODEL-N]"
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Run folder to make  [default: runs/DATA-N, or runs/DATA-MODEL-N where a model is given]",
 )
 @click.option(
     "--workers",
@@ -148,7 +150,9 @@ def train(
         train_run(None, resume, workers=workers, epochs=epochs, parts=stored, max_restarts=max_restarts)
         return
     if parts is not None or (recipe is None and not (workers is None and boundary_rate is None)):
-        method = method or ("sampled" if parts is None and _trains_on_rows(model) else "partitioned")
+        method = method or (
+            "sampled" if parts is None and _trains_on_rows(model, settings) else "partitioned"
+        )
     source = data or (None if method == "swapped" else parts)
     config = configure(source, method, sampler, model, epochs, seed, recipe, settings, plugins)
     config.repeat = repeat or config.repeat
@@ -170,10 +174,11 @@ def train(
     train_run(config, folder, workers=workers, max_restarts=max_restarts)
 
 
-def _trains_on_rows(model: str | None) -> bool:
+def _trains_on_rows(model: str | None, settings: tuple[str, ...]) -> bool:
     """Whether ranks have no parts to hold, because the model needs no edges."""
     from shoal.models.conv import CONVS
 
+    model = next((one.partition("=")[2] for one in settings if one.startswith("model.name=")), model)
     return model in CONVS and CONVS[str(model)].trains_on_rows
 
 
@@ -243,12 +248,15 @@ def configure(
 
 
 def _next_folder(config: RunConfig) -> Path:
-    """runs/DATA-MODEL-N with the first N that is free, or whose run this job has begun before."""
+    """runs/DATA-N, or runs/DATA-MODEL-N where a model is given with the first N that is free, or whose run this job has begun before."""
+    from shoal.runs.config import FIXED
     from shoal.runs.data import make_paths_absolute
     from shoal.runs.folder import is_of_this_job
 
     make_paths_absolute(config)
-    stem = f"{Path(config.data).resolve().name.split('.')[0]}-{config.model.name}"
+    stem = Path(config.data).resolve().name.split(".")[0]
+    if config.defaults == FIXED or "name" in config.model.given:
+        stem = f"{stem}-{config.model.name}"
     number = 1
     while (folder := Path("runs") / f"{stem}-{number}").exists() and not is_of_this_job(folder, config):
         number += 1

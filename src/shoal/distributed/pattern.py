@@ -48,10 +48,14 @@ class PartPattern:
     def out_degree(self) -> Tensor:
         """How many rows of all ranks read each local row, itself too where the kind has loops; all ranks ask together."""
         part = self.plan.part
-        degree = torch.zeros(part.num_global_nodes, dtype=torch.int64)
+        own = max(int(ids.max(initial=-1)) for ids in (part.n_id, part.halo_id)) + 1
+        self.plan.transport.phase = "the degrees of reversed edges"
+        size = max(
+            map(int, self.plan.transport.gather_texts(str(own)))
+        )  # a training graph keeps the graph's numbers
+        degree = torch.zeros(size, dtype=torch.int64)
         for ids, read in ((part.n_id, self.local.indices), (part.halo_id, as_tensor(part.halo_indices))):
             degree.index_add_(0, as_tensor(ids)[read.long()], torch.ones(len(read), dtype=torch.int64))
-        self.plan.transport.phase = "the degrees of reversed edges"
         return self.plan.transport.sum(degree)[as_tensor(part.n_id)]
 
     @cached_property
@@ -197,6 +201,19 @@ def join_operators(local: Adjacency, halo: Adjacency) -> Adjacency:
     if halo.column_scale is not None:
         own = halo.column_scale.new_ones(n) if local.column_scale is None else local.column_scale
         scale = torch.cat([own, halo.column_scale])
+    values = None
+    if local.values is not None or halo.values is not None:
+        both = [
+            adj.values if adj.values is not None else torch.ones(adj.num_entries) for adj in (local, halo)
+        ]
+        values, is_halo = both[0].new_empty(len(indices)), indices >= n
+        values[~is_halo], values[is_halo] = both[0], both[1].to(values)
     return Adjacency(
-        indptr, indices, n + halo.num_columns, row_scale=local.row_scale, column_scale=scale, checked=True
+        indptr,
+        indices,
+        n + halo.num_columns,
+        values=values,
+        row_scale=local.row_scale,
+        column_scale=scale,
+        checked=True,
     )

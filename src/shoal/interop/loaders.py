@@ -41,6 +41,8 @@ class _DataLoader(SubgraphLoader):
                 fields[name] = as_tensor(values[batch.nodes])
         if graph.multi_label:
             fields["y"] = fields["y"].float()
+        if (weights := batch.edge_weight) is not None:
+            fields["edge_weight"] = weights
         return self.make(edge_index=batch.edge_index, n_id=batch.n_id, num_nodes=batch.num_nodes, **fields)
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from shoal.batch import as_tensor
 from shoal.datasets import load
+from shoal.edge_weights import require_unweighted
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.pyg import load_pyg
@@ -28,6 +29,7 @@ def open_stores(data: Graph | str | Path) -> tuple[Any, Any]:
     int64, which PyG's samplers need. Both are read only. There is one type of nodes and of edges, called None.
     """
     graph = data if isinstance(data, Graph) else load(data)
+    require_unweighted(graph, "PyG's stores do")
     features, edges = _make_kinds()
     return features(graph), edges(graph)
 

@@ -179,19 +179,20 @@ def _open_part(config: RunConfig, transport: Transport) -> RunData:
         raise ShoalError(
             f"{folder} holds {stored} parts and there are {transport.size} ranks: start {stored} ranks, or partition again"
         )
-    whole = None
+    whole: Graph | None = None
+    loaded: tuple[str, ...] = ()
     if config.draws:
         if Path(config.data).resolve() == folder:
             raise ShoalError(
                 "stored parts do not hold the whole graph that batches are drawn from: name the data too, "
                 "shoal train DATA --parts DIR --sampler NAME"
             )
-        whole, _ = load_graph(config)
+        whole, loaded = load_graph(config)
     part = open_part(folder, transport.rank)
     chosen = follow_graph(config, part, lambda counts: transport.sum(torch.from_numpy(counts)).numpy())
     made_by = str(read_manifest(folder).get("method"))
     return RunData(
-        part, _identify_part(part, "", transport), whole, (*chosen, *_note_covers(config, made_by))
+        part, _identify_part(part, "", transport), whole, (*loaded, *chosen, *_note_covers(config, made_by))
     )
 
 

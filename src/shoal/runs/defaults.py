@@ -24,7 +24,6 @@ FEW_LABELS = 50  # training nodes a class, below which labels are few
 _WORK = 2e13  # multiply-adds of a default run: some ten minutes of one core
 _EPOCHS = range(60, 501)
 ENOUGH_STEPS = 300  # on the whole graph, from which on they reach as much as steps on batches
-_ROWS_SEEN = 1 << 16  # training nodes whose edges are looked at for homophily
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,6 @@ class Facts:
 
     Attributes:
         num_features: stored values of a row, on average: for sparse features fewer than there are columns.
-        homophily: share of edges between training nodes that join equal labels; None where there is no such edge.
     """
 
     num_nodes: int
@@ -43,15 +41,10 @@ class Facts:
     num_labels: int
     multi_label: bool = False
     regression: bool = False
-    homophily: float | None = None
 
     @property
     def labels_per_class(self) -> float:
         return self.num_labels / max(self.num_classes, 1)
-
-    @property
-    def degree(self) -> float:
-        return self.num_entries / max(self.num_nodes, 1)
 
 
 class Choice(NamedTuple):
@@ -153,6 +146,8 @@ def _is_decided(config: RunConfig, name: str) -> bool:
     by_layers = config.draws and issubclass(SAMPLERS[config.sampler.name], LayeredSampler)
     if name == "num_layers":
         return by_layers or "orders" in model or isinstance(model.get("hidden"), str)
+    if name == "head_layers" and (model.get("num_layers") == 1 or str(model.get("orders")) == "1"):
+        return True  # a single layer may need its classifier
     if name == "head_layers":
         return isinstance(model.get("hidden"), str) or bool({"jumping", "l2_normalize"} & model.keys())
     return name == "norm_place" and "norm_first" in model
@@ -163,16 +158,13 @@ def measure_facts(
 ) -> Facts:
     """The facts of a graph, or of the graph that ranks hold parts of."""
     if isinstance(graph, Part):
-        indptr, indices, rows = graph.local_indptr, graph.local_indices, graph.num_local
-        entries = len(graph.local_indices) + len(graph.halo_indices)
+        rows, entries = graph.num_local, len(graph.local_indices) + len(graph.halo_indices)
     else:
-        indptr, indices, rows, entries = graph.indptr, graph.indices, graph.num_nodes, graph.num_entries
+        rows, entries = graph.num_nodes, graph.num_entries
     labels = 0 if graph.train_mask is None else int(np.count_nonzero(graph.train_mask))
     x = graph.x
     values = x.nnz if isinstance(x, sp.csr_array) else rows * graph.num_features
-    same, joined = _count_joined(graph, indptr, indices)
-    counts = total(np.array([rows, entries, labels, values, same, joined], np.float64))
-    rows, entries, labels, values, same, joined = counts.tolist()
+    rows, entries, labels, values = total(np.array([rows, entries, labels, values], np.float64)).tolist()
     return Facts(
         num_nodes=int(rows),
         num_entries=int(entries),
@@ -181,20 +173,4 @@ def measure_facts(
         num_labels=int(labels),
         multi_label=graph.multi_label,
         regression=is_regression(graph.y),
-        homophily=same / joined if joined else None,
     )
-
-
-def _count_joined(graph: Graph | Part, indptr: np.ndarray, indices: np.ndarray) -> tuple[int, int]:
-    """Entries between training nodes of equal labels, and between any two; of some rows where there are very many."""
-    if graph.multi_label or graph.train_mask is None or graph.y is None or is_regression(graph.y):
-        return 0, 0
-    nodes = np.flatnonzero(graph.train_mask)
-    nodes = nodes[:: -(-len(nodes) // _ROWS_SEEN)] if len(nodes) else nodes
-    degree = indptr[nodes + 1] - indptr[nodes]
-    places = np.repeat(indptr[nodes] - np.concatenate([[0], np.cumsum(degree)[:-1]]), degree)
-    ends = indices[places + np.arange(len(places))]
-    starts = np.repeat(nodes, degree)
-    known = graph.train_mask[ends] & (starts != ends)
-    same = graph.y[starts[known]] == graph.y[ends[known]]
-    return int(np.count_nonzero(same)), len(same)

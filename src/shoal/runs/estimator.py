@@ -8,6 +8,7 @@ import numpy as np
 
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
+from shoal.models.hops import StackedGraph
 from shoal.runs.build import make_trainer
 from shoal.runs.choose import leave_open, settle_method
 from shoal.runs.config import FROM_GRAPH, RunConfig, update_config
@@ -80,6 +81,8 @@ class NodeEstimator:
         found = find_graph(graph)
         if found is None:
             raise ShoalError("no graph was given: expected a Graph, such as shoal.load returns")
+        if not config.training.edge_weights and found.edge_weight is not None:
+            found = found.without_weights()
         prepared = prepare_graph(found)
         self._check_labels(prepared)
         self.notices_ = (*follow_graph(config, prepared), *settle_method(config, prepared))
@@ -113,7 +116,8 @@ class NodeEstimator:
 
     @property
     def graph_(self) -> Graph:
-        return self.trainer_.graph
+        graph = self.trainer_.graph
+        return graph.source if isinstance(graph, StackedGraph) else graph
 
     @property
     def history_(self) -> list[Record]:

@@ -108,6 +108,8 @@ def read_run_config(folder: Path) -> RunConfig:
     config = read_config(folder / CONFIG)
     for section in (config.model, config.partition):
         section.forgive()
+    if config.sampler.name == "ladies":  # of runs from before rows were normalised
+        config.sampler.given.setdefault("row_normalize", False)
     return config
 
 

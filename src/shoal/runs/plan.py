@@ -6,6 +6,7 @@ import copy
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from shoal.distributed.transport import LocalTransport
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.memory import anonymous_memory
+from shoal.models.conv import CONVS
 from shoal.models.gnn import GNN
 from shoal.partitioning.part import split_graph
 from shoal.runs.build import make_model, make_trainer
@@ -116,11 +118,14 @@ class Planner:
         if "name" in self.config.sampler.given:
             names = dict.fromkeys([self.config.sampler.name])
         found = [self._try_sampled(name) for name in names if not self._is_late(name)]
+        if self.config.model.name in CONVS and CONVS[self.config.model.name].trains_on_rows:
+            return Plan(found, found[0], "the model trains on rows of nodes", self.memory)
         full, need = self._try_full()
         found.append(full)
         if not full.fits:
-            found.append(self._try_swapped(full))
-        if self.hosts > 1:
+            with suppress(ShoalError):  # some settings allow no swapped parts
+                found.append(self._try_swapped(full))
+        if self.hosts > 1 and self.graph.edge_weight is None:
             found.append(self._try_partitioned(full, need))
         best, reason = self._choose(found)
         return Plan(found, best, reason, self.memory)

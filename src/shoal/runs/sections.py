@@ -17,7 +17,7 @@ from shoal.models.pattern import check_head, find_orders, parse_widths, place_no
 from shoal.partitioning.work import PARTITION_METHODS
 from shoal.sampling.base import SAMPLERS, sampler_settings
 from shoal.sampling.feature_cache import FeatureCaching
-from shoal.settings import AtLeast, Choices, Null, Range, Seed, Setting, Share, list_settings
+from shoal.settings import AtLeast, Choices, Null, Range, Seed, Setting, list_settings
 from shoal.training.loss import LOSSES, default_loss, loss_settings
 from shoal.training.metrics import METRICS
 from shoal.training.trainer import Trainer
@@ -314,7 +314,7 @@ class TargetSettings:
     """The test score a recipe must reach, and where that figure is from."""
 
     metric: Annotated[str | None, Choices(METRICS), "metric of the score"] = None
-    score: Annotated[float | None, Share, "test score to reach"] = None
+    score: Annotated[float | None, "test score to reach"] = None
     deviation: Annotated[float, Range(0, said="0 or more"), "published deviation of the score"] = 0.0
     source: Annotated[str, "where the figure is from"] = ""
 

@@ -98,7 +98,8 @@ def propose(base: RunConfig, fixed: Collection[str], graph: Graph, suggest: Sugg
             continue
         setattr(section, name, suggest(key, _find_values(config, key, fixed)))
     if _trains_on_rows(config.model.name):
-        config.sampler.clear()  # it has a sampler of its own
+        kept = [key.partition(".")[2] for key in fixed if key.startswith("sampler.")]
+        config.sampler.clear(*kept)  # it has a sampler of its own
         config.method = "sampled"
     elif not _has_batches(fixed):
         _choose_batches(config, graph, suggest)

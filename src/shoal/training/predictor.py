@@ -104,18 +104,17 @@ class Predictor:
         """The share of this trainer, or that of a single process on another graph, whose features are checked."""
         if graph is None:
             return self.share
-        if isinstance(self.graph, StackedGraph):
-            check_features(self.model, self.graph.source, graph)
-            graph = self.graph.stack(graph)
-        else:
-            check_features(self.model, self.graph, graph)
-        check_weights(self.model, graph)
-        if (graph.edge_weight is None) != (self.graph.edge_weight is None):
+        trained = self.graph.source if isinstance(self.graph, StackedGraph) else self.graph
+        check_features(self.model, trained, graph)
+        if (graph.edge_weight is None) != (trained.edge_weight is None):
             words = {True: "no edge weights", False: "edge weights"}
             raise ShoalError(
                 f"graph {graph.name!r} has {words[graph.edge_weight is None]} and the model was trained with "
-                f"{words[self.graph.edge_weight is None]}: give a graph like the one of training"
+                f"{words[trained.edge_weight is None]}: give a graph like the one of training, or graph.without_weights()"
             )
+        check_weights(self.model, graph)
+        if isinstance(self.graph, StackedGraph):
+            graph = self.graph.stack(graph)
         other = ReplicaShare(graph, None, LocalTransport())
         other.scratch_folder = self.share.scratch_folder
         return other

@@ -82,7 +82,9 @@ class Moments:
 
     @property
     def deviation(self) -> float:
-        return float(np.sqrt(self.squares / self.count)) if self.count else 0.0
+        """0 for a constant column, whatever rounding its mean left."""
+        found = float(np.sqrt(self.squares / self.count)) if self.count else 0.0
+        return found if found > 1e-9 * abs(self.mean) else 0.0
 
 
 class ColumnScan:
@@ -123,7 +125,8 @@ class ColumnScan:
         filled = len(cells) - cells.null_count
         self.filled += filled
         if filled and not self.as_category:
-            numbers = parse_plain(cells)
+            as_before = self.numbers[POINT] == self.filled - filled and self.options.decimal != COMMA
+            numbers = parse_plain(cells) if as_before else None
             if numbers is not None:
                 self._add_plain(cells, numbers, filled, train, done)
                 return

@@ -17,7 +17,8 @@ from shoal.datasets.importers.tabular import Table, first_null, plain, to_intege
 from shoal.errors import ShoalError
 
 END_NAMES = (("source", "target"), ("src", "dst"), ("from", "to"))
-_WHOLE = re.compile(r"(-?\d{1,18})(?:\.0*)?")
+_WHOLE = re.compile(r"(-?\d{1,19})(?:\.0*)?")
+_NO_ID = int(np.iinfo(np.int64).min)
 
 
 def open_edges(path: Path) -> Table:
@@ -148,4 +149,5 @@ def _number(
 def _as_integer(text: str) -> int:
     """An id of a table of integers, 5.0 for 5 too; one that is none becomes a number that no table holds."""
     found = _WHOLE.fullmatch(text)
-    return int(found[1]) if found else int(np.iinfo(np.int64).min)
+    number = int(found[1]) if found else _NO_ID
+    return number if abs(number) < 2**63 else _NO_ID

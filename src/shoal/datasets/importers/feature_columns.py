@@ -47,6 +47,8 @@ class Column:
 
     def encode(self, table: Table, values: pa.Array, done: int, tally: Tally) -> np.ndarray:
         """float32 features `(rows, width)` of some rows, the first of which is row `done` of the table."""
+        if pa.types.is_null(values.type):  # nothing is known
+            values = values.cast(pa.large_string())
         block, missing = self._encode(table, values, done, tally)
         block = block.reshape(len(values), -1)
         count = int(np.count_nonzero(missing))
@@ -183,7 +185,7 @@ class YesNoColumn(Column):
     def _encode(
         self, table: Table, values: pa.Array, done: int, tally: Tally
     ) -> tuple[np.ndarray, np.ndarray]:
-        cells = blank(pc.utf8_lower(to_text(table, self.column, values)))
+        cells = pc.utf8_lower(blank(to_text(table, self.column, values)))
         missing = np.asarray(pc.is_null(cells))
         yes = np.asarray(pc.fill_null(pc.equal(cells, self.yes), False))
         no = np.asarray(pc.fill_null(pc.equal(cells, self.no), False))

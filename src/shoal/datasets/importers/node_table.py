@@ -82,7 +82,12 @@ def read_nodes(table: Table, options: NodeOptions, notices: list[str]) -> tuple[
         split_column = None
     taken = [name for name in dict.fromkeys((id_column, split_column, *label_columns)) if name is not None]
     others = [name for name in table.names if name not in (*taken, *excluded)]
-    chosen = [table.require(name) for name in split_names(options.features)] if options.features else others
+    named = dict.fromkeys(split_names(options.features)) if options.features else others
+    chosen = [table.require(name) for name in named]
+    if both := [name for name in chosen if name in taken]:
+        raise ShoalError(
+            f"{table.path}: column {both[0]!r} is the id, the label or the split: leave it out of the features"
+        )
     kept = _read_columns(table, taken)
     ids = _read_ids(table, id_column, kept[id_column])
     rows = None if ids.first_repeated < 0 else find_first_rows(table, id_column, kept[id_column], notices)

@@ -29,7 +29,8 @@ def check_pages(path: Path, metadata: pq.FileMetaData, columns: Collection[str])
             row_group = metadata.row_group(group)
             for number in range(row_group.num_columns):
                 chunk = row_group.column(number)
-                if chunk.path_in_schema.split(".")[0] in columns:
+                path_of = chunk.path_in_schema
+                if any(path_of == one or path_of.startswith(f"{one}.") for one in columns):
                     try:
                         _check_chunk(file, chunk)
                     except (ValueError, IndexError, OSError) as error:
@@ -39,6 +40,8 @@ def check_pages(path: Path, metadata: pq.FileMetaData, columns: Collection[str])
 
 
 def _check_chunk(file: IO[bytes], chunk: pq.ColumnChunkMetaData) -> None:
+    if chunk.num_values == 0:
+        return
     offsets = [chunk.data_page_offset]
     if chunk.has_dictionary_page and chunk.dictionary_page_offset:
         offsets.append(chunk.dictionary_page_offset)

@@ -95,7 +95,7 @@ def read_table(
     ] = None,
     standardize: Annotated[
         bool | None,
-        Null("where their deviations differ more than a hundredfold"),
+        Null("where deviations differ a hundredfold, or one exceeds 100"),
         "scale numbers with mean and deviation of the training rows",
     ] = None,
     task: TaskChoice = None,

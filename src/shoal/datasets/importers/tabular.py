@@ -104,7 +104,7 @@ class TableFile(Table):
             for batch in arrow_csv.open_csv(
                 stream,
                 arrow_csv.ReadOptions(block_size=BLOCK_BYTES, column_names=self.names, skip_rows=self.header),
-                arrow_csv.ParseOptions(delimiter=self.delimiter),
+                arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
                 arrow_csv.ConvertOptions(
                     column_types={name: pa.string() for name in columns},
                     include_columns=columns,
