@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -31,9 +32,11 @@ class Ended:
 
 
 def free_port() -> int:
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        return int(door.getsockname()[1])
+    """A port below those that the system gives to clients, which might take it before it is used."""
+    while True:
+        with socket.socket() as door, suppress(OSError):
+            door.bind(("127.0.0.1", random.randrange(12_000, 32_000)))
+            return int(door.getsockname()[1])
 
 
 def rank_environment(**settings: str) -> dict[str, str]:

@@ -261,7 +261,7 @@ def test_need_names_swapped_parts_where_they_help(tmp_path):
         set_memory_budget(None)
 
 
-SETTINGS = ("--set", "model.hidden=16", "--set", "training.patience=null")
+SETTINGS = ("--set", "model.hidden=16", "--set", "model.head_layers=1", "--set", "training.patience=null")
 
 
 def read_losses(folder: Path) -> list[float]:

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.errors import Stopped
+from shoal.errors import ShoalError, Stopped
 
 if TYPE_CHECKING:
     from shoal.distributed.transport import Transport
@@ -50,6 +50,10 @@ def train_here(
             _train_all(Repeat.open(folder, transport, epochs=epochs), quiet=quiet)
         else:
             run = Run.open(folder, transport, epochs=epochs, parts=parts)
+            if epochs is not None and epochs < run.trainer.epoch:
+                raise ShoalError(
+                    f"{folder} has trained {run.trainer.epoch} epochs: --epochs {epochs} would end before, give more"
+                )
             _train_run(run, folder, quiet=quiet)
 
 

@@ -46,5 +46,9 @@ def report_stored(folder: Path, argument: str) -> None:
     if lacks:
         said = " and ".join(lacks).replace("classes", "labels")
         click.echo(f"next: shoal data info {argument} (training needs {said}, which this graph lacks)")
+        if "classes" in lacks and "encoding" in meta:
+            click.echo(
+                "labels of tables are a column label, y, class or target, or the one that --label names"
+            )
     else:
         click.echo(f"next: shoal train {argument}")
