@@ -77,5 +77,5 @@ def test_a_label_is_no_feature_and_a_feature_is_named_once(tmp_path, features, n
     if number is not None:
         assert import_graph(folder, features=features).num_features == number
         return
-    with pytest.raises(ShoalError, match="'label' is the id, the label or the split: leave it out"):
+    with pytest.raises(ShoalError, match="column 'label' is the label: leave it out of the features"):
         import_graph(folder, features=features)

@@ -84,10 +84,8 @@ def read_nodes(table: Table, options: NodeOptions, notices: list[str]) -> tuple[
     others = [name for name in table.names if name not in (*taken, *excluded)]
     named = dict.fromkeys(split_names(options.features)) if options.features else others
     chosen = [table.require(name) for name in named]
-    if both := [name for name in chosen if name in taken]:
-        raise ShoalError(
-            f"{table.path}: column {both[0]!r} is the id, the label or the split: leave it out of the features"
-        )
+    if both := [name for name in chosen if name in label_columns]:
+        raise ShoalError(f"{table.path}: column {both[0]!r} is the label: leave it out of the features")
     kept = _read_columns(table, taken)
     ids = _read_ids(table, id_column, kept[id_column])
     rows = None if ids.first_repeated < 0 else find_first_rows(table, id_column, kept[id_column], notices)
