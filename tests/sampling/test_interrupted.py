@@ -8,6 +8,7 @@ import sys
 import time
 
 import numpy as np
+import psutil
 
 NUM_INTERRUPTS = 15  # of every case
 LIMIT = 120  # seconds, for a child that has to compile its kernels
@@ -67,10 +68,14 @@ print("same", flush=True)
 
 
 def read_answer(child):
-    """The child's next line. Python only prints an exception that a signal raises inside a finalizer: the signal comes again."""
+    """The child's next line. Python only prints an exception that a signal raises inside a finalizer: a child that goes on
+    drawing gets the signal again, one that stands still hangs."""
     for _ in range(3):
         if select.select([child.stdout], [], [], 20)[0]:
             break
+        before = sum(psutil.Process(child.pid).cpu_times()[:2])
+        time.sleep(2)
+        assert sum(psutil.Process(child.pid).cpu_times()[:2]) > before + 0.2, "the child hangs after a signal"
         child.send_signal(signal.SIGINT)
     return child.stdout.readline()
 
