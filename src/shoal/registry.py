@@ -16,6 +16,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import inspect
+import os
 import pkgutil
 import sys
 import threading
@@ -126,9 +127,9 @@ def load_entry_points() -> None:
 
 def load_plugin(name: str) -> str:
     """Import a plug-in, a module's name or the path of a .py file; returns what names it from any folder."""
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     if path.suffix == ".py":
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise ShoalError(
                 f"plug-in {name} does not exist: expected a Python file, or the name of a module"
             )
@@ -138,7 +139,7 @@ def load_plugin(name: str) -> str:
         return str(path)
     if name not in _loaded_plugins:
         here = Path.cwd() / Path(*name.split(".")).with_suffix(".py")
-        if here.is_file():  # found from any folder by its path only
+        if os.path.isfile(here):  # found from any folder by its path only
             return load_plugin(str(here))
         try:
             _loaded_plugins[name] = importlib.import_module(name)

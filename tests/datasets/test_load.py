@@ -111,3 +111,9 @@ def test_importing_the_package_needs_neither_numpy_nor_torch() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
     )
     assert run.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a/" * 3000, "~nobody-of-this-name/graph", "nul\0byte"])
+def test_a_name_that_no_file_can_have_is_refused_in_a_sentence(name: str) -> None:
+    with pytest.raises(ShoalError, match=r"no graph|does not exist|unknown"):
+        load(name)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.datasets.generators import GENERATORS
-from shoal.datasets.places import find_graph, is_plain_name, local_names
+from shoal.datasets.places import find_graph, find_path, is_plain_name, local_names
 from shoal.datasets.registry import registered
 from shoal.errors import ShoalError, unknown_name
 from shoal.settings import check_options, list_settings
@@ -29,8 +29,8 @@ def load(name_or_path: str | Path, **settings: Any) -> Graph:
         shoal.load("my-graph/")
     """
     check_known(name_or_path)
-    path = Path(name_or_path).expanduser()
-    if path.exists():
+    path = find_path(name_or_path)
+    if path is not None:
         return _load_path(path, settings)
     name = str(name_or_path)
     if name in GENERATORS:
@@ -43,12 +43,12 @@ def load(name_or_path: str | Path, **settings: Any) -> Graph:
 
 def check_known(name_or_path: str | Path) -> None:
     """Refuse a path or name that `load` does not find, with the nearest name or what to do."""
-    path, name = Path(name_or_path).expanduser(), str(name_or_path)
-    if path.exists():
+    name = str(name_or_path)
+    if find_path(name) is not None:
         return
     if not is_plain_name(name):
         raise ShoalError(
-            f"{path} does not exist: expected a graph's folder or file, or a name from `shoal data list`"
+            f"{name} does not exist: expected a graph's folder or file, or a name from `shoal data list`"
         )
     if name in GENERATORS or find_graph(name) is not None:
         return

@@ -31,7 +31,7 @@ def find_graph(name: str) -> Path | None:
     if shared := _shared_folder():
         candidates = [shared / name, shared / f"{name}.npz", *candidates]
     for path in candidates:
-        if is_stored(path) or (path.suffix == ".npz" and path.is_file()):
+        if is_stored(path) or (path.suffix == ".npz" and os.path.isfile(path)):
             return path
     return None
 
@@ -49,18 +49,21 @@ def local_names() -> list[str]:
     return sorted(names)
 
 
+def find_path(data: str | Path) -> Path | None:
+    """The existing file or folder that `data` names; None where there is none, or no file can have such a name."""
+    path = os.path.expanduser(data)
+    return Path(path) if os.path.exists(path) else None
+
+
 def locate_data(data: str) -> Path | None:
     """Where `shoal.load` finds the graph that a path or a name stands for; None for one that is generated or gone."""
-    path = Path(data).expanduser()
-    if path.exists():
-        return path
-    return None if data in GENERATORS else find_graph(data)
+    return find_path(data) or (None if data in GENERATORS else find_graph(data))
 
 
 def absolute_data(data: str) -> str:
     """An existing path in full; a name stays a name."""
-    path = Path(data).expanduser()
-    return os.path.abspath(path) if path.exists() else data
+    path = find_path(data)
+    return data if path is None else os.path.abspath(path)
 
 
 def is_data_stored(data: str) -> bool:
@@ -78,7 +81,7 @@ def explain_missing(data: str) -> str | None:
 
 def is_stored(folder: Path) -> bool:
     """Whether `folder` is a stored graph; `shoal.store.is_stored_graph` without its imports."""
-    return (folder / META).is_file()
+    return os.path.isfile(folder / META)
 
 
 def is_plain_name(name: str) -> bool:

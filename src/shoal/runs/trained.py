@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from shoal.datasets import load
 from shoal.datasets.importers import detect_format
+from shoal.datasets.places import find_path
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.runs.data import check_data, hold_whole_graph, make_paths_absolute
@@ -83,7 +85,7 @@ def load_run(folder: str | Path, *, data: str | Path | None = None) -> TrainedRu
         data: the run's graph, where it is no longer where the run's configuration says, or where ranks were trained on
             stored parts. It must be the same graph.
     """
-    folder = Path(folder).expanduser()
+    folder = Path(os.path.expanduser(folder))
     config = read_run_config(folder)
     if data is not None:
         config.data = str(data)
@@ -113,9 +115,9 @@ def find_graph(data: Any, like: Graph | None = None, **options: Any) -> Graph | 
         return data
     if not isinstance(data, str | Path):
         return Graph.from_pyg(data)
-    path = Path(data).expanduser()
-    is_file = path.exists() and not is_stored_graph(path)
-    if like is not None and is_file and detect_format(path) == "table":
+    path = find_path(data)
+    is_table = path is not None and not is_stored_graph(path) and detect_format(path) == "table"
+    if like is not None and is_table:
         options = {"directed": like.directed, **options}
         options |= {} if like.encoding is None else {"like": options.get("like", like)}
     return load(data, **options)
