@@ -7,7 +7,7 @@ WORKERS ?= 2
 MINUTES ?= 10
 
 # How long `make fuzz` and `make soak` last is MINUTES.
-.PHONY: setup demo recipes test fuzz test-slow soak lint docs format clean
+.PHONY: setup demo recipes test fuzz test-slow soak lint docs tables benchmarks-page format clean
 
 setup: $(STAMP)
 
@@ -44,8 +44,17 @@ soak: setup
 	NUMBA_NUM_THREADS=1 NUMBA_THREADING_LAYER=workqueue SHOAL_THREADS=1 PYTHONPATH=tests:tests/reliability \
 	$(BIN)/python tests/reliability/kills.py build/soak --minutes $(MINUTES) --kills 100000 --out build/soak.json
 
-docs: setup
+# Tables of settings in docs/, made from what components declare.
+tables: setup
 	$(BIN)/python -m shoal.commands.components docs/*.md
+
+# docs/benchmarks.md and the summary in README.md, made from benchmarks/results.
+benchmarks-page: setup
+	$(BIN)/python benchmarks/page.py
+
+# The documentation site, in build/site.
+docs: tables
+	$(BIN)/python website/build.py
 
 format: setup
 	$(BIN)/ruff check --fix .

@@ -39,9 +39,9 @@ from shoal.training.metrics import score_predictions
 
 from pyg_model import PygStepper  # isort: skip
 from timing import RESULTS, print_environment, save, use_threads  # isort: skip
+from traces import MARGIN, find_time, has_settled, keep_best, set_against  # isort: skip
 
 warnings.filterwarnings("ignore")
-MARGIN = 0.0025
 FEW_LABELS = {"dropout": 0.5}
 DATA = {  # with options of the importer; "dropout" and "metric" where they are not the common ones
     "acl-anthology": {"standardize": True},
@@ -171,40 +171,6 @@ def environment_with(key, value):
         os.environ.pop(key)
         if kept is not None:
             os.environ[key] = kept
-
-
-def has_settled(trace):
-    """Whether the last two fifths of the time, in 200 steps or more, brought no better validation score."""
-    return trace[-1][1] >= 200 and max(trace, key=lambda point: point[2])[0] < 0.6 * trace[-1][0]
-
-
-def keep_best(traces):
-    """[(seconds, validation, test)]: means over the traces, each with its best validation so far and the test score there."""
-    events = sorted((point[0], k, point[2:]) for k, trace in enumerate(traces) for point in trace)
-    best, curve = {}, []
-    for seconds, k, scores in events:
-        best[k] = max(best.get(k, scores), scores, key=lambda pair: pair[0])
-        if len(best) == len(traces):
-            val, test = (sum(column) / len(traces) for column in zip(*best.values()))
-            curve.append((seconds, val, test))
-    return curve
-
-
-def find_time(curve, column, goal):
-    """When the curve comes to the goal to stay."""
-    found = None
-    for point in reversed(curve):
-        if point[column] < goal:
-            break
-        found = point[0]
-    return found
-
-
-def set_against(ours, theirs):
-    """(validation score, our seconds to it, their seconds to it): where the worse of both ended, less the margin."""
-    curves = keep_best(ours), keep_best(theirs)
-    goal = min(curve[-1][1] for curve in curves) - MARGIN
-    return goal, *(find_time(curve, 1, goal) for curve in curves)
 
 
 def choose(tries, goal):
