@@ -13,6 +13,7 @@ from rich.console import Console
 import shoal
 from partitioned_graphs import assert_same_part
 from shoal.commands import screen
+from shoal.partitioning import estimate
 from shoal.partitioning.stored import open_part, read_manifest, store_parts
 from small_graphs import make_labelled
 
@@ -76,6 +77,15 @@ def test_parts_of_a_mapped_graph_are_written_in_little_memory(tmp_path):
     assert size > 90
     assert float(done.stdout.splitlines()[-1]) < 25
     assert read_manifest(tmp_path / "parts")["num_parts"] == 200
+
+
+def test_parts_are_cut_by_as_many_threads_as_memory_allows(monkeypatch):
+    graph = make_labelled(500)
+    monkeypatch.setattr(estimate, "available_cores", lambda: 3)
+    assert estimate.count_part_threads(graph, 8) == 3
+    assert estimate.count_part_threads(graph, 2) == 2
+    monkeypatch.setattr(estimate, "memory_left", lambda: 1000)
+    assert estimate.count_part_threads(graph, 8) == 1
 
 
 def test_progress_in_a_pipe_is_lines(monkeypatch):

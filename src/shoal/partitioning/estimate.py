@@ -73,6 +73,14 @@ def choose_method(graph: Graph, num_parts: int, *, covers: bool = True) -> tuple
     return last, "nothing fits in memory"
 
 
+def count_part_threads(graph: Graph, num_parts: int) -> int:
+    """Threads that may cut parts, each one at a time with its rows, its cover and its features; at least one."""
+    features = graph.num_nodes * graph.num_features * 4 // num_parts
+    each = _COVER_BYTES * (graph.num_entries // num_parts + graph.num_nodes) + features
+    fitting = memory_left() // 2 // max(each, 1)
+    return int(max(min(fitting, available_cores(), num_parts), 1))
+
+
 def count_cover_threads(graph: Graph, num_parts: int) -> int | None:
     """Threads that may count covers, each on one part at a time; None where no part fits or parts are too many."""
     each = _COVER_BYTES * (graph.num_entries // num_parts + graph.num_nodes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from shoal.graph import MASKS, Graph
 from shoal.kernels.csr import index_dtype
 from shoal.lock import building, writing
 from shoal.partitioning.cut import find_halo, list_members
+from shoal.partitioning.estimate import count_part_threads
 from shoal.partitioning.part import MAX_PARTS, Part, cut_part
 from shoal.partitioning.partition import Partition
 from shoal.partitioning.quality import Quality
@@ -53,8 +55,9 @@ def store_parts(
 ) -> Path:
     """Write the parts of `graph` to `folder`, all or nothing; the files appear in one rename.
 
-    Memory: a few integers per node and one part at a time, whatever the size of a memory-mapped graph. The halos
-    are found first and kept in a scratch file, from which each rank's send lists are read.
+    Memory: a few integers per node and as many parts at a time as there are cores and memory for, one at least,
+    whatever the size of a memory-mapped graph. The halos are found first and kept in a scratch file, from which each
+    rank's send lists are read; parts are cut and their covers found in parallel.
     """
     folder = Path(folder)
     with building(folder) as scratch, explain_full_disk(folder):
@@ -102,17 +105,24 @@ def _write_parts(
     messages = _write_halos(graph, assignment, members, halos, progress)
     size = int(messages.size.sum())
     rows = np.asarray(np.memmap(halos, np.int64, "r", shape=(size,))) if size else np.empty(0, np.int64)
-    place = np.empty(graph.num_nodes, index_dtype(graph.num_nodes))
     ranks = np.arange(num_parts + 1)
     received = np.searchsorted(messages.reader, ranks)
     sent = np.searchsorted(messages.owner[messages.by_owner], ranks)
-    for q in range(num_parts):
-        incoming = np.arange(received[q], received[q + 1])
-        outgoing = messages.by_owner[sent[q] : sent[q + 1]]
-        halo = _read_rows(rows, messages, incoming, messages.owner, num_parts)
-        receivers = _read_rows(rows, messages, outgoing, messages.reader, num_parts)
-        _write_part(cut_part(graph, assignment, num_parts, q, members[q], place, receivers, halo), fresh)
-        progress(num_parts + q + 1, 2 * num_parts)
+    done = iter(range(num_parts + 1, 2 * num_parts + 1))
+
+    def write(share: range) -> None:
+        place = np.empty(graph.num_nodes, index_dtype(graph.num_nodes))
+        for q in share:
+            incoming = np.arange(received[q], received[q + 1])
+            outgoing = messages.by_owner[sent[q] : sent[q + 1]]
+            halo = _read_rows(rows, messages, incoming, messages.owner, num_parts)
+            receivers = _read_rows(rows, messages, outgoing, messages.reader, num_parts)
+            _write_part(cut_part(graph, assignment, num_parts, q, members[q], place, receivers, halo), fresh)
+            progress(next(done), 2 * num_parts)
+
+    threads = count_part_threads(graph, num_parts)
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(write, [range(first, num_parts, threads) for first in range(threads)]))
     write_array(fresh, "assignment", assignment, flushed=False)
 
 
