@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Shoal needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[partition,mpi,pyg,report,sql,tune,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[partition,mpi,pyg,report,sql,tune,docs,dev]'
 	touch $@
 
 demo: setup
@@ -52,8 +52,9 @@ tables: setup
 benchmarks-page: setup
 	$(BIN)/python benchmarks/page.py
 
-# The documentation site, in build/site.
+# The documentation site, in build/site; its tables and pictures first.
 docs: tables
+	$(BIN)/python website/pictures.py
 	$(BIN)/python website/build.py
 
 format: setup

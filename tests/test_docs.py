@@ -11,7 +11,7 @@ PAGES = sorted((Path(__file__).resolve().parents[1] / "docs").glob("*.md"))
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_tables_of_settings_are_current(page):
-    assert fill_tables(page.read_text()) == page.read_text(), "run `make docs`"
+    assert fill_tables(page.read_text()) == page.read_text(), "run `make tables`"
 
 
 def test_every_setting_says_what_it_means():
