@@ -124,11 +124,14 @@ def available_memory(proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> int
     """Bytes this process may still take: what the system says is available, less where a control group's limit is nearer.
 
     Pages of files are given back when memory is wanted, so they count as available: MemAvailable has them, and what a
-    control group uses is taken without them. A group's parents limit it too.
+    control group uses is taken without them. A group's parents limit it too, and so does `ulimit -v`.
     """
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     known = _read_figures(Path(proc, "meminfo"))
     free = known.get("MemAvailable:", free // 1024) * 1024
+    addresses = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if addresses != resource.RLIM_INFINITY:
+        free = min(free, addresses - 1024 * _read_figures(Path("/proc/self/status")).get("VmSize:", 0))
     for group in _list_groups(Path(proc, "self/cgroup"), Path(groups)):
         for limit, used, pages in (_VERSION_2, _VERSION_1):
             try:

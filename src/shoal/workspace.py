@@ -230,12 +230,18 @@ def find_workspace() -> Workspace | None:
 
 def check_sizes(num_nodes: int, num_entries: int, num_features: int) -> None:
     """Refuse a graph for which memory or the open workspace's disk has no room, scratch files included."""
+    what = f"a graph of {num_nodes:,} nodes and up to {num_entries:,} entries"
     if not _open:
+        size, free = num_nodes * (_BYTES_A_NODE + 4 * num_features) + num_entries * 8, memory_left()
+        if size > free:
+            raise ShoalError(
+                f"{what} takes {format_bytes(size)} of memory, and {format_bytes(free)} are free: draw it to disk with "
+                "`shoal data generate`, or draw fewer nodes"
+            )
         return
     dtype, width = describe_type(_open[-1].features, num_features)
     row = dtype.itemsize * width if num_features else 0
     size = num_nodes * (8 + 8 + 3 + row) + num_entries * (8 + 4)
-    what = f"a graph of {num_nodes:,} nodes and up to {num_entries:,} entries"
     _open[-1].require(size, what)
     require_memory(_BYTES_A_NODE * num_nodes + BUILDING, f"drawing {what}", "draw fewer nodes")
     held, budget = base_memory() + _BYTES_A_NODE * num_nodes, memory_budget()

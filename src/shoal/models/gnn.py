@@ -31,11 +31,11 @@ from shoal.models.layerwise import (
     select_rows,
 )
 from shoal.models.mlp import Dense
-from shoal.models.pattern import check_head, find_orders, parse_widths, place_norm
+from shoal.models.pattern import MAX_LAYERS, check_head, find_orders, parse_widths, place_norm
 from shoal.models.stack import Stack
 from shoal.models.two_way import DIRECTIONS, TwoWayConv
 from shoal.scratch import Scratch
-from shoal.settings import AtLeast, Choices, Null, Rate, Seed, check_settings, list_settings
+from shoal.settings import Choices, Null, Range, Rate, Seed, check_settings, list_settings
 
 JUMPS = ("none", "concat", "max")
 
@@ -62,7 +62,7 @@ class GNN(Stack):
         num_classes: int,
         *,
         num_layers: Annotated[
-            int | None, AtLeast(1), Null("2, or as many as orders has"), "convolutions stacked"
+            int | None, Range(1, MAX_LAYERS), Null("2, or as many as orders has"), "convolutions stacked"
         ] = None,
         orders: Annotated[
             str | int | None,
@@ -90,7 +90,7 @@ class GNN(Stack):
             "what the classifier reads: the last layer, or all layers concatenated or by their maximum",
         ] = "none",
         head_layers: Annotated[
-            int, AtLeast(0), "layers of the classifier; 0: the last convolution gives the logits"
+            int, Range(0, MAX_LAYERS), "layers of the classifier; 0: the last convolution gives the logits"
         ] = 1,
         l2_normalize: Annotated[bool, "scale embeddings to length one before the classifier"] = False,
         directions: Annotated[

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from shoal.checks import check_positive
+from shoal.checks import check_whole
 from shoal.errors import ShoalError
 from shoal.models.conv import CONVS, Conv, conv_name
 
 DEFAULT_LAYERS = 2
+MAX_LAYERS = 1000  # of a stack, and of its classifier
 
 
 def parse_orders(
@@ -15,7 +16,7 @@ def parse_orders(
     """The order of every layer: `"1-0-1-0"` → [1, 0, 1, 0]; without a pattern, num_layers times the default, or `later`
     behind the first."""
     if num_layers is not None:
-        check_positive(num_layers=num_layers)
+        check_whole("num_layers", num_layers, 1, MAX_LAYERS)
     if orders is None:
         count = DEFAULT_LAYERS if num_layers is None else num_layers
         return [default] + [default if later is None else later] * (count - 1)
@@ -81,8 +82,7 @@ def place_norm(norm_first: object) -> str | None:
 
 def check_head(head_layers: int, jumping: str, l2_normalize: bool) -> None:
     """Refuse a classifier that cannot be."""
-    if head_layers < 0:
-        raise ShoalError(f"head_layers is {head_layers}: expected at least 0")
+    check_whole("head_layers", head_layers, 0, MAX_LAYERS)
     if head_layers == 0 and (jumping != "none" or l2_normalize):
         cause = "l2_normalize" if l2_normalize else f"jumping {jumping}"
         raise ShoalError(f"head_layers is 0 but {cause} needs a classifier: set head_layers to 1 or more")

@@ -93,9 +93,6 @@ class RunConfig:
             raise ShoalError(f"method {self.method} trains on the whole graph every step: leave out {leave}")
         if self.defaults not in DEFAULTS:
             raise unknown_name("value of defaults", self.defaults, DEFAULTS)
-        odd = next((key for key in self.data_options if not isinstance(key, str)), None)
-        if odd is not None:
-            raise ShoalError(f"data_options has the key {odd!r}: expected names")
         for name, least, most in (("repeat", 1, 1000), ("ranks", 1, 4096)):
             if (value := getattr(self, name)) is not None:
                 check_whole(name, value, least, most)
@@ -256,7 +253,12 @@ def update_config(config: RunConfig, values: Any, where: str) -> None:
             raise ShoalError(
                 f"{place}: got {value!r}, expected {Setting(key, (kind,), False, None, '').type_name}"
             )
-        setattr(config, key, {**current, **value} if isinstance(value, dict) else value)
+        if isinstance(value, dict):
+            for name in value:
+                if not isinstance(name, str):
+                    raise ShoalError(f"{place}: {key} has the key {name!r}: expected names")
+            value = {**current, **value}
+        setattr(config, key, value)
 
 
 def apply_setting(config: RunConfig, setting: str) -> None:
