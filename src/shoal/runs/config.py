@@ -246,9 +246,8 @@ def update_config(config: RunConfig, values: Any, where: str) -> None:
                 value = {name: one for name, one in value.items() if one != ""}
             current.update(value, place)
             continue
-        kind = {"data": str, "method": str, "defaults": str, "plugins": list, "data_options": dict}.get(
-            key, int
-        )
+        kinds: dict[str, type] = {"data": str, "method": str, "defaults": str, "plugins": list}
+        kind = {**kinds, "data_options": dict}.get(key, int)
         if not isinstance(value, kind) and not (key == "ranks" and value is None):
             raise ShoalError(
                 f"{place}: got {value!r}, expected {Setting(key, (kind,), False, None, '').type_name}"
