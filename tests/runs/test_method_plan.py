@@ -15,31 +15,58 @@ from shoal.runs.choose import choose_method
 from shoal.runs.config import make_config
 from shoal.runs.data import partition_for_run
 from shoal.runs.plan import Planner
+from shoal.runs.rehearsal import rehearse
 
 WIRE = Machine(50e-6, 125e6)
-SMALL = {"data": "blocks", "model": {"hidden": 16}}
+SIZES = {"num_nodes": 2000, "num_features": 8, "seed": 1}
+SMALL = {"data": "blocks", "data_options": SIZES, "model": {"hidden": 16}}
 
 
 @pytest.fixture(scope="module")
 def graph():
-    return package.load("blocks", num_nodes=2000, num_features=8, seed=1).with_split(seed=0)
+    return package.load("blocks", **SIZES).with_split(seed=0)
 
 
 def make_planner(graph, memory=1 << 40, **options):
     settings = {**SMALL, "sampler": options.pop("sampler", {"name": "node", "budget": 200})}
-    return Planner(make_config(settings), graph, memory=memory, seconds=options.pop("seconds", 60), **options)
+    return Planner(
+        make_config(settings),
+        graph,
+        memory=memory,
+        seconds=options.pop("seconds", 600),
+        rehearse=lambda config, seconds, budget: rehearse(config, 0.2),
+        **options,
+    )
 
 
 def test_a_plan_has_figures_of_every_candidate_and_takes_what_train_would(graph):
     planner = make_planner(graph)
     plan = planner.plan()
-    assert [one.name for one in plan.candidates] == ["sampled, node", "full"]
-    assert all(one.seconds > 0 and one.evaluation > 0 and one.fits for one in plan.candidates)
-    assert all(one.memory > planner.held for one in plan.candidates)
+    assert [one.name for one in plan.candidates] == ["sampled, node", "full", "precomputed, sign"]
+    assert all(one.seconds > 0 and one.cpu > 0 and one.evaluation > 0 for one in plan.candidates)
+    assert all(one.fits and one.how == "measured" for one in plan.candidates)
     assert plan.best.options[1] == choose_method(planner.config, graph).method
     whole = make_planner(graph, sampler={"name": "node", "budget": 20000}).plan()
     assert whole.best.name == "full"
     assert json.loads(json.dumps(plan.to_dict()))["best"] == plan.best.name
+
+
+def test_what_there_is_no_time_for_is_predicted_by_its_work(graph):
+    plan = make_planner(graph, sampler={}, seconds=1e-3).plan()
+    how = {one.name: one.how for one in plan.candidates}
+    assert how == {"sampled, random-walk": "predicted", "full": "measured"}  # the one that is taken
+    assert all(one.seconds > 0 for one in plan.candidates)
+
+
+def test_a_rehearsal_keeps_nothing_and_does_not_touch_the_configuration_it_plans(
+    graph, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    planner = make_planner(graph)
+    before = planner.config.to_dict()
+    planner.plan()
+    assert planner.config.to_dict() == before
+    assert not list(tmp_path.iterdir())
 
 
 def test_samplers_are_compared_where_none_is_given(graph):
@@ -67,6 +94,7 @@ def test_swapped_parts_are_taken_where_nothing_else_fits(graph):
     sampled, (full, _) = planner._try_sampled("node"), planner._try_full()
     sampled.fits = full.fits = False
     swapped = planner._try_swapped(full)
+    assert swapped.how == "measured"
     assert swapped.options == ("--method", "swapped", "--parts", "8")
     assert planner._choose([sampled, full, swapped])[0] is swapped
 
@@ -77,13 +105,15 @@ def test_a_machine_that_holds_nothing_is_refused(graph):
 
 
 def test_the_command_prints_what_to_run(shoal):
-    options = ("--set", "model.hidden=16")
+    options = ("--set", "model.hidden=16", "--seconds", 1)
     said = shoal("plan", "digits", *options)
     assert said.code == 0, said.stderr
     assert said.stdout.splitlines()[-1] == "shoal train digits --method full --set model.hidden=16"
     told = json.loads(shoal("plan", "digits", *options, "--json", "--hosts", 2, "--memory", "64GB").stdout)
     assert told["memory"] == 64 * 10**9
-    assert {one["options"][1] for one in told["candidates"]} == {"sampled", "full", "partitioned"}
+    found = {one["options"][1]: one for one in told["candidates"]}
+    assert found.keys() == {"sampled", "full", "partitioned"}
+    assert found["full"]["how"] == "measured"
 
 
 @pytest.mark.parametrize(

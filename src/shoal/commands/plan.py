@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
+import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -34,7 +36,7 @@ _UNITS = {"kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8}
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting, as of `shoal train`.")
-@plugin_option()
+@plugin_option(expose=True)
 def plan(
     data: str,
     hosts: int,
@@ -43,6 +45,7 @@ def plan(
     model: str | None,
     seconds: float,
     as_json: bool,
+    plugins: tuple[str, ...],
     settings: tuple[str, ...],
 ) -> None:
     """Say how to train on DATA: the whole graph, batches and by which sampler, parts on hosts, or parts in files.
@@ -62,25 +65,29 @@ def plan(
     from shoal.distributed.transport import LocalTransport
     from shoal.errors import ShoalError
     from shoal.memory import anonymous_memory, memory_budget, parse_bytes
-    from shoal.runs.data import load_graph
+    from shoal.runs.data import load_graph, make_paths_absolute
     from shoal.runs.plan import Planner
 
     if network is not None and hosts == 1:
         raise ShoalError("--network is the wire between hosts and there is one: add --hosts N")
     machine = Machine(_LATENCY, _parse_rate(network or "1Gbit"))
-    config = configure(data, None, None, model, None, None, None, settings)
+    config = configure(data, None, None, model, None, None, None, settings, plugins)
     if config.method != "sampled":
         raise ShoalError("shoal plan chooses the method: leave out --set method")
     config.validate()
     allowed = None if memory is None else parse_bytes(memory)
     share_cores(LocalTransport(), config.training.threads)
     empty = anonymous_memory()
+    make_paths_absolute(config)
+    asked = copy.deepcopy(config)
     graph, notices = load_graph(config)
     shown = open_console(stderr=True)
     planner = Planner(
         config,
         graph,
+        asked=asked,
         memory=allowed or memory_budget(),
+        budget=allowed if hosts == 1 else None,
         hosts=hosts,
         machine=machine,
         seconds=seconds,
@@ -88,8 +95,9 @@ def plan(
         on_step=lambda sentence: shown.print(f"{sentence} …", style="dim", markup=False),
     )
     found = planner.plan()
-    draws = found.best.options[1] == "sampled"
-    command = " ".join(["shoal train", data, *found.best.options, *_repeat(model, settings, draws=draws)])
+    kept = [] if memory is None or hosts > 1 else ["--memory", memory]
+    said = _repeat(model, settings, plugins, draws=found.best.method == "sampled")
+    command = shlex.join(["shoal", "train", data, *found.best.options, *kept, *said])
     if as_json:
         click.echo(json.dumps(found.to_dict() | {"command": command}, indent=2))
         return
@@ -107,7 +115,7 @@ def plan(
             markup=False,
         )
     console.print(f"take {found.best.name}: {found.reason}", markup=False)
-    if hosts > 1 and found.best.options[1] == "partitioned":
+    if hosts > 1 and found.best.method == "partitioned":
         console.print(f"on one machine; with a launcher on {hosts} hosts see docs/cluster.md", markup=False)
     console.print(command, markup=False)
 
@@ -133,9 +141,12 @@ def _say(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds:.3g}"
 
 
-def _repeat(model: str | None, settings: tuple[str, ...], *, draws: bool) -> list[str]:
+def _repeat(
+    model: str | None, settings: tuple[str, ...], plugins: tuple[str, ...], *, draws: bool
+) -> list[str]:
     """The options that the command to run has again; those of batches where it draws any."""
-    said = [] if model is None else ["--model", model]
+    said = [word for plugin in plugins for word in ("--plugin", plugin)]
+    said += [] if model is None else ["--model", model]
     kept = [one for one in settings if draws or not one.startswith(("sampler.", "features."))]
     return said + [word for setting in kept for word in ("--set", setting)]
 

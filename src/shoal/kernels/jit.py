@@ -79,10 +79,14 @@ class _CompileNotice(event.Listener):
     """Says once that kernels are being compiled: the first run on a machine is slow, and should say why."""
 
     said = False
+    count = 0
 
     def on_start(self, event: Any) -> None:
         module = getattr(event.data.get("dispatcher"), "__module__", None) or ""
-        if not self.said and module.startswith("shoal."):
+        if not module.startswith("shoal."):
+            return
+        self.count += 1
+        if not self.said:
             self.said = True
             print(
                 "shoal: compiling kernels that are used here for the first time (up to a minute); they are kept",
@@ -95,6 +99,11 @@ class _CompileNotice(event.Listener):
 
 _notice = _CompileNotice()
 event.register("numba:compile", _notice)
+
+
+def count_compiled() -> int:
+    """Kernels that this process has compiled so far; those found in the cache do not count."""
+    return _notice.count
 
 
 def silence_notice() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import statistics
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,7 +18,7 @@ from shoal.analysis.speed import probe_rates
 from shoal.distributed.transport import LocalTransport
 from shoal.errors import ShoalError
 from shoal.graph import Graph
-from shoal.memory import anonymous_memory
+from shoal.memory import anonymous_memory, memory_budget, memory_left
 from shoal.models.conv import CONVS
 from shoal.models.gnn import GNN
 from shoal.partitioning.part import split_graph
@@ -28,12 +27,12 @@ from shoal.runs.choose import choose_method
 from shoal.runs.config import RunConfig
 from shoal.runs.data import partition_for_run
 from shoal.runs.need import Need, estimate_need
+from shoal.runs.rehearsal import Rehearsal, rehearse_apart
+from shoal.settings import list_settings
 from shoal.training.evaluation import count_forward
-from shoal.training.trainer import Trainer
 from shoal.wording import format_bytes
 
 SAMPLERS = ("random-walk", "frontier", "node")  # beside the run's own
-_STEPS = 5  # of a candidate that are timed, behind one that is not
 _FASTER = 0.7  # of one machine's time, from which on several are worth it
 _KERNELS = 40 << 20  # bytes that a process loads when it works
 
@@ -46,6 +45,7 @@ class Candidate:
         options: of `shoal train`.
         memory: bytes that the process holds at most, or the largest rank.
         seconds: of an epoch of training; None where a model's time is not predicted.
+        cpu: CPU seconds of an epoch, None where it was not measured.
         evaluation: seconds of an evaluation, None where it was not measured.
         sent: bytes that ranks send in an epoch.
         how: measured, or predicted from what was.
@@ -56,10 +56,16 @@ class Candidate:
     options: tuple[str, ...]
     memory: int
     seconds: float | None
+    cpu: float | None = None
     evaluation: float | None = None
     sent: int = 0
-    how: str = "measured"
+    how: str = "predicted"
     fits: bool = True
+
+    @property
+    def method(self) -> str:
+        """As `--method` has it."""
+        return self.options[self.options.index("--method") + 1]
 
 
 @dataclass
@@ -83,14 +89,17 @@ class Plan:
 
 
 class Planner:
-    """Measures candidates one after the other, within `seconds` in all.
+    """Measures candidates one after the other, within `seconds` in all: each is started, as `shoal train` would, in a process of its own.
 
     Args:
-        config: model and training settings, and the sampler where one is given.
+        config: model and training settings as they follow from the graph, and the sampler where one is given.
         graph: to be trained on.
+        asked: the configuration before it followed the graph, from which processes start; None for `config`.
         memory: bytes that a host has for training.
+        budget: bytes that processes keep to, as `--memory` has it; None for what is free.
         hosts, machine: how many, and the wire between them.
         empty: bytes that a process holds without a graph.
+        rehearse: takes a configuration, seconds and a budget, and tries it.
     """
 
     def __init__(
@@ -99,29 +108,44 @@ class Planner:
         graph: Graph,
         *,
         memory: int,
+        asked: RunConfig | None = None,
+        budget: int | None = None,
         hosts: int = 1,
         machine: Machine | None = None,
         seconds: float = 60.0,
         empty: int = 0,
         on_step: Callable[[str], None] = lambda sentence: None,
+        rehearse: Callable[[RunConfig, float, int | None], Rehearsal] = rehearse_apart,
     ) -> None:
         self.config, self.graph, self.memory = config, graph, memory
+        self.asked = asked if asked is not None else config
         self.hosts, self.machine, self.empty, self.on_step = hosts, machine, empty, on_step
+        self.budget, self._rehearse = budget, rehearse
         self.end = time.monotonic() + seconds
-        self.turn = seconds / (3 + len(SAMPLERS))  # of one candidate
+        self.turn = seconds / 10  # of the steps of one candidate; its start and its evaluation take as long
+        self.last = 0.0  # seconds that the last one took in all
         self.held = anonymous_memory()  # with the graph
         self.rate: float | None = None  # multiply-adds a second of steps that were timed
 
     def plan(self) -> Plan:
         """Measure what fits, predict the rest, and choose."""
-        names = dict.fromkeys([self.config.sampler.name, *SAMPLERS])
-        if "name" in self.config.sampler.given:
-            names = dict.fromkeys([self.config.sampler.name])
-        found = [self._try_sampled(name) for name in names if not self._is_late(name)]
+        own = self.config.sampler.name
         if self.config.model.name in CONVS and CONVS[self.config.model.name].trains_on_rows:
-            return Plan(found, found[0], "the model trains on rows of nodes", self.memory)
+            rows = self._try_sampled(own)
+            return Plan([rows], rows, "the model trains on rows of nodes", self.memory)
+        is_full = choose_method(self.config, self.graph).method == "full"
+        first = None if is_full else self._try_sampled(own)  # what will be taken is measured in any case
         full, need = self._try_full()
-        found.append(full)
+        sampled = [first or self._try_sampled(own)]
+        if "name" not in self.config.sampler.given:
+            for name in SAMPLERS:
+                if name != own and not self._is_late():
+                    with suppress(ShoalError):  # some graphs allow no such batches
+                        sampled.append(self._try_sampled(name))
+        found = [*sampled, full]
+        if "name" not in self.asked.model.given and not self._is_late():
+            with suppress(ShoalError):  # settings that were given belong to another model
+                found.append(self._try_precomputed())
         if not full.fits:
             with suppress(ShoalError):  # some settings allow no swapped parts
                 found.append(self._try_swapped(full))
@@ -130,11 +154,13 @@ class Planner:
         best, reason = self._choose(found)
         return Plan(found, best, reason, self.memory)
 
-    def _is_late(self, name: str) -> bool:
-        return name != self.config.sampler.name and time.monotonic() + self.turn > self.end
+    def _is_late(self) -> bool:
+        """Whether another candidate would not end in time; the first is never late."""
+        return self.last > 0 and time.monotonic() + self.last > self.end
 
-    def _vary(self, method: str, sampler: str | None = None) -> RunConfig:
-        config = copy.deepcopy(self.config)
+    def _vary(self, method: str, sampler: str | None = None, *, start: bool = False) -> RunConfig:
+        """The configuration of a candidate, or the one that its process starts from."""
+        config = copy.deepcopy(self.asked if start else self.config)
         config.method = method
         if sampler is None:
             config.sampler.clear()
@@ -143,52 +169,63 @@ class Planner:
             config.sampler.name = sampler
         return config
 
+    def _measure(self, candidate: Candidate, config: RunConfig) -> None:
+        """Put in what a process that starts such a run takes."""
+        began = time.monotonic()
+        seen = self._rehearse(config, self.turn, self.budget)
+        self.end += seen.compiling
+        self.last = time.monotonic() - began - seen.compiling
+        candidate.seconds, candidate.cpu, candidate.evaluation = seen.seconds, seen.cpu, seen.evaluation
+        candidate.memory, candidate.how = seen.memory, "measured"
+        candidate.fits = seen.memory <= self.memory
+        self.rate = self.rate or seen.work / seen.seconds
+
+    def _can_measure(self, candidate: Candidate) -> bool:
+        return candidate.memory <= min(self.memory, memory_budget()) and not self._is_late()
+
     def _try_sampled(self, name: str) -> Candidate:
         self.on_step(f"measuring batches of {name}")
         trainer = make_trainer(self._vary("sampled", name), self.graph)
-        need = estimate_need(trainer, Path("."))
-        seconds, work = [], 0.0
-        ends = time.monotonic() + self.turn
-        for k in range(_STEPS + 1):
-            began = time.perf_counter()
-            batch = trainer.sampler.sample(k)
-            trainer.train_step(batch)
-            if k:  # the first one loads kernels
-                seconds.append(time.perf_counter() - began)
-                work += count_forward(trainer.model, batch)
-            if seconds and time.monotonic() > ends:
-                break
-        self.rate = self.rate or work / sum(seconds)
-        epoch = trainer.sampler.num_batches * statistics.median(seconds)
-        return self._make(
-            f"sampled, {name}",
-            ("--method", "sampled", "--sampler", name),
-            need,
-            epoch,
-            _time_evaluation(trainer, ends),
-        )
+        options = ("--method", "sampled", "--sampler", name)
+        found = self._make(f"sampled, {name}", options, estimate_need(trainer, Path(".")))
+        if self._can_measure(found):
+            self._measure(found, self._vary("sampled", name, start=True))
+        elif self.rate is not None:
+            batch = trainer.sampler.sample(0)
+            found.seconds = trainer.sampler.num_batches * count_forward(trainer.model, batch) / self.rate
+        return found
 
     def _try_full(self) -> tuple[Candidate, Need]:
         """Full-batch training: measured where memory holds it and a step is not too long, else predicted by its work."""
         self.on_step("measuring the whole graph")
         trainer = make_trainer(self._vary("full"), self.graph)
         need = estimate_need(trainer, Path("."))
-        options = ("--method", "full")
-        candidate = self._make("full", options, need, None)
-        assert self.rate is not None
-        expected = count_forward(trainer.model, trainer.share.whole) / self.rate
-        if not candidate.fits or time.monotonic() + 2 * expected > self.end:
-            candidate.seconds, candidate.how = expected, "predicted"
-            return candidate, need
-        seconds: list[float] = []
-        ends = time.monotonic() + self.turn
-        while len(seconds) <= _STEPS and (len(seconds) < 2 or time.monotonic() < ends):
-            seconds.append(trainer.train_epoch()["seconds"])
-        epoch = statistics.median(seconds[1:])
-        return self._make("full", options, need, epoch, _time_evaluation(trainer, ends)), need
+        found = self._make("full", ("--method", "full"), need)
+        work = count_forward(trainer.model, trainer.share.whole)
+        if self.rate is not None:
+            found.seconds = work / self.rate
+        left = self.end - time.monotonic()
+        if self._can_measure(found) and (found.seconds is None or 4 * found.seconds < left):
+            self._measure(found, self._vary("full", start=True))
+        return found, need
+
+    def _try_precomputed(self) -> Candidate:
+        """SIGN: another model, whose features are propagated once."""
+        self.on_step("measuring features propagated beforehand (model sign)")
+        config = self._vary("sampled", start=True)
+        config.model.name = "sign"
+        config.validate()
+        hops = list_settings(CONVS["sign"])["hops"].default
+        size = 4 * (hops + 1) * self.graph.num_nodes * self.graph.num_features
+        options = ("--model", "sign", "--method", "sampled")
+        found = Candidate("precomputed, sign", options, self.held + _KERNELS + size, None)
+        found.fits = found.memory <= self.memory
+        if self._can_measure(found) and size < memory_left() // 2:
+            self._measure(found, config)
+        return found
 
     def _try_swapped(self, full: Candidate) -> Candidate:
-        """Swapped parts: their memory is known, their time that of the whole graph without its files."""
+        """Swapped parts: measured where there is time, else their time is that of the whole graph without its files."""
         self.on_step("cutting the graph into parts to swap")
         config = self._vary("swapped")
         num_parts = 8
@@ -196,11 +233,16 @@ class Planner:
             parts = partition_for_run(config, self.graph, num_parts)
             trainer = make_trainer(config, self.graph, swapped=parts)
             options = ("--method", "swapped", "--parts", str(num_parts))
-            found = self._make("swapped", options, estimate_need(trainer, Path(".")), full.seconds)
+            found = self._make("swapped", options, estimate_need(trainer, Path(".")))
             if found.fits or num_parts >= 64 or time.monotonic() > self.end:
-                found.how = "predicted, without reading and writing"
-                return found
+                break
             num_parts *= 2
+        found.seconds, found.how = full.seconds, "predicted, without reading and writing"
+        if self._can_measure(found):
+            config = self._vary("swapped", start=True)
+            config.partition.parts = num_parts
+            self._measure(found, config)
+        return found
 
     def _try_partitioned(self, full: Candidate, need: Need) -> Candidate:
         """Parts on hosts: bytes exactly, time by the simulator, scaled by what the whole graph took here."""
@@ -221,6 +263,7 @@ class Planner:
         said = predict_epoch(parts, model, rates, exchange=config.make_exchange(), sparse_features=sparse)
         one = predict_epoch(alone, model, rates, sparse_features=sparse)
         scale = 1.0 if full.seconds is None else full.seconds / one.compute
+        cpu = None if full.cpu is None else full.cpu / one.compute * said.compute
         largest = max((part.num_local + part.num_halo) / graph.num_nodes for part in parts)
         graph_bytes = max(self.held - self.empty, 0)
         memory = self.empty + _KERNELS + int(largest * (graph_bytes + need.step + need.evaluation))
@@ -230,29 +273,21 @@ class Planner:
             options,
             memory,
             scale * said.compute + sum(said.exposed) + said.reduce,
-            None,
-            said.num_bytes,
-            "predicted",
-            memory <= self.memory,
+            cpu,
+            sent=said.num_bytes,
+            fits=memory <= self.memory,
         )
 
-    def _make(
-        self,
-        name: str,
-        options: tuple[str, ...],
-        need: Need,
-        seconds: float | None,
-        evaluation: float | None = None,
-    ) -> Candidate:
+    def _make(self, name: str, options: tuple[str, ...], need: Need) -> Candidate:
         """A candidate of one process that has just loaded the graph; matrices that do not fit go to files."""
         least = self.held + need.code + max(need.step, need.ahead + need.evaluation)
         whole = max(least, self.held + need.code + need.ahead + need.evaluation + need.matrices)
         memory = whole if whole <= self.memory else least
-        return Candidate(name, options, memory, seconds, evaluation, fits=memory <= self.memory)
+        return Candidate(name, options, memory, None, fits=memory <= self.memory)
 
     def _choose(self, found: list[Candidate]) -> tuple[Candidate, str]:
         """Several hosts where one does not hold the graph or is much slower, else what `shoal train` takes by itself."""
-        by_method = {one.options[1]: one for one in reversed(found)}
+        by_method = {one.method: one for one in reversed(found) if "--model" not in one.options}
         full, sampled, parts = by_method["full"], by_method["sampled"], by_method.get("partitioned")
         if parts is not None and parts.fits:
             if not full.fits:
@@ -280,16 +315,3 @@ class Planner:
             f"nothing fits in {format_bytes(self.memory)}: the least is {format_bytes(min(one.memory for one in found))}; "
             "give smaller batches, a smaller model.hidden, or more memory"
         )
-
-
-def _time_evaluation(trainer: Trainer, ends: float) -> float | None:
-    """Seconds of an evaluation behind one that plans it; None without validation nodes."""
-    if not trainer.has_nodes("val"):
-        return None
-    for _ in range(2):
-        began = time.perf_counter()
-        trainer.evaluate("val")
-        spent = time.perf_counter() - began
-        if time.monotonic() > ends:
-            break
-    return spent

@@ -223,7 +223,7 @@ class Trainer(Predictor):
         done, self._resumed = self._resumed or EpochState(), None
         self.step = self.epoch * self.sampler.num_batches + done.batches
         started = time.perf_counter() - done.seconds
-        for batch in self._batches(done.batches) if batches is None else batches:
+        for batch in self.batches(done.batches) if batches is None else batches:
             loss = self.train_step(batch)
             done.add(loss, batch.num_nodes)
             for callback in self._batch_callbacks:
@@ -317,7 +317,7 @@ class Trainer(Predictor):
         """Epochs from one evaluation to the next: as set, else so many that evaluations take at most `eval_share`."""
         return self.eval_every or choose_interval(self.share, self.model, self.eval_share)
 
-    def _batches(self, first: int) -> Iterator[Batch]:
+    def batches(self, first: int = 0) -> Iterator[Batch]:
         """The epoch's batches from the `first` on. Threads go on to the next epoch's while this one is evaluated."""
         if not self.share.can_prefetch:
             return self.share.batches(self.epoch, first)
