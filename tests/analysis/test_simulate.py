@@ -145,8 +145,17 @@ def test_coding_of_messages_is_computing():
     assert said["int8"] - said["bfloat16"] == pytest.approx(coded)
 
 
+def test_every_layer_takes_what_a_step_of_few_rows_does():
+    parts = split_graph(make_labelled(200), np.arange(200) % 4, 4)
+    model = shoal.GNN("sage", 8, 16, 3, num_layers=3)
+    plain, small = (Machine(1e-4, 1e8, dense_rate=1e9, layer_seconds=one) for one in (None, 0.25))
+    assert predict_epoch(parts, model, small).compute == pytest.approx(
+        predict_epoch(parts, model, plain).compute + 3 * 0.25
+    )
+
+
 def test_a_machine_is_read_as_it_was_saved_and_nonsense_is_refused(tmp_path):
-    machine = Machine(1e-4, 1e8, ((8.0, 1e-3), (1e6, 0.1)), 1e9, 1e8, ((4e6, 5e8), (3e7, 1e8)), 1e9, ranks=2)
+    machine = Machine(1e-4, 1e8, ((8.0, 1e-3), (1e6, 0.1)), 1e9, 1e8, ((4e6, 5e8), (3e7, 1e8)), 1e9, 1e-3, ranks=2)
     machine.save(tmp_path / "machine.json")
     assert read_machine(tmp_path / "machine.json") == machine
     for text in (
@@ -157,6 +166,7 @@ def test_a_machine_is_read_as_it_was_saved_and_nonsense_is_refused(tmp_path):
         '{"latency": 1, "bandwidth": 1, "ranks": "two"}',
         '{"latency": 1, "bandwidth": 1, "sparse_rates": [[1000, 0]]}',
         '{"latency": 1, "bandwidth": 1, "code_rate": 0}',
+        '{"latency": 1, "bandwidth": 1, "layer_seconds": -1}',
         '{"latency": 1, "bandwidth": 1, "ranks": 0}',
         '{"latency": 1, "bandwidth": 1, "ranks": Infinity}',
         "no",

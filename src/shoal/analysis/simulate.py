@@ -35,6 +35,7 @@ class Machine:
         sparse_rate: multiply-adds a second of a rank in products with the adjacency.
         sparse_rates: (bytes, rate) of the same, for growing matrices whose rows are read; without it all take the one.
         code_rate: values a second that a rank writes and reads as int8 or int4.
+        layer_seconds: what a layer of a step takes however few rows it has.
         ranks: how many ranks it was measured with, None where that is not known.
     """
 
@@ -45,6 +46,7 @@ class Machine:
     sparse_rate: float | None = None
     sparse_rates: tuple[tuple[float, float], ...] = ()
     code_rate: float | None = None
+    layer_seconds: float | None = None
     ranks: int | None = None
 
     def time_product(
@@ -91,7 +93,7 @@ def read_machine(path: Path) -> Machine:
         machine = Machine(**numbers | {"ranks": ranks}, crowd=crowd, sparse_rates=products)
         rates = [machine.bandwidth, machine.dense_rate, machine.sparse_rate, machine.code_rate, ranks]
         rates += [number for pair in products for number in pair]
-        if machine.latency >= 0 and all(rate is None or rate > 0 for rate in rates):
+        if machine.latency >= 0 <= (machine.layer_seconds or 0) and all(rate is None or rate > 0 for rate in rates):
             return machine
     except FileNotFoundError:
         raise ShoalError(
@@ -232,6 +234,7 @@ def predict_epoch(
         seconds.append(float(took.max()))
         exposed.append(float(np.maximum(took - hidden, 0).max()))
     compute += 0.0 if machine.dense_rate is None else macs / machine.dense_rate
+    compute += (machine.layer_seconds or 0.0) * len(list(model.list_layers()))
     if method.is_stale:
         exposed = hide_behind(compute, seconds)
     return Prediction(

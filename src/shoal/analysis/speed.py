@@ -1,8 +1,7 @@
-"""Testing how fast ranks compute, all at the same time: dense layers, products with an adjacency, coding of messages."""
+"""Testing how fast ranks compute, all at the same time: dense layers, products with an adjacency, coding of messages, small steps."""
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,23 +10,28 @@ import numpy as np
 import torch
 
 from shoal.distributed.codec import CODECS
-from shoal.distributed.transport import Transport
+from shoal.distributed.transport import LocalTransport, Transport
+from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.spmm import multiply
+from shoal.models.gnn import GNN
 from shoal.models.layers import Layer
 from shoal.models.mlp import Dense
+from shoal.training.trainer import Trainer
 
 _ROWS, _WIDTH = 32768, 128
 _SPARSE_ROWS, _ENTRIES = (1024, 4096, 16384, 65536), 1 << 19  # from what caches hold to more than they do
 _CODED_ROWS = 4096
-_ROUNDS = 5
+_FEW_ROWS, _LAYERS = 32, 3  # of a step whose products take next to nothing
+_ROUNDS, _MIN_SECONDS, _MOST = 5, 0.05, 50  # of a test: rounds at least, and more until so long or so many
 
 
 def probe_rates(transport: Transport) -> dict[str, Any]:
-    """The rates of a `Machine`: those of the slowest rank while all compute.
+    """The rates of a `Machine`: those of the slowest rank while all compute, means over rounds, since an epoch adds them up.
 
     Dense: forward and backward of a layer with its ReLU, norm and dropout, counted as three products. Sparse: random patterns over
     matrices of several sizes, since a product whose rows stay in a cache is several times as fast. Code: int8, written and read.
+    A layer's seconds are those of a step with hardly any rows: Python, autograd, the starts of kernels, the optimizer.
     """
     transport.phase = "the test of computing"
     h = torch.rand(_ROWS, _WIDTH, requires_grad=True)
@@ -39,6 +43,7 @@ def probe_rates(transport: Transport) -> dict[str, Any]:
         "sparse_rate": sparse[-1][1],
         "sparse_rates": tuple(sparse),
         "code_rate": _probe_codec(transport),
+        "layer_seconds": _probe_step(transport),
     }
 
 
@@ -63,12 +68,24 @@ def _probe_codec(transport: Transport) -> float:
     return rows.numel() / _time_all(transport, work)
 
 
+def _probe_step(transport: Transport) -> float:
+    """Seconds of a layer of a training step on a graph of few rows."""
+    ring = np.stack([np.arange(_FEW_ROWS), np.roll(np.arange(_FEW_ROWS), 1)])
+    x, y = np.ones((_FEW_ROWS, 8), np.float32), np.arange(_FEW_ROWS) % 2
+    graph = Graph.from_edge_index(ring, _FEW_ROWS, directed=False, x=x, y=y).with_split(seed=0)
+    trainer = Trainer(GNN("gcn", 8, 8, 2, num_layers=_LAYERS), graph, transport=LocalTransport())
+    return _time_all(transport, trainer.train_epoch) / _LAYERS
+
+
 def _time_all(transport: Transport, work: Callable[[], object]) -> float:
-    """Seconds of the slowest rank, the median of some rounds after one that compiles."""
-    seconds = []
-    for _ in range(_ROUNDS + 1):
-        transport.barrier()
-        started = time.perf_counter()
+    """Mean seconds of the slowest rank, after a round that compiles and one that tells how many to make."""
+    work()
+    started = time.perf_counter()
+    work()
+    trial = float(transport.gather(np.array([time.perf_counter() - started])).max())
+    rounds = int(np.clip(_MIN_SECONDS / max(trial, 1e-9), _ROUNDS, _MOST))
+    transport.barrier()
+    started = time.perf_counter()
+    for _ in range(rounds):
         work()
-        seconds.append(float(transport.gather(np.array([time.perf_counter() - started])).max()))
-    return statistics.median(seconds[1:])
+    return float(transport.gather(np.array([time.perf_counter() - started])).max()) / rounds
