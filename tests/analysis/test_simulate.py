@@ -155,7 +155,9 @@ def test_every_layer_takes_what_a_step_of_few_rows_does():
 
 
 def test_a_machine_is_read_as_it_was_saved_and_nonsense_is_refused(tmp_path):
-    machine = Machine(1e-4, 1e8, ((8.0, 1e-3), (1e6, 0.1)), 1e9, 1e8, ((4e6, 5e8), (3e7, 1e8)), 1e9, 1e-3, ranks=2)
+    machine = Machine(
+        1e-4, 1e8, ((8.0, 1e-3), (1e6, 0.1)), 1e9, 1e8, ((4e6, 5e8), (3e7, 1e8)), 1e9, 1e-3, ranks=2
+    )
     machine.save(tmp_path / "machine.json")
     assert read_machine(tmp_path / "machine.json") == machine
     for text in (

@@ -93,7 +93,8 @@ def read_machine(path: Path) -> Machine:
         machine = Machine(**numbers | {"ranks": ranks}, crowd=crowd, sparse_rates=products)
         rates = [machine.bandwidth, machine.dense_rate, machine.sparse_rate, machine.code_rate, ranks]
         rates += [number for pair in products for number in pair]
-        if machine.latency >= 0 <= (machine.layer_seconds or 0) and all(rate is None or rate > 0 for rate in rates):
+        least = min(machine.latency, machine.layer_seconds or 0)
+        if least >= 0 and all(rate is None or rate > 0 for rate in rates):
             return machine
     except FileNotFoundError:
         raise ShoalError(
