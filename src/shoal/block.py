@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from shoal.aggregation import Aggregation, find_aggregation
@@ -15,9 +16,6 @@ from shoal.kernels.entry_weights import sum_rows
 from shoal.kernels.pattern_checks import check_lengths, check_pattern
 from shoal.kernels.patterns import add_diagonal
 from shoal.kernels.row_sets import LoopedAdjacency, find_loops
-
-if TYPE_CHECKING:
-    pass
 
 
 class Block:
@@ -32,6 +30,8 @@ class Block:
             when given, and the degree within the block otherwise.
         has_loop: which columns have a self loop there, where `degree` is given and any has: GCN gives those
             no second one.
+        outside: nodes of the last columns, whose rows are not the batch's own but come from histories
+            (`shoal.sampling.histories`).
         checked: the caller's word that the tensors belong together. Otherwise they are checked, in one pass, since
             kernels trust them.
     """
@@ -47,6 +47,7 @@ class Block:
         edge_norm: Tensor | None = None,
         degree: Tensor | None = None,
         has_loop: Tensor | None = None,
+        outside: np.ndarray | None = None,
         checked: bool = False,
     ) -> None:
         if not checked:
@@ -65,6 +66,7 @@ class Block:
         self.edge_norm = edge_norm
         self.degree = degree
         self.has_loop = has_loop
+        self.outside = outside
         self.planned: Any = None  # the last plan of rows to evaluate (`shoal.models.layerwise`)
         self._adjacencies: dict[str, Adjacency] = {}
         self._loops: Tensor | None = None

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
+from shoal.kernels.fused import dropout
 from shoal.models.conv import ConvStep, Draw
 from shoal.models.gnn import GNN
 from shoal.models.layers import Layer
@@ -30,6 +31,7 @@ class StageInput(NamedTuple):
         known: the part's rows of `A x`, for a stage that starts from it.
         ids: the rows of the source in the whole graph; only the part's own where nothing is drawn for the others.
         num_rows: the part's own rows.
+        drops: whether the stage applies dropout to its result; where it has a `drop`, the caller may do so instead.
     """
 
     adj: Adjacency | None
@@ -39,6 +41,7 @@ class StageInput(NamedTuple):
     ids: Tensor
     num_rows: int
     step: int
+    drops: bool = True
 
     @property
     def n_id(self) -> Tensor:
@@ -65,6 +68,7 @@ class Stage:
         inner: columns of the widest matrix it makes on its way.
         per_entry: values it keeps for every entry of the operator, as attention does.
         draws: whether what it draws depends on the ids of its halo too.
+        drop: `drop(result, ids, step)` is the dropout of its result, None where it has none of its own.
     """
 
     layer: int
@@ -78,6 +82,7 @@ class Stage:
     inner: int = 0
     per_entry: int = 0
     draws: bool = False
+    drop: Callable[[Tensor, Tensor, int], Tensor] | None = None
 
     @property
     def is_wide(self) -> bool:
@@ -89,7 +94,7 @@ def list_stages(model: nn.Module, *, sparse: bool) -> list[Stage]:
     """The stages of a step's forward pass; the last one answers logits. `sparse` features have no known `A x`."""
     if not isinstance(model, GNN):
         raise ShoalError(
-            f"parts are worked on one after the other for stacks of convs and {type(model).__name__} is none: "
+            f"parts worked on one after the other, and histories, are for stacks of convs and {type(model).__name__} is none: "
             "it does not say where it reads rows of others"
         )
     stages: list[Stage] = []
@@ -122,6 +127,7 @@ def list_stages(model: nn.Module, *, sparse: bool) -> list[Stage]:
                     layer.linear.out_features,
                     2 * getattr(layer.linear, "heads", 1) if layer.linear.needs_whole_rows else 0,
                     layer.linear.draws,
+                    _find_drop(model, number, layer) if is_last else None,
                 )
             )
         h = len(stages)
@@ -155,13 +161,13 @@ def _run_step(
     before = (
         given.others[-1] if given.others else own
     )  # the layer's input, where a stage of its own normalised it
-    out = layer.finish(layer.add_projection(out, before), given.n_id, key)
+    out = layer.finish(layer.add_projection(out, before), given.n_id, key if given.drops else None)
     return layer.connect(out, before)
 
 
 def _run_dense(model: GNN, number: int, layer: Layer, h: Input, given: StageInput) -> Tensor:
-    out = layer.finish(layer.multiply(None, h), given.n_id, model.key(given.step, number))
-    return layer.connect(out, h)
+    key = model.key(given.step, number) if given.drops else None
+    return layer.connect(layer.finish(layer.multiply(None, h), given.n_id, key), h)
 
 
 def _join_classifier(model: GNN, last: Stage, jumps: tuple[int, ...]) -> Stage:
@@ -172,7 +178,7 @@ def _join_classifier(model: GNN, last: Stage, jumps: tuple[int, ...]) -> Stage:
         out = last.run(given._replace(others=given.others[:before]))
         return model.classify(model.jump([*given.others[before:], out]), given.n_id, given.step)  # type: ignore[list-item]
 
-    return replace(last, others=(*last.others, *jumps), width=model.num_classes, run=run)
+    return replace(last, others=(*last.others, *jumps), width=model.num_classes, run=run, drop=None)
 
 
 def _list_head(model: GNN, read: tuple[int, ...], count: int) -> list[Stage]:
@@ -203,6 +209,18 @@ def _run_classifier(model: GNN, is_first: bool, given: StageInput) -> Tensor:
 def _embed(model: GNN, given: StageInput) -> Tensor:
     embedding = model.jump([*given.others, given.source])  # type: ignore[list-item]
     return functional.normalize(embedding, dim=1) if model.l2_normalize else embedding
+
+
+def _find_drop(model: GNN, number: int, layer: Layer) -> Callable[[Tensor, Tensor, int], Tensor] | None:
+    """The dropout of a layer's result; None where an identity residual, which is not dropped, is part of it."""
+    if layer.dropout == 0 or layer.adds_input:
+        return None
+
+    def drop(value: Tensor, ids: Tensor, step: int) -> Tensor:
+        key = model.key(step, number)
+        return value if key is None else dropout(value, layer.dropout, key, ids)
+
+    return drop
 
 
 def _find_norm(layer: nn.Module) -> nn.BatchNorm1d | None:

@@ -49,7 +49,8 @@ def choose_method(config: RunConfig, graph: Graph, num_ranks: int = 1) -> Choice
 
 def leave_open(config: RunConfig) -> None:
     """Let the graph decide the method, unless something was said about batches."""
-    if not config.sampler.given and not config.features.given and not config.training.sampling_threads:
+    training = config.training
+    if not (config.sampler.given or config.features.given or training.sampling_threads or training.history):
         config.method = AUTO
 
 

@@ -34,10 +34,10 @@ from shoal.sampling.oriented import LEAST_KEPT, SHARE, find_folder
 from shoal.sampling.row_file import count_buffers
 from shoal.sampling.shard import RankSampler
 from shoal.sampling.stream import count_batches_held
+from shoal.training.history_share import HistoryShare
 from shoal.training.inference import count_held, free_for_matrices
 from shoal.training.part_share import PartShare
 from shoal.training.share import ReplicaShare
-from shoal.training.swap_plan import SwapPlan
 from shoal.training.swapped_share import SwappedShare
 from shoal.training.trainer import Trainer
 from shoal.wording import format_bytes
@@ -68,7 +68,7 @@ class Need:
         ahead: how much of that stays while a run evaluates.
         evaluation: what evaluation adds whatever happens: vectors of all nodes, and chunks of rows.
         cache: of feature rows.
-        matrices: of all nodes, that evaluation holds at once, in memory or in files.
+        matrices: of all nodes, that evaluation and histories hold at once, in memory or in files.
         mapped: bytes of the graph that are read from its files and held by nobody.
         helps: what would make a step smaller.
         swaps: where parts are swapped, what an epoch reads and writes.
@@ -165,6 +165,8 @@ def estimate_need(trainer: Trainer, place: Path, *, to_train: bool = True) -> Ne
         copies = [2 if layer.norm_place == "input" else 1 for layer in _list_layers(trainer.model)]
         pairs = [k * a + 2 * b for k, a, b in zip(copies, [0, *widths[:-1]], widths)]
         matrices = _VALUE * n * max(pairs, default=0)
+        if to_train and isinstance(trainer.share, HistoryShare):
+            matrices += trainer.share.count_bytes()
     else:
         evaluation = int((n + halo) * (_VALUE * sum(widths) + _row_bytes(graph)))
         matrices = 0
@@ -184,18 +186,10 @@ def estimate_need(trainer: Trainer, place: Path, *, to_train: bool = True) -> Ne
         found.cache = trainer.features.count_bytes(trainer.sampler.graph, trainer.features.room)
     if isinstance(trainer.share, SwappedShare):
         found.helps = "more --parts"
-        found.swaps = _say_swaps(trainer.share.plan, place) if to_train else ""
+        found.swaps = trainer.share.plan.describe(place) if to_train else ""
     elif whole and isinstance(trainer.sampler, FullSampler):
         found.helps = "--method swapped, which works on one part of the graph after the other"
     return found
-
-
-def _say_swaps(plan: SwapPlan, place: Path) -> str:
-    moved = plan.predict()
-    return (
-        f" and files of {format_bytes(plan.filed)} in {place}, of which an epoch reads {format_bytes(moved.read)} "
-        f"and writes {format_bytes(moved.written)}"
-    )
 
 
 def _count_step(trainer: Trainer) -> tuple[int, int]:

@@ -278,6 +278,14 @@ class Sampler(ABC):
         """An empty set of nodes."""
         return self.borrow("bitmap", lambda: make_bitmap(self.graph.num_nodes))
 
+    def borrow_numbers(self) -> AbstractContextManager[np.ndarray]:
+        """One -1 for each node of the graph; whoever uses it leaves it so."""
+        return self.borrow("numbers", lambda: np.full(self.graph.num_nodes, -1, np.int32))
+
+    def borrow_factor(self) -> AbstractContextManager[np.ndarray]:
+        """One 0 for each node of the graph; whoever uses it leaves it so."""
+        return self.borrow("factor", lambda: np.zeros(self.graph.num_nodes))
+
     def clip_to_graph(self, name: str, size: int) -> int:
         """`size` nodes, or all of the graph's with a notice where that is fewer."""
         if size > self.graph.num_nodes:

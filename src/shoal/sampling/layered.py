@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from contextlib import AbstractContextManager
 from typing import Annotated, Any
 
 import numpy as np
@@ -86,14 +85,6 @@ class LayeredSampler(TargetSampler):
 
     def draw_nodes(self, k: int) -> np.ndarray:
         return np.sort(self.list_inputs(k))
-
-    def borrow_numbers(self) -> AbstractContextManager[np.ndarray]:
-        """One -1 for each node of the graph; whoever uses it leaves it so."""
-        return self.borrow("numbers", lambda: np.full(self.graph.num_nodes, -1, np.int32))
-
-    def borrow_factor(self) -> AbstractContextManager[np.ndarray]:
-        """One 0 for each node of the graph; whoever uses it leaves it so."""
-        return self.borrow("factor", lambda: np.zeros(self.graph.num_nodes))
 
 
 @kernel

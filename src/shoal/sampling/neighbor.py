@@ -83,7 +83,7 @@ class NeighborSampler(LayeredSampler):
 
     def grow(self, nodes: np.ndarray, layer: int, k: int) -> Grown:
         with self.borrow_numbers() as numbers:
-            indptr, indices, columns, edge_norm = _draw_neighbours(
+            indptr, indices, columns, edge_norm = draw_neighbours(
                 self.graph.indptr,
                 self.graph.indices,
                 nodes,
@@ -97,7 +97,11 @@ class NeighborSampler(LayeredSampler):
 
 
 @kernel
-def _draw_neighbours(indptr, indices, nodes, fanout, stream, counter, numbers):
+def draw_neighbours(indptr, indices, nodes, fanout, stream, counter, numbers):
+    """(indptr, indices, columns, edge_norm) of a block whose rows read `fanout` neighbours each, all if negative.
+
+    `numbers` has -1 for every node before, and the place of every one of the columns after.
+    """
     room = 0
     for i in range(len(nodes)):
         degree = indptr[nodes[i] + 1] - indptr[nodes[i]]

@@ -17,6 +17,7 @@ from shoal.files import parse_json, replace_file
 FORMAT = "shoal-checkpoint"
 HALO_FORMAT = "shoal-halo"
 BUFFER_FORMAT = "shoal-buffers"
+HISTORY_FORMAT = "shoal-history"
 _STATE = frozenset({"step", "exp_avg", "exp_avg_sq"})  # what Adam keeps of a weight
 _VERSIONS = ("-1", "-2")  # the first has no checksum
 

@@ -16,6 +16,7 @@ from shoal.partitioning.part import Part
 from shoal.partitioning.partition import Partition
 from shoal.sampling.base import Sampler
 from shoal.sampling.full import FullSampler
+from shoal.training.history_share import HistoryShare
 from shoal.training.part_share import PartShare
 from shoal.training.share import ReplicaShare, Share
 from shoal.training.swapped_share import SwappedShare
@@ -29,6 +30,7 @@ def make_share(
     exchange: ExchangeMethod | str,
     swapped: Partition | None,
     setting: str = "transductive",
+    history: bool = False,
 ) -> Share:
     """A rank with a part of the graph, with all of it, or with all of it in files (`Trainer` says what each is).
 
@@ -41,6 +43,8 @@ def make_share(
         check_directions(graph, sampler, exchange, swapped)
     if isinstance(graph, Graph):
         check_weights(model, graph)
+    if history and (isinstance(graph, Part) or swapped is not None):
+        raise ShoalError("parts read neighbours from each other, not from histories: leave out history")
     if isinstance(graph, Part):
         if swapped is not None:
             raise ShoalError("swapped parts are those of a Graph: give the graph, or leave out swapped")
@@ -52,6 +56,8 @@ def make_share(
         return SwappedShare(graph, swapped, sampler, transport, model)
     if sampler is None and setting != "transductive":
         sampler = FullSampler(graph, setting=setting)
+    if history:
+        return HistoryShare(graph, sampler, transport, model)
     return ReplicaShare(graph, sampler, transport)
 
 

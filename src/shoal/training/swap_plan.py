@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from shoal.graph import Graph
 from shoal.kernels.encoding import EncodedRows
 from shoal.models.stages import FEATURES, Stage
 from shoal.partitioning.filed import PartSizes
+from shoal.wording import format_bytes
 
 FORWARD, BACKWARD, BOTH = "forward", "backward", "both"  # the last stage is worked on once, there and back
 _CUT_BYTES = (
@@ -113,6 +115,14 @@ class SwapPlan:
                     written += self.item * halo * self.width(stage.source)
             traffic.count(stage.layer, way, read=read, written=written)
         return traffic
+
+    def describe(self, place: Path) -> str:
+        """What goes through files of a folder, in words."""
+        moved = self.predict()
+        return (
+            f" and files of {format_bytes(self.filed)} in {place}, of which an epoch reads {format_bytes(moved.read)} "
+            f"and writes {format_bytes(moved.written)}"
+        )
 
     def _count_inputs(self, stage: Stage, rows: int, halo: int) -> int:
         """Bytes of the values that a pass of a stage reads."""

@@ -126,6 +126,10 @@ class Trainer(Predictor):
         sampling_threads: Annotated[
             int, Range(0, MAX_THREADS), "threads that draw batches ahead of the step; the run is the same"
         ] = 0,
+        history: Annotated[
+            bool,
+            "read neighbours outside a batch from histories of activations (GAS; layered samplers: VR-GCN)",
+        ] = False,
         callbacks: Annotated[Sequence[str | Callback] | Callback, "callbacks by name or as objects"] = (),
         checkpoint_minutes: Annotated[
             float | None, Above(0), Null("none"), "minutes between checkpoints inside an epoch"
@@ -136,7 +140,7 @@ class Trainer(Predictor):
         check_fit(model, graph)
         self.model = model
         self.transport = transport if transport is not None else default_transport()
-        self.share = make_share(model, graph, sampler, self.transport, exchange, swapped, setting)
+        self.share = make_share(model, graph, sampler, self.transport, exchange, swapped, setting, history)
         self.graph, self.sampler = self.share.graph, self.share.sampler
         self.optimizer = make_optimizer(optimizer, model.parameters(), lr=lr, weight_decay=weight_decay)
         self.lr, self.schedule, self.warmup, self.clip = lr, schedule, warmup, clip
