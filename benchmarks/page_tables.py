@@ -34,7 +34,7 @@ def times(ratio: float | None) -> str:
 
 
 def ms(value: float) -> str:
-    return f"{value:,.0f} ms" if value >= 100 else f"{value:.3g} ms"
+    return f"{value:,.0f}\u00a0ms" if value >= 100 else f"{value:.3g}\u00a0ms"
 
 
 def score(value: float) -> str:
