@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from shoal.batch import Batch as Batch
+    from shoal.commands.progress import ProgressBar as ProgressBar
     from shoal.datasets import load as load
     from shoal.datasets.importers import FORMATS as FORMATS
     from shoal.distributed.exchange import EXCHANGES as EXCHANGES
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from shoal.training.trainer import Trainer as Trainer
 
 _HOMES = {
+    "ProgressBar": "shoal.commands.progress",
     "load": "shoal.datasets",
     "ShoalError": "shoal.errors",
     "Graph": "shoal.graph",

@@ -40,7 +40,7 @@ class SuggestingGroup(click.Group):
 
 
 @click.group(
-    cls=SuggestingGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=SuggestingGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80}
 )
 @click.version_option(__version__, prog_name="shoal")
 def shoal() -> None:

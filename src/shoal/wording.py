@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 
 def count(number: int, noun: str) -> str:
-    """So many of them: `1 part`, `2 parts`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    """So many of them: `1 part`, `2 parts`, `2 batches`."""
+    plural = f"{noun}es" if noun.endswith(("s", "x", "tch", "sh")) else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def format_bytes(size: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -46,7 +47,7 @@ def test_every_command_explains_itself_with_an_example(command: str) -> None:
 
     said = CliRunner().invoke(group, ["data", command, "--help"])
     assert said.exit_code == 0
-    assert f"Example:\n    shoal data {command}" in said.output
+    assert re.search(rf"Examples?:\n    shoal data {command}", said.output)
 
 
 def test_list_says_where_every_graph_is(shoal: Callable[..., Run], tmp_path: Path) -> None:
@@ -61,7 +62,7 @@ def test_list_says_where_every_graph_is(shoal: Callable[..., Run], tmp_path: Pat
         "yelp": "fetchable",
         "ppi": "by hand",
     }.items():
-        assert f" {where} " in rows[name]
+        assert rows[name].endswith(f" {where}")
     assert "111,059,956  1,615,685,872" in rows["ogbn-papers100M"]
     assert rows["cora"].split()[1:5] == ["7", "4", "4", "2"]  # what is here, not what was published
 
@@ -72,7 +73,7 @@ def test_info_describes_a_stored_graph(shoal: Callable[..., Run], tmp_path: Path
     assert "nodes 7 edges 4 undirected degree mean 1, min 0, median 1, 90 % 2, 99 % 2, max 2" in said
     assert "isolated nodes 3 self loops 1" in said
     assert "features 4 dense float32, 25.0% nonzero" in said
-    assert "labels one a node, 2 classes, the largest holds 60%; 2 nodes unlabelled" in said
+    assert "labels single-label, 2 classes, the largest holds 60%; 2 nodes unlabelled" in said
     assert "split train 2 / val 1 / test 1" in said
 
 

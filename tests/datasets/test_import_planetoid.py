@@ -81,7 +81,7 @@ def test_rows_go_where_test_index_says_and_gaps_stay_empty(tmp_path):
     assert np.flatnonzero(graph.test_mask).tolist() == [3, 5]
     assert graph.indices.tolist() == [1, 0, 5, 3, 2, 1]
     assert (graph.name, graph.directed, graph.num_edges) == ("toy", False, 3)
-    assert any("1 nodes missing from test.index" in notice for notice in graph.notices)
+    assert any("1 node missing from test.index" in notice for notice in graph.notices)
     assert any("dropped 1 self loops" in notice for notice in graph.notices)
     assert import_graph(tmp_path / "ind.toy.allx").num_nodes == 6
 

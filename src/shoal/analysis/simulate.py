@@ -140,11 +140,18 @@ class Prediction:
 
     @property
     def communication(self) -> float:
+        """Seconds of all exchanges, hidden or not."""
         return sum(self.seconds)
 
     @property
     def epoch(self) -> float:
+        """Seconds of an epoch: compute, exposed communication and the sum of gradients."""
         return self.compute + sum(self.exposed) + self.reduce
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures, for JSON; `compute` is None where the machine's rates are unknown."""
+        totals = {"communication": self.communication, "epoch": self.epoch}
+        return asdict(self) | totals | {"compute": self.compute or None}
 
 
 def list_exchanges(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.commands.listing import memory_option, plugin_option
+from shoal.commands.listing import json_option, memory_option, plugin_option
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 @click.argument("data", required=False)
 @click.option("--recipe", metavar="NAME|FILE", help="The data, their options and the metric of a recipe.")
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="File for the labels: .npy or .parquet.")
+@json_option()
 @memory_option()
 @plugin_option(expose=True)
 @click.option(
@@ -30,10 +31,13 @@ def baseline(
     data: str | None,
     recipe: str | None,
     out: Path | None,
+    as_json: bool,
     plugins: tuple[str, ...],
     settings: tuple[str, ...],
 ) -> None:
-    """Score label propagation and the most frequent class on DATA, on the split that `shoal train` uses.
+    """Score label propagation, which a model has to beat.
+
+    The most frequent class is scored beside it, on the split that `shoal train` uses.
 
     \b
     Examples:
@@ -47,12 +51,14 @@ def baseline(
     import torch
 
     from shoal.commands.node_files import check_output, write_nodes
+    from shoal.commands.screen import open_console, print_json
     from shoal.commands.train import configure
     from shoal.runs.config import FIXED
     from shoal.runs.data import load_graph
     from shoal.training.metrics import choose_metric
     from shoal.training.smoothing import check_labels, encode_labels
     from shoal.training.smoothing_choice import choose_propagation, make_score
+    from shoal.wording import count
 
     if out is not None:
         check_output(out)
@@ -60,24 +66,33 @@ def baseline(
     config.validate()
     config.defaults = FIXED
     graph, notices = load_graph(config, features=False)
-    for notice in notices:
-        click.echo(f"notice: {notice}")
+    console = open_console(stderr=as_json)
+    console.notice(*notices)
     metric = config.training.metric
     known = check_labels(graph)
 
-    def report(name: str, scores: Tensor) -> None:
-        said = [
-            f"{split} {make_score(graph, mask, metric)(scores):.4f}"
+    def report(name: str, scores: Tensor) -> dict[str, float]:
+        found = {
+            split: make_score(graph, mask, metric)(scores)
             for split, mask in (("validation", graph.val_mask), ("test", graph.test_mask))
             if mask is not None and mask.any()
-        ]
-        click.echo(f"{name}: {choose_metric(metric, graph)} {', '.join(said)}")
+        }
+        said = ", ".join(f"{split} {score:.4f}" for split, score in found.items())
+        console.say(f"{name}: {choose_metric(metric, graph)} {said}")
+        return found
 
     frequent = encode_labels(graph, known).sum(0).expand(graph.num_nodes, -1)
     scores, alpha, steps = choose_propagation(graph, metric)
-    click.echo(f"{graph.name}: {graph.num_nodes:,} nodes, {int(known.sum()):,} labelled training nodes")
-    report("most frequent class", frequent)
-    report(f"label propagation (alpha {alpha:g}, {steps} steps)", scores)
+    labelled = int(known.sum())
+    console.say(f"{graph.name}: {count(graph.num_nodes, 'node')}, {labelled:,} labelled for training")
+    majority = report("most frequent class", frequent)
+    propagated = report(f"label propagation (alpha {alpha:g}, {count(steps, 'step')})", scores)
     if out is not None:
         write_nodes(out, "label", torch.argmax(scores, 1).numpy(), graph)
-        click.echo(f"{out}: {graph.num_nodes:,} nodes, label ({graph.num_nodes:,},)")
+        console.say(f"{out}: {count(graph.num_nodes, 'node')}, label ({graph.num_nodes:,},)")
+    if as_json:
+        found = {"most frequent class": majority, "label propagation": propagated}
+        print_json(
+            {"data": graph.name, "metric": choose_metric(metric, graph), "alpha": alpha, "steps": steps}
+            | found
+        )

@@ -13,6 +13,7 @@ from shoal.commands.listing import (
     ListingCommand,
     Rows,
     features_option,
+    json_option,
     list_components,
     memory_option,
     plugin_option,
@@ -21,10 +22,10 @@ from shoal.commands.listing import (
 
 @click.group()
 def data() -> None:
-    """List, describe, import, generate, order, fetch and verify graphs.
+    """List, describe, import, fetch and store graphs.
 
     \b
-    Example:
+    Examples:
       shoal data list
       shoal data get cora
       shoal data info cora
@@ -36,43 +37,51 @@ data.add_command(order)
 
 
 @data.command("list")
-def list_graphs() -> None:
-    """List every graph that `shoal train` knows by name, and where it is.
+@json_option()
+def list_graphs(as_json: bool) -> None:
+    """List graphs that are known by name.
 
     \b
-    Example:
+    Examples:
       shoal data list
+      shoal data list --json
 
     \b
-    The last column says:
+    The column `where`:
       embedded    ships with Shoal, or is drawn from a seed
       here        on this machine, in $SHOAL_DATA or in Shoal's home
+      damaged     here, but its files cannot be read
       fetchable   `shoal data get NAME` fetches it
-      by hand     its publisher gives no direct address; `shoal data get NAME` says what to do
-    """
-    from shoal.commands.data_tables import list_table
-    from shoal.commands.screen import open_console
+      by hand     has no direct address; `shoal data get NAME` explains
 
-    open_console().print(list_table())
+    Wide terminals show licence and title too; `shoal data info NAME` and --json always do.
+    """
+    from shoal.commands.data_tables import list_known, list_table
+    from shoal.commands.screen import open_console, print_json
+
+    if as_json:
+        print_json(list_known())
+    else:
+        open_console().print(list_table())
 
 
 @data.command("info")
 @click.argument("graph", metavar="NAME|PATH")
-@click.option("--json", "as_json", is_flag=True, help="Print all figures as JSON.")
+@json_option()
 def describe(graph: str, as_json: bool) -> None:
-    """Describe a graph: degrees, components, labels, homophily, features, split, memory.
+    """Describe a graph.
 
-    On large graphs homophily and features are looked at in samples.
-
-    A registered graph that is not here yet is described by what its publisher says.
+    Degrees, components, labels, homophily, features, split and memory are reported. On large graphs homophily and
+    features are estimated from samples. A registered graph that is not here yet is described by its publisher's
+    figures.
 
     \b
-    Example:
+    Examples:
       shoal data info cora
       shoal data info my-graph/ --json
     """
     from shoal.commands.data_tables import dataset_table, graph_table
-    from shoal.commands.screen import open_console
+    from shoal.commands.screen import open_console, print_json
     from shoal.datasets import load
     from shoal.datasets.describe import describe_graph
     from shoal.datasets.generators import GENERATORS
@@ -92,11 +101,10 @@ def describe(graph: str, as_json: bool) -> None:
         return
     seen = describe_graph(load(graph))
     if as_json:
-        click.echo(json.dumps(seen.as_dict(), indent=2, ensure_ascii=False))
+        print_json(seen.as_dict())
         return
     console.print(graph_table(seen))
-    for notice in seen.notices:
-        click.echo(f"notice: {notice}")
+    console.notice(*seen.notices)
 
 
 def table_options(command: Any) -> Any:
@@ -158,14 +166,14 @@ def import_(
     features: str | None,
     **columns: str | None,
 ) -> None:
-    """Turn files into a stored graph that trains without another conversion.
+    """Convert files into a stored graph.
 
     \b
-    Example:
+    Examples:
       shoal data import edges.csv -o my-graph
-      shoal data import edges.csv --nodes people.csv --id name --label team -o people
+      shoal data import edges.csv --nodes people.csv --label team -o people
       shoal data import new-tables/ --like my-graph -o new-graph
-      shoal data import web.mtx -o web --undirected --name web --order rcm
+      shoal data import web.mtx -o web --undirected --order rcm
       shoal data import web.mtx -o web --order communities --order-set most=1000
       shoal data import houses/ -o houses --label price --task regression
       shoal data import papers/ -o papers --features int8
@@ -233,10 +241,10 @@ def import_(
 )
 @memory_option()
 def get(name: str, folder: Path | None, overwrite: bool, keep: bool, retries: int) -> None:
-    """Fetch a registered graph from its publisher, check it and store it.
+    """Fetch a registered graph, check it and store it.
 
-    An interrupted fetch goes on where it stopped when the same command is given again. SHOAL_HOME moves Shoal's
-    home (default ~/.cache/shoal); SHOAL_MIRROR=http://host replaces scheme and host of every address.
+    The same command resumes an interrupted fetch. SHOAL_HOME moves Shoal's home (default ~/.cache/shoal);
+    SHOAL_MIRROR=http://host replaces scheme and host of every address.
 
     \b
     Example:
@@ -268,7 +276,7 @@ def get(name: str, folder: Path | None, overwrite: bool, keep: bool, retries: in
 @data.command("verify")
 @click.argument("folder", type=click.Path(path_type=Path))
 def verify(folder: Path) -> None:
-    """Read every byte of a stored graph and check it against its checksums.
+    """Check a stored graph against its checksums.
 
     \b
     Example:

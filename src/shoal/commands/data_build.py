@@ -35,13 +35,14 @@ def _list_generators() -> list[tuple[str, Rows]]:
 def generate(
     generator: str, folder: Path, settings: tuple[str, ...], overwrite: bool, features: str | None
 ) -> None:
-    """Draw a graph and store it: features and edges go to disk piece by piece, within the memory budget.
+    """Draw a random graph and store it.
 
-    The graph is the one that `shoal train GENERATOR` draws with the same settings.
+    Features and edges are written piece by piece, within the memory budget. `shoal train GENERATOR` draws the same
+    graph with the same settings.
 
     \b
     Example:
-      shoal data generate kronecker -o large --set scale=24 --set num_features=64 --memory 2GB
+      shoal data generate kronecker -o large --set scale=24 --memory 2GB
     """
     from shoal.commands.sample import parse_options
     from shoal.commands.screen import ScreenWatcher
@@ -89,10 +90,12 @@ def _list_orders() -> list[tuple[str, Rows]]:
 def order(
     data: str, by: str, folder: Path, settings: tuple[str, ...], overwrite: bool, features: str | None
 ) -> None:
-    """Store DATA with its nodes renumbered so that neighbours lie together; ids stay with their nodes.
+    """Renumber the nodes of DATA for locality, and store it.
+
+    Neighbours get close numbers; ids stay with their nodes.
 
     \b
-    Example:
+    Examples:
       shoal data order my-graph --by rcm -o my-graph-rcm
       shoal data order my-graph --by communities --set most=1000 -o ordered
     """

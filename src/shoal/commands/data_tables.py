@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
-from shoal.commands.screen import format_bytes, plain_table
+from shoal.commands.screen import fact_table, format_bytes, plain_table
+from shoal.commands.tables import PlainTable
 from shoal.datasets.dataset import Dataset
 from shoal.datasets.generators import GENERATORS
 from shoal.datasets.places import find_graph, local_names
@@ -15,7 +14,7 @@ from shoal.datasets.registry import registered
 from shoal.errors import ShoalError
 from shoal.labels import describe_outputs
 from shoal.registry import summarize
-from shoal.wording import list_some
+from shoal.wording import count, list_some
 
 if TYPE_CHECKING:
     from shoal.datasets.describe import Description, FeatureFigures, LabelFigures
@@ -23,25 +22,45 @@ if TYPE_CHECKING:
 NUMBERS = ("nodes", "edges", "features", "classes")
 
 
-def list_table() -> Table:
-    """Every known name with its sizes (published, or of what is here), licence and whereabouts."""
-    table = plain_table("name", *NUMBERS, "licence", "where", "what", right=NUMBERS)
+def list_known() -> list[dict[str, Any]]:
+    """Every known graph: name, sizes (published, or of what is here; None if unknown), where it is, licence and title."""
+    here, empty = set(local_names()), dict.fromkeys(NUMBERS)
+    known: dict[str, dict[str, Any]] = {}
     for name, generator in GENERATORS.items():
-        table.add_row(name, "", "", "", "", "", "embedded", summarize(generator))
-    here = set(local_names())
+        known[name] = empty | {"where": "embedded", "licence": None, "what": summarize(generator)}
     for name, dataset in registered().items():
-        path = find_graph(name) if name in here else None
-        published = [_count(getattr(dataset, f"num_{number}")) for number in NUMBERS]
-        sizes = published if path is None else _stored_sizes(path)
-        table.add_row(name, *sizes, dataset.licence, _where(dataset, name in here), dataset.title)
-    for name in sorted(here - set(registered()) - set(GENERATORS)):
+        published = {number: getattr(dataset, f"num_{number}") or None for number in NUMBERS}
+        known[name] = published | {"where": where_is(name), "licence": dataset.licence, "what": dataset.title}
+    for name in sorted(here - set(GENERATORS)):
         path = find_graph(name)
         assert path is not None
-        table.add_row(name, *_stored_sizes(path), "", "here", str(path))
+        known[name] = {"licence": None, "what": str(path)} | known.get(name, empty) | _read_sizes(path)
+    return [{"name": name} | one for name, one in known.items()]
+
+
+def list_table() -> PlainTable:
+    """The table of `list_known`; licence and title are left out of narrow ones."""
+    rest = ("licence", "what")
+    table = plain_table("name", *NUMBERS, "where", *rest, right=NUMBERS, wide=rest)
+    for one in list_known():
+        sizes = [f"{one[number]:,}" if one[number] else "" for number in NUMBERS]
+        table.add_row(one["name"], *sizes, one["where"], one["licence"] or "", one["what"])
     return table
 
 
-def dataset_table(dataset: Dataset) -> Table:
+def where_is(data: str) -> str:
+    """Where a graph is: embedded, here, fetchable (`shoal data get`), by hand, or unknown."""
+    if data in GENERATORS:
+        return "embedded"
+    if Path(data).exists() or find_graph(data) is not None:
+        return "here"
+    known = registered().get(data)
+    if known is None:
+        return "unknown"
+    return "by hand" if known.by_hand else "fetchable"
+
+
+def dataset_table(dataset: Dataset) -> PlainTable:
     """What is known of a registered graph that is not on this machine."""
     score = dataset.score
     how = (
@@ -49,7 +68,7 @@ def dataset_table(dataset: Dataset) -> Table:
         if dataset.by_hand
         else f"shoal data get {dataset.name}"
     )
-    return _two_columns(
+    return fact_table(
         {
             "name": dataset.name,
             "what": dataset.title,
@@ -57,7 +76,7 @@ def dataset_table(dataset: Dataset) -> Table:
             "nodes": f"{dataset.num_nodes:,}",
             "edges": f"{dataset.num_edges:,} {'arcs, directed' if dataset.directed else 'undirected'}",
             "features": _count(dataset.num_features) or "none",
-            "classes": f"{_count(dataset.num_classes) or 'none'}{' (many a node)' if dataset.multi_label else ''}",
+            "classes": f"{_count(dataset.num_classes) or 'none'}{' (multi-label)' if dataset.multi_label else ''}",
             "split": dataset.split,
             "task": dataset.task,
             "published": f"{score.metric} {score.value} by {score.model} ({score.source})" if score else None,
@@ -68,11 +87,11 @@ def dataset_table(dataset: Dataset) -> Table:
     )
 
 
-def graph_table(seen: Description) -> Table:
+def graph_table(seen: Description) -> PlainTable:
     """What was measured of a graph on this machine."""
     edges = "arcs, directed" if seen.directed else "undirected"
     total = sum(seen.bytes.values())
-    return _two_columns(
+    return fact_table(
         {
             "name": seen.name,
             "nodes": f"{seen.num_nodes:,}",
@@ -100,8 +119,8 @@ def _say(value: float | None, text: str) -> str:
 def _show_components(seen: Description) -> str:
     if seen.components is None:
         return "not counted in a graph of this size"
-    count, largest = seen.components["count"], seen.components["largest"]
-    return f"{count:,}, the largest has {largest / seen.num_nodes:.1%} of the nodes"
+    number, largest = seen.components["count"], seen.components["largest"]
+    return f"{number:,}, the largest has {largest / seen.num_nodes:.1%} of the nodes"
 
 
 def _show_features(found: FeatureFigures | None) -> str:
@@ -135,12 +154,10 @@ def _show_labels(seen: Description) -> str:
         return "none"
     total = sum(found.sizes.values())
     if found.several:
-        return f"many a node, {len(found.sizes)} classes, {total / seen.num_nodes:.1f} labels a node"
+        return f"multi-label, {count(len(found.sizes), 'class')}, {total / seen.num_nodes:.1f} labels a node"
     if total == 0:
-        return "one a node, but no node is labelled"
-    text = (
-        f"one a node, {len(found.sizes)} classes, the largest holds {max(found.sizes.values()) / total:.0%}"
-    )
+        return "single-label, but no node is labelled"
+    text = f"single-label, {count(len(found.sizes), 'class')}, the largest holds {max(found.sizes.values()) / total:.0%}"
     return f"{text}; {found.unlabelled:,} nodes unlabelled" if found.unlabelled else text
 
 
@@ -173,36 +190,20 @@ def _show_split(seen: Description) -> str:
     return text
 
 
-def _two_columns(rows: dict[str, str | None]) -> Table:
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for key, value in rows.items():
-        if value:
-            table.add_row(key, Text(value))
-    return table
-
-
-def _where(dataset: Dataset, here: bool) -> str:
-    if here:
-        return "here"
-    return "by hand" if dataset.by_hand else "fetchable"
-
-
 def _count(number: int) -> str:
     return f"{number:,}" if number else ""
 
 
-def _stored_sizes(path: Path) -> list[str]:
-    """Sizes of a stored graph from its meta.json; blanks for a file that would have to be read."""
+def _read_sizes(path: Path) -> dict[str, Any]:
+    """Sizes of a stored graph from its meta.json, none for a file that would have to be read; and its state."""
     from shoal.store import read_meta
 
     meta: dict[str, Any] = {}
+    state = "here"
     if path.is_dir():
         try:
             meta = read_meta(path)
         except ShoalError:
-            return ["damaged", "", "", ""]
-    return [_count(meta.get(f"num_{number}", 0)) for number in NUMBERS]
+            state = "damaged"
+    sizes = {number: meta[f"num_{number}"] for number in NUMBERS if meta.get(f"num_{number}")}
+    return sizes | {"where": state}

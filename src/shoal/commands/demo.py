@@ -8,11 +8,14 @@ import click
     "--epochs", type=click.IntRange(min=1), default=30, show_default=True, help="Epochs for each model."
 )
 def demo(epochs: int) -> None:
-    """Train on embedded data and set the score beside a model that sees no edges."""
-    from rich.table import Table
+    """Train on embedded data, with and without edges.
 
+    \b
+    Example:
+      shoal demo
+    """
     from shoal.commands.progress import TrainingProgress
-    from shoal.commands.screen import open_console
+    from shoal.commands.screen import open_console, plain_table
     from shoal.runs.build import make_trainer
     from shoal.runs.config import make_config
     from shoal.runs.data import load_graph
@@ -20,10 +23,8 @@ def demo(epochs: int) -> None:
 
     console = open_console()
     set_threads()
-    console.print("Compiling kernels on the first run takes a few seconds; they are cached for the next.")
-    table = Table(title="Test accuracy", title_justify="left")
-    for heading in ("data set", "nodes", "edges", "no edges (MLP)", "GNN (SAGE)", "seconds (SAGE)"):
-        table.add_column(heading, justify="left" if heading == "data set" else "right")
+    numbers = ("nodes", "edges", "MLP, no edges", "SAGE", "s (SAGE)")
+    table = plain_table("data set", *numbers, right=numbers)
     for data, roots in (("digits", 300), ("blocks", 1500)):
         scores, seconds = [], 0.0
         for model in ("mlp", "sage"):
@@ -37,7 +38,7 @@ def demo(epochs: int) -> None:
             )
             graph, _ = load_graph(config)
             trainer = make_trainer(config, graph)
-            console.print(f"\n[bold]{data}[/bold]: training {model}")
+            console.say(f"\n{data}: training {model}", style="bold")
             with TrainingProgress(console, epochs, trainer.metric) as progress:
                 records = trainer.fit(epochs, progress.show)
             scores.append(trainer.evaluate("test")["accuracy"])
@@ -50,11 +51,12 @@ def demo(epochs: int) -> None:
             f"{seconds:.1f}",
         )
         table.add_row(*row)
-    console.print()
+    console.say("\ntest accuracy")
     console.print(table)
-    console.print(
-        "\nYour own graph next (edges.csv with source,target; nodes.csv with id,label and feature columns):\n"
+    console.say(
+        "\nYour own graph next: edges.csv with source,target and nodes.csv with id,label\n"
+        "and feature columns in a folder (`shoal data import --help` lists the formats):\n"
         "  shoal data import FOLDER -o my-graph\n"
         "  shoal train my-graph\n"
-        "In a fresh clone the command is .venv/bin/shoal. `shoal data import --help` lists the formats it reads."
+        "In a fresh clone the command is .venv/bin/shoal."
     )

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
+
+from shoal.commands.listing import json_option
+from shoal.wording import count
 
 EXTRAS = {
     "pymetis": "partition",
@@ -26,8 +30,9 @@ _DISTRIBUTIONS = {"yaml": "PyYAML", "torch_geometric": "torch-geometric"}
     type=click.Path(path_type=Path),
     help="File for what ranks measured, computing too: `shoal simulate --machine FILE`.",
 )
-def doctor(workers: int | None, save: Path | None) -> None:
-    """Tell what is installed and missing, the threads in use, and that the kernels compute what they should.
+@json_option()
+def doctor(workers: int | None, save: Path | None, as_json: bool) -> None:
+    """Report versions, threads and caches, and test the kernels.
 
     Started on several ranks, it tests the network between every two of them instead.
 
@@ -35,8 +40,9 @@ def doctor(workers: int | None, save: Path | None) -> None:
     Examples:
       shoal doctor
       shoal doctor --workers 2 --save machine.json
-      torchrun --nnodes 2 --nproc-per-node 1 --rdzv-endpoint HOST:29400 --rdzv-backend c10d -m shoal doctor
       mpiexec -n 4 python -m shoal doctor
+      torchrun --nnodes 2 --nproc-per-node 1 --rdzv-backend c10d \\
+        --rdzv-endpoint HOST:29400 -m shoal doctor
     """
     from shoal.distributed.detect import detect_launch
 
@@ -44,50 +50,72 @@ def doctor(workers: int | None, save: Path | None) -> None:
     if launch.size > 1 or launch.launcher != "none" or workers is not None:
         from shoal.commands.jobs import run_on_ranks
 
-        run_on_ranks(workers or 1, {"task": "doctor", "save": None if save is None else str(save)})
+        run_on_ranks(
+            workers or 1, {"task": "doctor", "save": None if save is None else str(save), "json": as_json}
+        )
     elif save is not None:
         from shoal.errors import ShoalError
 
         raise ShoalError("--save keeps what ranks measure: add --workers N, or start it under a launcher")
     else:
-        _describe_host()
+        _show_host(as_json)
 
 
-def _describe_host() -> None:
+def _show_host(as_json: bool) -> None:
+    from shoal.commands.screen import fact_table, format_bytes, open_console, print_json
+
+    found = _describe_host()
+    if as_json:
+        print_json(found)
+        return
+    packages = {name: version or "missing: reinstall shoal" for name, version in found["packages"].items()}
+    extras = {
+        name: version or f"not installed: pip install 'shoal[{EXTRAS[name]}]'"
+        for name, version in found["extras"].items()
+    }
+    kernels = found["kernels"]
+    open_console().print(
+        fact_table(
+            {
+                "shoal": found["shoal"],
+                "Python": found["python"],
+                **packages,
+                **extras,
+                "threads": f"{found['threads']} of {count(found['cores'], 'core')} (SHOAL_THREADS changes it)",
+                "waiting threads": "sleep"
+                if found["wait_policy"] == "PASSIVE"
+                else f"spin (OMP_WAIT_POLICY={found['wait_policy']}): torch's and Numba's threads get in each other's way",
+                "caches": ", ".join(f"{name} {format_bytes(size)}" for name, size in found["caches"].items()),
+                "kernels": f"{'agree' if kernels['agree'] else 'DISAGREE'} with torch; first call {kernels['seconds']:.2f} s; "
+                f"Numba layer {kernels['layer']}",
+                "scheduler": found["scheduler"],
+            }
+        )
+    )
+
+
+def _describe_host() -> dict[str, Any]:
+    """Versions (None: not installed), threads, caches, whether kernels are right, what the scheduler chooses."""
+    import os
     import platform
 
-    from rich.table import Table
-
     from shoal import __version__
-    from shoal.commands.screen import format_bytes, open_console
     from shoal.kernels.plan import cache_bytes
     from shoal.threads import available_cores, set_threads
 
     threads = set_threads()
-    table = Table(title=f"Shoal {__version__}", show_header=False, title_justify="left")
-    table.add_row("Python", platform.python_version())
-    for module in CORE:
-        table.add_row(module, _version(module) or "[red]missing: reinstall shoal[/red]")
-    for module, extra in EXTRAS.items():
-        table.add_row(
-            module, _version(module) or f"[yellow]not installed: pip install 'shoal\\[{extra}]'[/yellow]"
-        )
-    table.add_row("threads", f"{threads} of {available_cores()} cores (SHOAL_THREADS changes it)")
-    table.add_row("waiting threads", _wait_policy())
-    table.add_row("caches", ", ".join(f"L{level} {format_bytes(cache_bytes(level))}" for level in (1, 2, 3)))
-    table.add_row("kernels", _check_kernels())
-    for line in _try_scheduler():
-        table.add_row("scheduler", line)
-    open_console().print(table)
-
-
-def _wait_policy() -> str:
-    import os
-
-    policy = os.environ.get("OMP_WAIT_POLICY", "").upper()
-    if policy == "PASSIVE":
-        return "sleep"
-    return f"[yellow]spin (OMP_WAIT_POLICY={policy}): torch's and Numba's threads get in each other's way[/yellow]"
+    return {
+        "shoal": __version__,
+        "python": platform.python_version(),
+        "packages": {module: _version(module) for module in CORE},
+        "extras": {module: _version(module) for module in EXTRAS},
+        "threads": threads,
+        "cores": available_cores(),
+        "wait_policy": os.environ.get("OMP_WAIT_POLICY", "").upper(),
+        "caches": {f"L{level}": cache_bytes(level) for level in (1, 2, 3)},
+        "kernels": _check_kernels(),
+        "scheduler": _try_scheduler(),
+    }
 
 
 def _try_scheduler() -> list[str]:
@@ -121,7 +149,7 @@ def _version(module: str) -> str | None:
         return None
 
 
-def _check_kernels() -> str:
+def _check_kernels() -> dict[str, Any]:
     """Multiply a small matrix with the compiled kernel and with plain torch."""
     import time
 
@@ -135,7 +163,5 @@ def _check_kernels() -> str:
     adj = Adjacency.from_scipy(sp.random_array((500, 500), density=0.02, rng=0, format="csr"))
     h = torch.randn(500, 64, generator=torch.Generator().manual_seed(0))
     started = time.perf_counter()
-    right = torch.allclose(spmm(adj, h), spmm_reference(adj, h), atol=1e-5)
-    seconds = time.perf_counter() - started
-    state = "agree with torch" if right else "[red]DISAGREE with torch[/red]"
-    return f"{state}; first call {seconds:.2f} s; Numba layer {numba.threading_layer()}"
+    agree = torch.allclose(spmm(adj, h), spmm_reference(adj, h), atol=1e-5)
+    return {"agree": agree, "seconds": time.perf_counter() - started, "layer": numba.threading_layer()}

@@ -29,15 +29,16 @@ _OPTIONS = click.option(
 @_OPTIONS
 @memory_option()
 def embed(folder: Path, out: Path, data: str | None, options: tuple[str, ...]) -> None:
-    """Write every node's embedding, computed with the best weights of RUN.
+    """Write every node's embedding to a file.
+
+    It is computed with the best weights of RUN. Started again after it was killed, it resumes after the last layer
+    that was finished in files.
 
     \b
-    Example:
+    Examples:
       shoal embed runs/digits-1 -o embeddings.npy
       shoal embed runs/large-1 -o embeddings.npy --memory 4GB
       shoal embed runs/first --data new-graph/ -o new.parquet
-
-    Killed, it goes on behind the last layer that was finished in files when it is started again.
     """
     _write(folder, out, "embedding", data, options)
 
@@ -66,18 +67,17 @@ def predict(
     smooth: bool,
     smooth_with_validation: bool,
 ) -> None:
-    """Write every node's predicted label, computed with the best weights of RUN.
+    """Write every node's predicted label to a file.
+
+    It is computed with the best weights of RUN. Started again after it was killed, it resumes after the last layer
+    that was finished in files. Nodes of NEW have its ids and the class names of RUN; its labels are not read.
 
     \b
-    Example:
+    Examples:
       shoal predict runs/digits-1 -o labels.parquet
       shoal predict runs/digits-1 -o labels.parquet --smooth
       shoal predict runs/large-1 -o labels.npy --memory 4GB
-      shoal predict runs/first --data new-links.csv --option nodes=new-people.csv -o new.parquet
-
-    Nodes of NEW have its ids and the class names of RUN; its labels, if it has any, are not read.
-
-    Killed, it goes on behind the last layer that was finished in files when it is started again.
+      shoal predict runs/first --data new-graph/ -o new.parquet
     """
     if smooth or smooth_with_validation:
         _smooth(folder, out, smooth_with_validation, data)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def train_configured(config: RunConfig, folder: Path) -> None:
-    """Train what a recipe describes, once or repeatedly; go on where the folder is there already."""
+    """Train what a recipe describes, once or repeatedly; resume where the folder is there already."""
     from shoal.errors import ShoalError
 
     if config.method == "partitioned":
@@ -27,6 +27,7 @@ def train_run(
     epochs: int | None = None,
     parts: str | None = None,
     max_restarts: int = 0,
+    as_json: bool = False,
 ) -> None:
     """Train a new run, or go on with the folder's where there is no config, to other `epochs` or on other `parts` if given.
 
@@ -50,6 +51,7 @@ def train_run(
         if config.partition.folder is None or config.method == "swapped":
             check_known(config.data)  # before ranks are started that would each say so
     job: dict[str, Any] = {"task": "train", "folder": str(folder), "epochs": epochs, "parts": parts}
+    job["json"] = as_json
     if config is not None:
         job["config"] = config.to_dict()
     run_on_ranks(count, job, max_restarts=max_restarts)
@@ -82,7 +84,8 @@ def do_job(job: dict[str, Any], transport: Transport) -> None:
 
     share_memory(transport, job.get("memory"), job.get("launcher", 0))
     if job["task"] == "doctor":
-        test_network(None if job["save"] is None else Path(job["save"]), transport)
+        save = None if job["save"] is None else Path(job["save"])
+        test_network(save, transport, as_json=job["json"])
     elif job["task"] == "smooth":
         if transport.rank == 0:
             write_smoothed(Path(job["folder"]), Path(job["out"]), with_validation=job["validation"])
@@ -97,7 +100,8 @@ def do_job(job: dict[str, Any], transport: Transport) -> None:
         config = None if job.get("config") is None else make_config(job["config"])
         if config is not None:
             config.validate()  # which loads its plug-ins
-        train_here(config, Path(job["folder"]), job["epochs"], transport, job.get("parts"))
+        folder, as_json = Path(job["folder"]), job.get("json", False)
+        train_here(config, folder, job["epochs"], transport, job.get("parts"), as_json=as_json)
 
 
 def _count_ranks(config: RunConfig, workers: int | None, parts: str | None) -> int:

@@ -78,6 +78,13 @@ def plugin_option(*, expose: bool = False) -> Callable[[Any], Any]:
     )
 
 
+def json_option() -> Callable[[Any], Any]:
+    """The option that prints figures as JSON to stdout and everything else to stderr, passed as `as_json`."""
+    return click.option(
+        "--json", "as_json", is_flag=True, help="Print the figures as JSON, everything else to stderr."
+    )
+
+
 def _check_type(context: click.Context, parameter: click.Parameter, type: str | None) -> str | None:
     if type is not None:
         from shoal.errors import ShoalError, unknown_name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,18 +11,22 @@ if TYPE_CHECKING:
     from shoal.distributed.transport import Transport
 
 
-def test_network(save: Path | None, transport: Transport) -> None:
-    """Measure every pair of ranks; rank 0 tells the result."""
+def test_network(save: Path | None, transport: Transport, *, as_json: bool) -> None:
+    """Measure every pair of ranks; rank 0 reports the result."""
     from shoal.analysis.probe import advise, list_interfaces, probe_network
-    from shoal.commands.screen import open_console, plain_table
+    from shoal.commands.screen import open_console, plain_table, print_json
+    from shoal.wording import count
 
     network = probe_network(transport)
     if save is not None:
         _save_machine(transport, network, save)
     if transport.rank != 0:
         return
+    if as_json:
+        print_json({"ranks": transport.size, "transport": transport.name} | asdict(network))
+        return
     console = open_console()
-    console.print(f"{transport.size} ranks by {transport.name}", markup=False)
+    console.say(f"{count(transport.size, 'rank')} by {transport.name}")
     ranks = plain_table("rank", "host", "address", "interface", right=("rank",))
     for rank, host in enumerate(network.hosts):
         chosen = network.interfaces[rank] or "chosen by the transport"
@@ -34,15 +39,15 @@ def test_network(save: Path | None, transport: Transport) -> None:
             pairs.add_row(f"{a} – {b}", *wire)
     console.print(pairs)
     (_, shortest), (size, longest) = network.crowd[0], network.crowd[-1]
-    console.print(
+    console.say(
         f"all at once: {shortest * 1e6:,.0f} µs a message, {size / longest / 1e6:,.1f} MB/s a rank with messages of {size / 1e6:.2f} MB"
     )
     mine = ", ".join(f"{name} {address}" for name, address in list_interfaces())
-    console.print(f"interfaces of rank 0's host: {mine}", markup=False)
+    console.say(f"interfaces of rank 0's host: {mine}")
     for sentence in advise(network, list_interfaces()) or ["every pair works"]:
-        console.print(sentence, markup=False)
+        console.say(sentence)
     if save is not None:
-        console.print(f"kept in {save} for `shoal simulate --machine`", markup=False)
+        console.say(f"kept in {save} for `shoal simulate --machine`")
 
 
 def _save_machine(transport: Transport, network: Network, path: Path) -> None:

@@ -102,13 +102,13 @@ def write_new_rows(folder: Path, out: Path, column: str, data: str, options: dic
     found = find_graph(data, run.graph, **options)
     assert found is not None
     for notice in found.notices:
-        open_console(stderr=True).print(f"notice: {notice}", markup=False)
+        open_console(stderr=True).notice(notice)
     if not run.config.training.edge_weights and found.edge_weight is not None:
         found = found.without_weights()
     graph = found.with_classes_of(run.graph, labels=False)
     with follow_steps(open_console(stderr=True), "computing") as show:
         shape = _compute_rows(run, graph, out, column, show)
-    open_console().print(f"{out}: {shape[0]:,} nodes, {column} {shape}", markup=False)
+    open_console().say(f"{out}: {shape[0]:,} nodes, {column} {shape}")
 
 
 def write_rows(folder: Path, out: Path, column: str, transport: Transport) -> None:
@@ -125,7 +125,7 @@ def write_rows(folder: Path, out: Path, column: str, transport: Transport) -> No
     trainer.restore_best()
     console, screen = open_console(), open_console(stderr=True)
     console.quiet = screen.quiet = transport.rank != 0
-    screen.print(run.check_memory(to_train=False), markup=False, style="dim")
+    screen.say(run.check_memory(to_train=False), style="dim")
     if not isinstance(graph, Graph):
         values = trainer.embed() if column == "embedding" else trainer.predict()
         _write_parts(run, out, column, values.numpy(), graph)
@@ -134,7 +134,7 @@ def write_rows(folder: Path, out: Path, column: str, transport: Transport) -> No
         with follow_steps(screen, "computing") as show:
             shape = _compute_rows(run, graph, out, column, show)
     if transport.rank == 0:
-        console.print(f"{out}: {shape[0]:,} nodes, {column} {shape}", markup=False)
+        console.say(f"{out}: {shape[0]:,} nodes, {column} {shape}")
 
 
 def _write_parts(run: Run, out: Path, column: str, values: np.ndarray, part: Part) -> None:

@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.commands.listing import ListingCommand, Rows, list_components, memory_option, plugin_option
+from shoal.commands.listing import (
+    ListingCommand,
+    Rows,
+    json_option,
+    list_components,
+    memory_option,
+    plugin_option,
+)
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from shoal.commands.screen import Screen
     from shoal.partitioning.quality import Quality
 
 # what is shown: (name of the figure, what it is called)
@@ -61,6 +67,7 @@ def _list_methods() -> list[tuple[str, Rows]]:
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides the partition.")
 @click.option("--overwrite", is_flag=True, help="Replace parts that are in the folder.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the method.")
+@json_option()
 @memory_option()
 @plugin_option()
 def partition(
@@ -75,19 +82,20 @@ def partition(
     refine: bool | None,
     seed: int,
     overwrite: bool,
+    as_json: bool,
     settings: tuple[str, ...],
 ) -> None:
-    """Split DATA into parts for as many ranks, and show what they will have to exchange.
+    """Split DATA into parts, one per rank, and report their quality.
 
     \b
     Examples:
       shoal partition my-graph/ --parts 8 -o parts/
-      shoal partition my-graph/ --parts 64 --method metis --parts-per-host 16 -o parts/
-      shoal partition my-graph/ --parts 64 --method hypergraph --effort best -o parts/
-      shoal partition my-graph/ --parts 8 --method stochastic --set sampler=random-walk --set roots=1000
+      shoal partition my-graph/ --parts 64 --method metis --parts-per-host 16
+      shoal partition my-graph/ --parts 64 --method hypergraph --effort best
+      shoal partition my-graph/ --parts 8 --method stochastic --set roots=1000
     """
     from shoal.commands.sample import parse_options
-    from shoal.commands.screen import ScreenWatcher, follow_steps, open_console
+    from shoal.commands.screen import ScreenWatcher, follow_steps, open_console, print_json
     from shoal.datasets import load
     from shoal.errors import ShoalError, unknown_name
     from shoal.kernels.jit import load_kernels
@@ -130,27 +138,31 @@ def partition(
             progress=lambda step: watcher.on_step(f"{step} …"),
             **options,
         )
-    console = open_console()
-    for notice in found.notices:
-        console.print(f"notice: {notice}", markup=False)
+    console = open_console(stderr=as_json)
+    console.notice(*found.notices)
     quality = found.quality()
-    show_quality(console, quality, found.balance)
-    console.print(f"{found.method}, {found.seconds['total']:.1f} s")
+    if not as_json:
+        show_quality(console, quality, found.balance)
+        console.say(f"{found.method}, {found.seconds['total']:.1f} s")
     if out is not None:
         with follow_steps(screen, "writing parts") as follow:
             store_parts(graph, found, out, quality=quality, overwrite=overwrite, progress=follow)
-        console.print(f"parts: {out}", markup=False)
+        console.say(f"parts: {out}")
+    if as_json:
+        how = {"method": found.method, "balance": found.balance, "seconds": found.seconds, "folder": out}
+        print_json(how | quality.to_dict())
 
 
-def show_quality(console: Console, quality: Quality, balance: str) -> None:
+def show_quality(console: Screen, quality: Quality, balance: str) -> None:
     """The figures, those of a random partition with equally many nodes in every part, and the ratio.
 
     The balance of what was asked to be balanced is marked.
     """
     from shoal.commands.screen import plain_table
+    from shoal.wording import count
 
     head = ("", "random", "ratio")
-    table = plain_table(f"{quality.num_parts:,} parts", *head, right=head)
+    table = plain_table(count(quality.num_parts, "part"), *head, right=head)
     balanced = "weight_balance" if balance == "edges" else "node_balance"
     chance, ratios = quality.random or {}, quality.relative or {}
     for name, words in ROWS:

@@ -13,8 +13,7 @@ import click
 from shoal.commands.listing import plugin_option
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from shoal.commands.tables import PlainTable
     from shoal.runs.plan import Plan
 
 _LATENCY = 50e-6  # seconds of a message, of a switched network
@@ -48,15 +47,15 @@ def plan(
     plugins: tuple[str, ...],
     settings: tuple[str, ...],
 ) -> None:
-    """Say how to train on DATA: the whole graph, batches and by which sampler, parts on hosts, or parts in files.
+    """Recommend a training method for DATA and a machine.
 
-    A few steps of each are timed here; memory is estimated, bytes sent are exact. Hosts are taken to compute as fast as this
-    machine.
+    The whole graph, batches of several samplers, parts on hosts and parts in files are compared. A few steps of each
+    are timed here; memory is estimated, bytes sent are exact. Hosts are assumed to compute as fast as this machine.
 
     \b
     Examples:
       shoal plan my-graph/
-      shoal plan my-graph/ --hosts 4 --memory 16GB --network 1Gbit --model gcn
+      shoal plan my-graph/ --hosts 4 --memory 16GB --network 1Gbit
     """
     from shoal.analysis.simulate import Machine
     from shoal.commands.screen import open_console
@@ -92,7 +91,7 @@ def plan(
         machine=machine,
         seconds=seconds,
         empty=empty,
-        on_step=lambda sentence: shown.print(f"{sentence} …", style="dim", markup=False),
+        on_step=lambda sentence: shown.say(f"{sentence} …", style="dim"),
     )
     found = planner.plan()
     kept = [] if memory is None or hosts > 1 else ["--memory", memory]
@@ -102,25 +101,22 @@ def plan(
         click.echo(json.dumps(found.to_dict() | {"command": command}, indent=2))
         return
     console = open_console()
-    console.print(
+    console.say(
         f"{graph.name}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {graph.num_features:,} features, {graph.num_classes} classes",
-        markup=False,
     )
-    for notice in notices:
-        console.print(f"notice: {notice}", markup=False)
+    console.notice(*notices)
     console.print(_make_table(found), width=min(console.width, 80))
     if hosts > 1:
-        console.print(
+        console.say(
             f"a message is taken to cost {_LATENCY * 1e6:.0f} µs and {network or '1Gbit'} of wire",
-            markup=False,
         )
-    console.print(f"take {found.best.name}: {found.reason}", markup=False)
+    console.say(f"take {found.best.name}: {found.reason}")
     if hosts > 1 and found.best.method == "partitioned":
-        console.print(f"on one machine; with a launcher on {hosts} hosts see docs/cluster.md", markup=False)
-    console.print(command, markup=False)
+        console.say(f"on one machine; with a launcher on {hosts} hosts see docs/cluster.md")
+    console.say(command)
 
 
-def _make_table(found: Plan) -> Table:
+def _make_table(found: Plan) -> PlainTable:
     from shoal.commands.screen import format_bytes, plain_table
 
     right = ("memory", "s / epoch", "evaluation, s", "sent")

@@ -1,26 +1,41 @@
-"""What a person sees while training runs: a bar on a terminal, lines anywhere else."""
+"""Progress of training: a bar on a terminal or in a notebook, lines anywhere else."""
 
 from __future__ import annotations
 
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from shoal.commands.screen import Screen
 from shoal.sampling.base import Sampler
+from shoal.training.callback import Callback
 from shoal.training.share import Record
+
+if TYPE_CHECKING:
+    from shoal.training.trainer import Trainer
 
 _MOST_LINES = 50  # where there is no bar
 _WIDTH_WITH_BAR = 110  # columns; on a narrower terminal figures come first
+_LEAST_COMPILING = 0.1  # seconds that are worth a word
 
 
 class TrainingProgress:
-    """A context manager whose `show` takes every epoch's record: loss, score, nodes per second, time left."""
+    """A context manager whose `show` takes every epoch's record: loss, score, nodes per second, time left.
+
+    Args:
+        console: where to print.
+        epochs: the last epoch.
+        metric: the validation score to show.
+        done: epochs that are trained already.
+    """
 
     def __init__(self, console: Console, epochs: int, metric: str, done: int = 0) -> None:
         self.console = console
         self.epochs = epochs
         self.metric = metric
+        self.has_bar = console.is_terminal or console.is_jupyter
         bar = [BarColumn(bar_width=24)] if console.width >= _WIDTH_WITH_BAR else []
         self._bar = Progress(
             TextColumn("[bold]epoch"),
@@ -30,38 +45,79 @@ class TrainingProgress:
             TextColumn("[dim]left"),
             TimeRemainingColumn(),
             console=console,
-            disable=not console.is_terminal,
+            disable=not self.has_bar,
         )
         self._task = self._bar.add_task("starting", total=epochs, completed=done)
 
     def __enter__(self) -> TrainingProgress:
+        """Show the bar."""
         self._bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Leave the bar as it is."""
         self._bar.stop()
 
     def show(self, record: Record) -> None:
+        """Show an epoch that has ended; where there is no bar at most 50 of them have a line."""
         text = describe_epoch(record, self.metric)
-        if self.console.is_terminal:
+        if self.has_bar:
             self._bar.update(self._task, completed=record["epoch"], description=text)
         elif record["epoch"] % -(-self.epochs // _MOST_LINES) == 0 or record["epoch"] in (1, self.epochs):
-            self.console.print(f"epoch {record['epoch']}/{self.epochs}  {text}", highlight=False)
+            line = f"epoch {record['epoch']}/{self.epochs}  {text}"
+            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def show_counting(console: Console, sampler: Sampler) -> None:
-    """Count what a normalised sampler's batches are divided by, with a bar; nothing for the others."""
+class ProgressBar(Callback):
+    """Shows a bar while `fit` runs, in a notebook or on a terminal, and a line per epoch anywhere else.
+
+    shoal.Trainer(model, graph, callbacks=shoal.ProgressBar()).fit(30)
+    """
+
+    def __init__(self) -> None:
+        self._shown: TrainingProgress | None = None
+
+    def on_start(self, trainer: Trainer) -> None:
+        """Open the bar, on rank 0."""
+        if trainer.transport.rank == 0:
+            self._shown = TrainingProgress(Console(), trainer.epochs, trainer.metric, trainer.epoch)
+            self._shown.__enter__()
+
+    def on_epoch(self, trainer: Trainer, record: Record) -> None:
+        """Show the epoch's figures."""
+        if self._shown is not None:
+            self._shown.show(record)
+
+    def on_close(self, trainer: Trainer) -> None:
+        """Close the bar."""
+        if self._shown is not None:
+            self._shown.__exit__(None, None, None)
+
+
+def describe_epoch(record: Record, metric: str) -> str:
+    """One epoch in a line. Nodes per second leave out the time in which kernels were compiled."""
+    parts = [f"loss {record['loss']:.4f}"]
+    if f"val_{metric}" in record:
+        parts.append(f"val {metric} {record[f'val_{metric}']:.4f}")
+    parts += [f"{record['nodes_per_second']:,.0f} nodes/s", f"{record['seconds']:.2f} s"]
+    if (compiling := record.get("compile_seconds", 0.0)) >= _LEAST_COMPILING:
+        parts.append(f"({compiling:.1f} s compiling)")
+    return "  ".join(parts)
+
+
+def show_counting(console: Screen, sampler: Sampler) -> None:
+    """Estimate a normalised sampler's sampling probabilities, with a progress bar; nothing for other samplers."""
     if sampler.coverage is None:
         return
     with Progress(
-        TextColumn("[bold]counting batches"),
+        TextColumn("[bold]estimating sampling probabilities"),
         MofNCompleteColumn(),
         BarColumn(bar_width=24),
         TextColumn("{task.description}"),
         console=console,
-        disable=not console.is_terminal,
+        disable=not console.shows_bars,
     ) as bar:
         task = bar.add_task("", total=None)
 
@@ -69,12 +125,3 @@ def show_counting(console: Console, sampler: Sampler) -> None:
             bar.update(task, completed=done, total=total, description=f"{left:.0f} s left")
 
         sampler.normalize(sampler.coverage, progress=show)
-
-
-def describe_epoch(record: Record, metric: str) -> str:
-    """One epoch in a line."""
-    parts = [f"loss {record['loss']:.4f}"]
-    if f"val_{metric}" in record:
-        parts.append(f"val {metric} {record[f'val_{metric}']:.4f}")
-    parts += [f"{record['nodes_per_second']:,.0f} nodes/s", f"{record['seconds']:.2f} s"]
-    return "  ".join(parts)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from shoal.commands.listing import json_option
+from shoal.wording import count
 
 if TYPE_CHECKING:
     from shoal.runs.config import RunConfig
@@ -25,8 +30,9 @@ TABLE = "table.md"
     show_default=True,
     help="Folder for the run folders and the table; what is finished there is not trained again, unless its recipe changed.",
 )
-def recipes(names: tuple[str, ...], train: bool, out: Path) -> None:
-    """List the recipes: published configurations and the scores they must reach.
+@json_option()
+def recipes(names: tuple[str, ...], train: bool, out: Path, as_json: bool) -> None:
+    """List or train published configurations with target scores.
 
     \b
     Examples:
@@ -34,46 +40,63 @@ def recipes(names: tuple[str, ...], train: bool, out: Path) -> None:
       shoal train --recipe cora --repeat 5
       shoal recipes --run cora pubmed
     """
-    from shoal.commands.screen import open_console, plain_table
+    from shoal.commands.data_tables import where_is
+    from shoal.commands.screen import open_console, plain_table, print_json
     from shoal.runs.config import read_config
     from shoal.runs.recipes import find_recipe, list_recipes
 
     files = [find_recipe(name) for name in names or list_recipes()]
     chosen = {path.stem: read_config(path) for path in files}
-    console = open_console()
     if train:
-        _run_all(chosen, out)
+        _run_all(chosen, out, as_json=as_json)
         return
-    table = plain_table("recipe", "data", "here", "how", "target", "from", right=("target",))
-    for name, config in chosen.items():
-        here = "yes" if _is_here(config) else "no"
-        table.add_row(name, config.data, here, _describe(config), _tell_target(config), config.target.source)
-    console.print(table)
+    listed = [
+        {
+            "recipe": name,
+            "data": config.data,
+            "where": where_is(config.data),
+            **_read_method(config),
+            "metric": config.target.metric,
+            "target": config.target.score,
+            "deviation": config.target.deviation,
+            "source": config.target.source,
+        }
+        for name, config in chosen.items()
+    ]
+    if as_json:
+        print_json(listed)
+        return
+    wide = ("layers", "data", "from")
+    table = plain_table("recipe", "model", "batches", "where", "target", *wide, right=("target",), wide=wide)
+    for one, config in zip(listed, chosen.values()):
+        model, batches, target = one["model"], one["batches"], _format_target(config)
+        rest = one["layers"] or "", one["data"], one["source"] or ""
+        table.add_row(one["recipe"], model, batches, one["where"], target, *rest)
+    open_console().print(table)
 
 
-def _run_all(chosen: dict[str, RunConfig], out: Path) -> None:
+def _run_all(chosen: dict[str, RunConfig], out: Path, *, as_json: bool) -> None:
     from shoal.commands.jobs import train_configured
-    from shoal.commands.screen import open_console
+    from shoal.commands.screen import open_console, print_json
     from shoal.errors import ShoalError
 
-    console = open_console()
+    console = open_console(stderr=as_json)
     rows: list[dict[str, Any]] = []
     for name, config in chosen.items():
         if not _is_here(config):
-            console.print(f"{name}: skipped, {config.data} is not on this machine", markup=False)
+            console.say(f"{name}: skipped, {config.data} is not on this machine")
             continue
-        console.print(f"\n{name}", style="bold", markup=False)
+        console.say(f"\n{name}", style="bold")
         try:
             if changes := find_changes(config, out / name):
                 kept = _set_aside(out / name)
-                console.print(
+                console.say(
                     f"the recipe has changed ({', '.join(changes)}): what was trained is now in {kept}, training anew",
-                    markup=False,
-                    highlight=False,
                 )
-            train_configured(config, out / name)
+            with redirect_stdout(sys.stderr) if as_json else nullcontext():
+                train_configured(config, out / name)
         except ShoalError as error:
-            console.print(f"{name}: {error}", markup=False)
+            console.say(f"{name}: {error}")
             rows.append({"recipe": name, "data": config.data, "how": _describe(config), "result": str(error)})
             continue
         rows.append(_summarize(name, config, out / name))
@@ -82,7 +105,9 @@ def _run_all(chosen: dict[str, RunConfig], out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
         (out / TABLE).write_text(text)
         (out / "table.json").write_text(json.dumps(rows, indent=2) + "\n")
-        console.print(f"\n{text}\n{out / TABLE}", markup=False)
+        console.say(f"\n{text}\n{out / TABLE}")
+    if as_json:
+        print_json(rows)
 
 
 def _summarize(name: str, config: RunConfig, folder: Path) -> dict[str, Any]:
@@ -102,7 +127,7 @@ def _summarize(name: str, config: RunConfig, folder: Path) -> dict[str, Any]:
         "data": config.data,
         "how": _describe(config),
         "metric": metric,
-        "target": _tell_target(config),
+        "target": _format_target(config),
         "score": scores["mean"],
         "deviation": scores["deviation"],
         "seeds": len(folders),
@@ -177,22 +202,28 @@ def format_table(rows: list[dict[str, Any]]) -> str:
 
 
 def _is_here(config: RunConfig) -> bool:
-    from shoal.datasets.generators import GENERATORS
-    from shoal.datasets.places import find_graph
+    from shoal.commands.data_tables import where_is
 
-    return config.data in GENERATORS or Path(config.data).exists() or find_graph(config.data) is not None
+    return where_is(config.data) in ("embedded", "here")
+
+
+def _read_method(config: RunConfig) -> dict[str, str | None]:
+    """Model, layers and their widths (None for a model without them), and how batches are drawn."""
+    model = config.model.resolve()
+    batches = config.sampler.name if config.method == "sampled" else config.method
+    layers = None
+    if "orders" in model:
+        layers = f"{model['orders'] or count(model['num_layers'] or 2, 'layer')} × {model['hidden']}"
+    return {"model": model["name"], "layers": layers, "batches": batches}
 
 
 def _describe(config: RunConfig) -> str:
-    model = config.model.resolve()
-    batches = config.sampler.name if config.method == "sampled" else config.method
-    if "orders" not in model:
-        return f"{model['name']}, {batches}"
-    depth = model["orders"] or f"{model['num_layers'] or 2} layers"
-    return f"{model['name']} {depth} × {model['hidden']}, {batches}"
+    found = _read_method(config)
+    layers = f" {found['layers']}" if found["layers"] else ""
+    return f"{found['model']}{layers}, {found['batches']}"
 
 
-def _tell_target(config: RunConfig) -> str:
+def _format_target(config: RunConfig) -> str:
     target = config.target
     if target.score is None:
         return ""

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.errors import ShoalError, Stopped
+from shoal.wording import count
 
 if TYPE_CHECKING:
+    from shoal.commands.screen import Screen
     from shoal.distributed.transport import Transport
     from shoal.runs.config import RunConfig
     from shoal.runs.repeat import Repeat
     from shoal.runs.run import Run
+    from shoal.training.share import Record
 
 NO_VALIDATION = "the graph has no validation nodes: all epochs are trained, nothing stops early, and the last weights are kept"
 
@@ -24,17 +27,22 @@ def train_here(
     epochs: int | None,
     transport: Transport,
     parts: str | None = None,
+    *,
+    as_json: bool = False,
 ) -> None:
-    """Train as one of the ranks, or alone; only rank 0 shows how it goes.
+    """Train as one of the ranks, or alone; only rank 0 prints progress and scores.
 
-    A run that this very job has begun before goes on: a launcher has started its ranks again.
+    A run that this very job has begun before goes on: a launcher has started its ranks again. With `as_json` the
+    last figures are printed as JSON and everything else goes to stderr.
     """
+    from shoal.commands.screen import open_console, print_json
     from shoal.lock import writing
     from shoal.runs.folder import check_new
     from shoal.runs.repeat import Repeat
     from shoal.runs.run import Run
 
-    quiet = transport.rank != 0
+    console = open_console(stderr=as_json)
+    console.quiet = quiet = transport.rank != 0
     if config is not None:
         folder, begun = _choose_folder(folder, config, transport)
         config = None if begun else config
@@ -43,18 +51,20 @@ def train_here(
         check_new(folder)
     with nullcontext() if quiet or is_single else writing(folder):
         if config is not None and config.repeat > 1:
-            _train_all(Repeat.create(folder, config, transport), quiet=quiet)
+            found = _train_all(Repeat.create(folder, config, transport), console)
         elif config is not None:
-            _train_run(Run.create(folder, config, transport), folder, quiet=quiet)
+            found = _train_run(Run.create(folder, config, transport), folder, console)
         elif Repeat.is_one(folder):
-            _train_all(Repeat.open(folder, transport, epochs=epochs), quiet=quiet)
+            found = _train_all(Repeat.open(folder, transport, epochs=epochs), console)
         else:
             run = Run.open(folder, transport, epochs=epochs, parts=parts)
             if epochs is not None and epochs < run.trainer.epoch:
                 raise ShoalError(
-                    f"{folder} has trained {run.trainer.epoch} epochs: --epochs {epochs} would end before, give more"
+                    f"{folder} has trained {count(run.trainer.epoch, 'epoch')}: --epochs {epochs} would end before, give more"
                 )
-            _train_run(run, folder, quiet=quiet)
+            found = _train_run(run, folder, console)
+    if as_json and not quiet:
+        print_json(found)
 
 
 def _choose_folder(folder: Path, config: RunConfig, transport: Transport) -> tuple[Path, bool]:
@@ -69,70 +79,87 @@ def _choose_folder(folder: Path, config: RunConfig, transport: Transport) -> tup
     return Path(name), first == "1"
 
 
-def _train_all(repeat: Repeat, *, quiet: bool = False) -> None:
-    """Train every seed's run and tell mean and deviation of the scores, unless `quiet`."""
-    from shoal.commands.screen import open_console
-
-    console = open_console()
-    console.quiet = quiet
+def _train_all(repeat: Repeat, console: Screen) -> Record:
+    """Train every seed's run and report mean and deviation of the scores; returns them."""
+    said: set[str] = set()  # which the other seeds need not repeat
     try:
         for number, run in enumerate(repeat.runs(), 1):
-            said = f"run {number} of {repeat.config.repeat}, seed {run.config.training.seed}"
-            console.print(said, markup=False)
-            _train_run(run, repeat.folder, quiet=quiet)
+            before = f"run {number} of {repeat.config.repeat}, seed {run.config.training.seed}"
+            _train_run(run, repeat.folder, console, said, before)
     except KeyboardInterrupt as error:
         if not repeat.has_trained:
             raise
         raise _explain_end(error, repeat.folder) from None
-    if quiet:
-        return
+    if console.quiet:
+        return {}
     summary = repeat.summarize()
     for name, scores in summary.items():
         if name.startswith("test_"):
-            text = f"{scores['mean']:.4f} ± {scores['deviation']:.4f} over {repeat.config.repeat} seeds"
-            console.print(f"{name.replace('_', ' ', 1)} {text}", highlight=False)
+            text = (
+                f"{scores['mean']:.4f} ± {scores['deviation']:.4f} over {count(repeat.config.repeat, 'seed')}"
+            )
+            console.say(f"{name.replace('_', ' ', 1)} {text}")
     means = {name: value["mean"] for name, value in summary.items() if name != "seeds"}
-    _compare_target(repeat.config, means)
-    console.print(f"run folder: {repeat.folder}", markup=False)
+    target = _compare_target(repeat.config, means, console)
+    console.say(f"run folder: {repeat.folder}")
+    return {"folder": repeat.folder} | summary | target
 
 
-def _train_run(run: Run, folder: Path, *, quiet: bool = False) -> dict[str, float]:
-    """Train a run to its end, showing how it goes unless `quiet`; returns its test scores. `folder` is what to resume."""
-    from shoal.commands.progress import TrainingProgress, show_counting
-    from shoal.commands.screen import open_console
+def _introduce(run: Run, console: Screen, said: set[str]) -> None:
+    """Print what is trained on, what it needs and what to know of it, without what was `said` of an earlier run."""
+    from shoal.commands.progress import show_counting
 
-    console = open_console()
-    console.quiet = quiet
-    trainer, config = run.trainer, run.config
-    console.print(run.describe(), markup=False)
-    console.print(run.check_memory(), markup=False)
+    def say(lines: list[str]) -> None:
+        for line in lines:
+            if line not in said:
+                console.say(line)
+                said.add(line)
+
+    trainer, memory = run.trainer, run.check_memory()
+    say([run.describe()] if said else [run.describe(), memory])
     show_counting(console, trainer.sampler)
-    for notice in (*run.notices, *trainer.sampler.notices):
-        console.print(f"notice: {notice}", markup=False)
+    notices = [*run.notices, *trainer.sampler.notices]
     if not trainer.has_nodes("val"):
-        console.print(f"notice: {NO_VALIDATION}", markup=False)
+        notices.append(NO_VALIDATION)
     if (ended := run.explain_end()) is not None:
-        console.print(f"notice: {ended}", markup=False)
+        notices.append(ended)
+    say([f"notice: {notice}" for notice in notices])
     if (interval := run.explain_interval()) is not None:
-        console.print(interval, markup=False)
+        say([interval])
+
+
+def _train_run(
+    run: Run, folder: Path, console: Screen, said: set[str] | None = None, before: str | None = None
+) -> Record:
+    """Train a run to its end, printing progress; returns its last figures.
+
+    `folder` is what to resume, `said` what was printed of earlier seeds, `before` a line to print first.
+    """
+    from shoal.commands.progress import TrainingProgress
+
+    trainer, config = run.trainer, run.config
+    _introduce(run, console, set() if said is None else said)
+    if before is not None:
+        console.say(before)
     try:
         with TrainingProgress(console, config.training.epochs, trainer.metric, trainer.epoch) as progress:
             scores = run.train(progress.show)
     except KeyboardInterrupt as error:
         raise _explain_end(error, folder if run.has_checkpoint else None) from None
+    best: Record = {}
     if scores["best_epoch"]:
-        console.print(
+        best = {f"val_{trainer.metric}": trainer.best_score}
+        console.say(
             f"best validation {trainer.metric} {trainer.best_score:.4f} in epoch {scores['best_epoch']}"
         )
     for name, value in scores.items():
         if name.startswith("test_"):
-            console.print(f"{name.replace('_', ' ', 1)} {value:.4f}")
-    if not quiet:
-        _compare_target(config, scores)
+            console.say(f"{name.replace('_', ' ', 1)} {value:.4f}")
+    target = _compare_target(config, scores, console)
     if (memory := run.summarize_memory()) is not None:
-        console.print(memory, markup=False, highlight=False)
-    console.print(f"run folder: {run.folder}", markup=False)
-    return scores
+        console.say(memory)
+    console.say(f"run folder: {run.folder}")
+    return {"folder": run.folder, "epochs": trainer.epoch} | best | scores | target
 
 
 def _explain_end(error: KeyboardInterrupt, folder: Path | None) -> Stopped:
@@ -144,21 +171,17 @@ def _explain_end(error: KeyboardInterrupt, folder: Path | None) -> Stopped:
     return Stopped(number, f"{ended}; continue with: shoal train --resume {folder}")
 
 
-def _compare_target(config: RunConfig, scores: dict[str, float]) -> None:
-    """Say whether the score a recipe states was reached, within its published deviation."""
-    from shoal.commands.screen import open_console
+def _compare_target(config: RunConfig, scores: Record, console: Screen) -> Record:
+    """Report whether the score a recipe states was reached, within its published deviation; returns the comparison."""
     from shoal.training.metrics import reaches
 
     target = config.target
     found = scores.get(f"test_{target.metric}")
     if target.score is None or found is None:
-        return
+        return {}
     assert target.metric is not None
     is_reached = reaches(target.metric, found, target.score, target.deviation)
-    reached = "reached" if is_reached else "not reached"
     spread = f" ± {target.deviation}" if target.deviation else ""
-    open_console().print(
-        f"target {target.metric} {target.score}{spread}: {reached} ({target.source})",
-        markup=False,
-        highlight=False,
-    )
+    said = "reached" if is_reached else "not reached"
+    console.say(f"target {target.metric} {target.score}{spread}: {said} ({target.source})")
+    return {"target": {"metric": target.metric, "score": target.score, "reached": is_reached}}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.commands.listing import ListingCommand, Rows, list_components, plugin_option
+from shoal.commands.listing import ListingCommand, Rows, json_option, list_components, plugin_option
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from shoal.analysis.subgraphs import SampleCharacter
+    from shoal.commands.screen import Screen
     from shoal.sampling.base import Sampler
 
 
@@ -41,6 +41,7 @@ def _list_samplers() -> list[tuple[str, Rows]]:
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the sampler; may be repeated."
 )
+@json_option()
 @plugin_option()
 def sample(
     data: str,
@@ -49,9 +50,12 @@ def sample(
     num_samples: int,
     seed: int,
     plot: Path | None,
+    as_json: bool,
     settings: tuple[str, ...],
 ) -> None:
-    """Draw batches from DATA and show their sizes; with --stats, how alike they are to the full graph.
+    """Draw batches from DATA and report their sizes.
+
+    With --stats, degrees, clustering and assortativity of the samples are set beside those of the training graph.
 
     \b
     Examples:
@@ -59,7 +63,7 @@ def sample(
       shoal sample my-graph/ --sampler random-walk --stats --plot walk.png
     """
     from shoal.commands.node_files import check_output
-    from shoal.commands.screen import open_console
+    from shoal.commands.screen import open_console, print_json
     from shoal.datasets import load
     from shoal.errors import ShoalError
     from shoal.sampling.base import SAMPLERS, make_sampler
@@ -73,24 +77,28 @@ def sample(
     if stats:
         require_matplotlib()
         check_output(path, (".png",))
-    console = open_console()
+    console = open_console(stderr=as_json)
     chosen = make_sampler(sampler, load(data), seed=seed, **options)
-    for notice in chosen.notices:
-        console.print(f"notice: {notice}", markup=False)
-    show_sizes(console, chosen, num_samples)
+    console.notice(*chosen.notices)
+    figures = measure_sizes(chosen, num_samples)
+    if not as_json:
+        show_sizes(console, figures)
     if stats:
         from shoal.analysis.subgraphs import measure_samples
         from shoal.sampling.layered import LayeredSampler
 
         if isinstance(chosen, LayeredSampler):
-            console.print(
-                f"notice: {sampler} draws a pattern for every layer; what follows is of the subgraphs that all nodes it reads induce",
-                markup=False,
+            console.notice(
+                f"{sampler} draws a pattern for every layer; what follows is of the subgraphs that all nodes it reads induce",
             )
         character = measure_samples(chosen, num_samples)
-        show_character(console, character)
+        figures["stats"] = summarize_character(character)
+        if not as_json:
+            show_character(console, figures["stats"], num_samples)
         plot_degrees(character, path, f"{data}, {sampler}")
-        console.print(f"plot: {path}", markup=False)
+        console.say(f"plot: {path}")
+    if as_json:
+        print_json(figures)
 
 
 def parse_options(settings: tuple[str, ...]) -> dict[str, Any]:
@@ -118,35 +126,50 @@ def require_matplotlib() -> None:
         raise missing_extra("matplotlib", "report", "a plot of the samples")
 
 
-def show_sizes(console: Console, sampler: Sampler, num_samples: int) -> None:
+def measure_sizes(sampler: Sampler, num_samples: int) -> dict[str, Any]:
+    """Mean nodes and entries that each layer reads of a batch, the seconds a batch takes, and the graph's sizes."""
     import time
-
-    from shoal.commands.screen import plain_table
 
     sampler.sample(0)  # compiles, so that the time is the sampler's own
     started = time.perf_counter()
     batches = [sampler.sample(k) for k in range(num_samples)]
     seconds = (time.perf_counter() - started) / num_samples
-    layers = range(len(batches[0].blocks))
+    layers = [
+        {
+            "nodes": sum(batch.nodes_per_layer[layer] for batch in batches) / num_samples,
+            "entries": sum(batch.edges_per_layer[layer] for batch in batches) / num_samples,
+        }
+        for layer in range(len(batches[0].blocks))
+    ]
+    graph = {"nodes": sampler.graph.num_nodes, "entries": sampler.graph.num_entries}
+    per_epoch = {"seconds_per_batch": seconds, "batches_per_epoch": sampler.num_batches}
+    return {"samples": num_samples, "layers": layers, "training_graph": graph, **per_epoch}
+
+
+def show_sizes(console: Screen, figures: dict[str, Any]) -> None:
+    """Print what `measure_sizes` found."""
+    from shoal.commands.screen import plain_table
+    from shoal.wording import count
+
+    layers = figures["layers"]
     table = plain_table("", "nodes", "entries", right=("nodes", "entries"))
-    for layer in layers:
-        name = "batch, mean" if len(layers) == 1 else f"read by layer {layer + 1}, mean"
-        nodes = sum(batch.nodes_per_layer[layer] for batch in batches) / num_samples
-        entries = sum(batch.edges_per_layer[layer] for batch in batches) / num_samples
-        table.add_row(name, f"{nodes:,.1f}", f"{entries:,.1f}")
-    graph = sampler.graph
-    table.add_row("training graph", f"{graph.num_nodes:,}", f"{graph.num_entries:,}")
+    for number, one in enumerate(layers, 1):
+        name = "batch, mean" if len(layers) == 1 else f"read by layer {number}, mean"
+        table.add_row(name, f"{one['nodes']:,.1f}", f"{one['entries']:,.1f}")
+    whole = figures["training_graph"]
+    table.add_row("training graph", f"{whole['nodes']:,}", f"{whole['entries']:,}")
     console.print(table)
-    console.print(f"{seconds * 1e3:.2f} ms a batch, {sampler.num_batches:,} batches an epoch")
+    batches = count(figures["batches_per_epoch"], "batch")
+    console.say(f"{figures['seconds_per_batch'] * 1e3:.2f} ms per batch, {batches} per epoch")
 
 
-def show_character(console: Console, character: SampleCharacter) -> None:
+def summarize_character(character: SampleCharacter) -> dict[str, Any]:
+    """Each measure of the full graph, and its mean and deviation over the samples; the share of nodes in any sample."""
     import numpy as np
 
     from shoal.analysis.subgraphs import Character
-    from shoal.commands.screen import plain_table
 
-    measures = {
+    measures: dict[str, Callable[[Character], float]] = {
         "mean degree": lambda c: c.mean_degree,
         "median degree": lambda c: c.quantile(0.5),
         "90 % quantile of degrees": lambda c: c.quantile(0.9),
@@ -154,13 +177,23 @@ def show_character(console: Console, character: SampleCharacter) -> None:
         "clustering coefficient": lambda c: c.clustering,
         "degree assortativity": lambda c: c.assortativity,
     }
-    table = plain_table("measure", "full graph", "samples", "±", right=("full graph", "samples", "±"))
-    full: Character = character.full
+    found: dict[str, Any] = {}
     for name, measure in measures.items():
         values = [measure(one) for one in character.samples]
-        table.add_row(name, f"{measure(full):.3f}", f"{np.mean(values):.3f}", f"{np.std(values):.3f}")
-    share = f"{character.coverage:.1%}"
-    table.add_row(f"nodes in any of {len(character.samples)} samples", "100.0%", share, "")
+        found[name] = {"full": measure(character.full), "mean": np.mean(values), "deviation": np.std(values)}
+    return found | {"coverage": character.coverage}
+
+
+def show_character(console: Screen, stats: dict[str, Any], num_samples: int) -> None:
+    """Print what `summarize_character` found."""
+    from shoal.commands.screen import plain_table
+    from shoal.wording import count
+
+    table = plain_table("measure", "full graph", "samples", "±", right=("full graph", "samples", "±"))
+    for name, one in stats.items():
+        if name != "coverage":
+            table.add_row(name, f"{one['full']:.3f}", f"{one['mean']:.3f}", f"{one['deviation']:.3f}")
+    table.add_row(f"nodes in any of {count(num_samples, 'sample')}", "100.0%", f"{stats['coverage']:.1%}", "")
     console.print(table)
 
 

@@ -1,4 +1,4 @@
-"""`shoal settings [KIND [NAME]]`: every component and what it can be told."""
+"""`shoal settings [KIND [NAME]]`: every component and its settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from shoal.commands.listing import format_settings, plugin_option
 @click.argument("name", required=False)
 @plugin_option()
 def settings(kind: str | None, name: str | None) -> None:
-    """List components and their settings: KIND is model, sampler, training, partition, exchange, importer, ….
+    """List components and their settings.
+
+    KIND is model, sampler, training, features, partition, exchange, transport, importer, generator, order, loss,
+    metric or callback; without one all components are listed, each in a line.
 
     \b
     Examples:
@@ -20,8 +23,6 @@ def settings(kind: str | None, name: str | None) -> None:
       shoal settings sampler
       shoal settings sampler frontier
     """
-    from rich.text import Text
-
     from shoal.commands.components import list_kinds
     from shoal.commands.screen import open_console, plain_table
     from shoal.errors import unknown_name
@@ -40,14 +41,12 @@ def settings(kind: str | None, name: str | None) -> None:
             if name is not None and known != name:
                 continue
             title = f"{one}{f' {known}' if known else ''}"
-            console.print(Text.assemble((title, "bold"), f": {summary}"), highlight=False)
+            console.say(f"{title}: {summary}", style="bold" if kind is not None else None)
             if kind is not None:
                 table = plain_table("setting", "meaning")
                 for row in format_settings(prefix, declared):
-                    table.add_row(Text(f"  {row[0]}"), Text(row[1]))
+                    table.add_row(f"  {row[0]}", row[1])
                 if declared:
                     console.print(table)
     if kind is None:
-        console.print(
-            "`shoal settings KIND [NAME]` shows what each can be told", markup=False, highlight=False
-        )
+        console.say("`shoal settings KIND [NAME]` lists their settings")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.commands.listing import plugin_option
+from shoal.commands.listing import json_option, plugin_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +36,7 @@ _FEATURES, _CLASSES = 128, 16  # of graphs that have none
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of model or partition."
 )
+@json_option()
 @plugin_option()
 def simulate(
     target: str,
@@ -47,23 +48,25 @@ def simulate(
     method: str | None,
     model: str | None,
     recipe: str | None,
+    as_json: bool,
     settings: tuple[str, ...],
 ) -> None:
-    """Predict an epoch of `shoal train --method partitioned` for stored parts, or for DATA cut into several numbers of parts.
+    """Predict an epoch of partitioned training on many ranks.
 
-    Bytes and messages are exact; times are the slowest rank's by the α-β model. `exposed` is what of the communication
-    computing does not hide. Without a machine file computing is left out and nothing is hidden. With a boundary rate bytes and messages
-    are those of an epoch on average. DATA needs no features and no labels: --features says how wide they would be, of 16 classes.
+    PARTS are stored parts (`shoal partition`); DATA is cut into several numbers of parts. Bytes and messages are
+    exact, on average over epochs with a boundary rate. Times are the slowest rank's by the α-β model; `exposed` is
+    the communication that computing does not hide. Without a machine file, compute time is unknown and nothing is
+    hidden. DATA needs no features and no labels: --features sets their width, with 16 classes.
 
     \b
     Examples:
       shoal simulate my-parts/ --machine machine.json
-      shoal simulate my-graph/ --parts 2,4,8,16 --latency 50 --bandwidth 1200 --model gcn --set model.hidden=128
-      shoal simulate my-parts/ --machine machine.json --set partition.exchange=broadcast
-      shoal simulate edges.mtx --features 300 --latency 50 --bandwidth 1200 --set partition.boundary_rate=0.1
+      shoal simulate my-graph/ --parts 2,4,8 --latency 50 --bandwidth 1200
+      shoal simulate my-parts/ --machine m.json --set partition.exchange=broadcast
+      shoal simulate edges.mtx --features 300 --latency 50 --bandwidth 1200
     """
     from shoal.analysis.simulate import predict_epoch
-    from shoal.commands.screen import open_console
+    from shoal.commands.screen import open_console, print_json
     from shoal.commands.train import configure
     from shoal.errors import ShoalError
     from shoal.models.gnn import GNN
@@ -78,7 +81,6 @@ def simulate(
     if config.partition.given.get("last_boundary_rate") is not None:
         raise ShoalError("an epoch is predicted for one boundary rate: leave out last_boundary_rate")
     described = _describe_machine(machine, latency, bandwidth)
-    console = open_console()
     said: dict[int, Prediction] = {}
     for cut, num_features, num_classes, sparse in _open_or_cut(target, parts, method, config):
         if num_features and features is not None:
@@ -90,18 +92,18 @@ def simulate(
             )
         exchange = config.make_exchange()
         said[len(cut)] = predict_epoch(cut, stack, described, exchange=exchange, sparse_features=sparse)
+    if as_json:
+        print_json([{"ranks": ranks} | one.to_dict() for ranks, one in said.items()])
+        return
+    console = open_console()
     stored = (Path(target) / "manifest.json").is_file()
     cut_by = "stored parts" if stored else f"parts by {config.partition.method}"
-    console.print(
+    console.say(
         f"{config.model.name}, hidden {config.model.hidden}, {cut_by}, {config.partition.exchange} exchange",
-        markup=False,
-        highlight=False,
     )
     if described.ranks is not None and set(said) != {described.ranks}:
-        console.print(
+        console.say(
             f"the machine was measured with {count(described.ranks, 'rank')}: how other numbers share its cores and its wire is not in these times",
-            markup=False,
-            highlight=False,
         )
     console.print(_make_table(said))
 

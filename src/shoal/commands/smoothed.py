@@ -22,8 +22,8 @@ def write_smoothed(folder: Path, out: Path, *, with_validation: bool) -> None:
         said = f"{found.before:.4f} before, {found.after:.4f} after {found.settings}"
         if with_validation:
             said += "; the labels written know those of validation nodes too"
-    console.print(f"validation {found.metric}: {said}", markup=False, highlight=False)
+    console.say(f"validation {found.metric}: {said}")
     if graph.test_mask is not None and graph.test_mask.any():
         score = make_score(graph, graph.test_mask, run.config.training.metric)(found.scores)
-        console.print(f"test {found.metric}: {score:.4f}", markup=False, highlight=False)
-    console.print(f"{out}: {graph.num_nodes:,} nodes, label ({graph.num_nodes:,},)", markup=False)
+        console.say(f"test {found.metric}: {score:.4f}")
+    console.say(f"{out}: {graph.num_nodes:,} nodes, label ({graph.num_nodes:,},)")

@@ -1,64 +1,103 @@
-"""Tables for terminals of any width: words are never cut; where columns do not fit, the last ones go to a second line."""
+"""Plain tables for terminals and pipes: aligned by spaces, words never cut, no wider than the console."""
 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
 from rich.style import Style
-from rich.table import Table
 
 _GAP = 2
 _NARROWEST = 30  # characters that a last column is wrapped to
 _INDENT = 4
 
 
-class FoldingTable(Table):
-    """A table whose last column wraps at words. Where that would leave it too narrow, what does not fit beside the
-    first columns follows each row on lines of its own."""
+class PlainTable:
+    """Rows of text. The last column wraps at words; columns in `wide` are shown only as far as rows fit in a line.
+
+    Where the last column would become too narrow, what does not fit beside the first columns follows each row on
+    lines of its own.
+
+    Args:
+        columns: heads of the columns; without any text in them no head is shown.
+        right: columns that hold numbers.
+        wide: columns that narrow consoles leave out.
+    """
+
+    def __init__(self, columns: Sequence[str], right: Sequence[str] = (), wide: Sequence[str] = ()) -> None:
+        self.columns, self.right, self.wide = tuple(columns), right, wide
+        self.rows: list[tuple[str, ...]] = []
+
+    def add_row(self, *cells: str) -> None:
+        """Add a row, one text for each column."""
+        self.rows.append(cells)
+
+    def format_lines(self, width: int) -> list[str]:
+        """The table as lines of at most `width` characters; the head, if there is one, first."""
+        kept, widths = list(range(len(self.columns))), self._measure()
+        while sum(widths[column] + _GAP for column in kept) - _GAP > width:
+            optional = [column for column in kept if self.columns[column] in self.wide]
+            if not optional:
+                break
+            kept.remove(optional[-1])
+        rows = [self.columns, *self.rows] if any(self.columns) else self.rows
+        rows = [tuple(row[column] for column in kept) for row in rows]
+        sides = [self.columns[column] in self.right for column in kept]
+        return _align(rows, [widths[column] for column in kept], sides, width)
+
+    def _measure(self) -> list[int]:
+        return [max(map(len, cells)) for cells in zip(self.columns, *self.rows)]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        rows = self._read_rows(console)
-        widths = [max(map(len, cells)) for cells in zip(*rows)]
-        last = max(_NARROWEST, *(len(word) for row in rows for word in row[-1].split() or [""]))
-        if sum(widths[:-1]) + _GAP * (len(widths) - 1) + min(last, widths[-1]) <= options.max_width:
-            for column in self.columns[:-1]:
-                column.no_wrap = True
-            yield from super().__rich_console__(console, options)
-            return
+        """Yield the lines, the head in bold."""
+        for number, line in enumerate(self.format_lines(options.max_width)):
+            yield Segment(line, Style(bold=number == 0 and any(self.columns)))
+            yield Segment.line()
+
+
+def _align(rows: list[tuple[str, ...]], widths: list[int], right: list[bool], width: int) -> list[str]:
+    """Rows as lines: all columns beside each other, or the first ones with the others below."""
+    longest = max([_NARROWEST, *(len(word) for row in rows for word in row[-1].split())])
+    before = sum(widths[:-1]) + _GAP * (len(widths) - 1)
+    if before + min(longest, widths[-1]) <= width:
+        last = [[row[-1]] if right[-1] else _wrap(row[-1], width - before) for row in rows]
+        beside = len(widths) - 1
+        indent = before
+        widths = [*widths[:-1], min(widths[-1], width - before)]
+    else:
         beside = 1
-        while sum(widths[: beside + 1]) + _GAP * beside <= options.max_width:
+        while sum(widths[: beside + 1]) + _GAP * beside <= width:
             beside += 1
-        for number, row in enumerate(rows):
-            style = Style(bold=True) if number == 0 and self.show_header else Style()
-            for line in self._stack(row, widths[:beside], options.max_width):
-                yield Segment(line, style)
-                yield Segment.line()
-
-    def _read_rows(self, console: Console) -> list[list[str]]:
-        """The head and all rows as plain text."""
-        columns = [
-            [console.render_str(cell).plain if isinstance(cell, str) else str(cell) for cell in column.cells]
-            for column in self.columns
+        below = [" · ".join(cell for cell in row[beside:] if cell) for row in rows]
+        last = [["", *_wrap(text, width - _INDENT)] for text in below]
+        indent = _INDENT
+    lines = []
+    for row, cells in zip(rows, last):
+        first = [*row[:beside], *cells[:1]]
+        padded = [
+            cell.rjust(size) if side else cell.ljust(size) for cell, size, side in zip(first, widths, right)
         ]
-        head = [str(column.header) for column in self.columns]
-        return [head, *map(list, zip(*columns))]
-
-    def _stack(self, row: list[str], widths: list[int], most: int) -> list[str]:
-        """A row as lines: the first columns beside each other, the others below, wrapped."""
-        first = [
-            cell.rjust(width) if column.justify == "right" else cell.ljust(width)
-            for cell, width, column in zip(row, widths, self.columns)
-        ]
-        below = " · ".join(cell for cell in row[len(widths) :] if cell)
-        wrapped = textwrap.wrap(below, most - _INDENT, break_long_words=False, break_on_hyphens=False)
-        return [(" " * _GAP).join(first).rstrip(), *(" " * _INDENT + line for line in wrapped)]
+        lines.append((" " * _GAP).join(padded).rstrip())
+        lines += [" " * indent + text for text in cells[1:]]
+    return lines
 
 
-def plain_table(*columns: str, right: tuple[str, ...] = ()) -> Table:
-    """A table with one rule below its head; the columns in `right` hold numbers."""
-    table = FoldingTable(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+def _wrap(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def plain_table(*columns: str, right: Sequence[str] = (), wide: Sequence[str] = ()) -> PlainTable:
+    """A table with these heads; the columns in `right` hold numbers, those in `wide` are for wide consoles only."""
+    return PlainTable(columns, right, wide)
+
+
+def fact_table(facts: Mapping[str, str | Sequence[str] | None]) -> PlainTable:
+    """A table of names and values without a head; of several values each has a line. Empty ones are left out."""
+    table = PlainTable(("", ""))
+    for name, value in facts.items():
+        for number, line in enumerate([value] if isinstance(value, str) else value or ()):
+            if line:
+                table.add_row("" if number else name, line)
     return table

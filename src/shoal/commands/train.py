@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.commands.listing import ListingCommand, memory_option, plugin_option
+from shoal.commands.listing import ListingCommand, json_option, memory_option, plugin_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,8 +82,9 @@ def _list_settings() -> Iterator[tuple[str, Rows]]:
 @click.option(
     "--repeat",
     type=click.IntRange(1, 1000),
-    help="Train with this many seeds, one after the other, and tell mean and deviation  [default: the recipe's, or 1]",
+    help="Train with this many seeds, one after the other, and report mean and deviation  [default: the recipe's, or 1]",
 )
+@json_option()
 @memory_option()
 @plugin_option(expose=True)
 @click.option(
@@ -105,24 +106,28 @@ def train(
     max_restarts: int,
     recipe: str | None,
     repeat: int | None,
+    as_json: bool,
     plugins: tuple[str, ...],
     settings: tuple[str, ...],
 ) -> None:
-    """Train a graph neural network on DATA: a data set's name, a stored graph, or a graph file.
+    """Train a graph neural network on DATA.
 
-    Settings that are not given follow from the graph's size and labels; the run says which and why.
+    DATA is a data set's name, a stored graph, or a graph file. Settings that are not given follow from the graph's
+    size and labels; the run reports which and why.
 
     \b
     Examples:
       shoal train digits
       shoal train my-graph/ --model gcn --epochs 100 --out runs/first
-      shoal train my-graph/ --set sampler.roots=2000 --set model.hidden=128 --set training.lr=0.003
+      shoal train my-graph/ --set sampler.roots=2000 --set training.lr=0.003
       shoal train --resume runs/first --epochs 200
       shoal train --recipe cora --repeat 5
       shoal train my-graph/ --workers 2 --boundary-rate 0.1
       shoal train my-graph/ --workers 2 --sampler node
       shoal train my-graph/ --method swapped --parts 16 --memory 4GB
-      torchrun --nproc-per-node 4 -m shoal train --parts my-parts/       (also srun, mpiexec: docs/cluster.md)
+      torchrun --nproc-per-node 4 -m shoal train --parts my-parts/
+
+    srun and mpiexec start ranks too (docs/cluster.md).
     """
     from shoal.commands.jobs import train_run
     from shoal.errors import ShoalError
@@ -147,7 +152,15 @@ def train(
         if given:
             raise ShoalError(f"--resume continues a run as it was configured: leave out {', '.join(given)}")
         stored = None if parts is None else str(Path(parts).resolve())
-        train_run(None, resume, workers=workers, epochs=epochs, parts=stored, max_restarts=max_restarts)
+        train_run(
+            None,
+            resume,
+            workers=workers,
+            epochs=epochs,
+            parts=stored,
+            max_restarts=max_restarts,
+            as_json=as_json,
+        )
         return
     if parts is not None or (recipe is None and not (workers is None and boundary_rate is None)):
         method = method or (
@@ -171,7 +184,7 @@ def train(
             f"--workers needs method partitioned or sampled: method {config.method} trains in one process"
         )
     folder = out if out is not None else _next_folder(config)
-    train_run(config, folder, workers=workers, max_restarts=max_restarts)
+    train_run(config, folder, workers=workers, max_restarts=max_restarts, as_json=as_json)
 
 
 def _trains_on_rows(model: str | None, settings: tuple[str, ...]) -> bool:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.commands.listing import memory_option, plugin_option
+from shoal.commands.listing import json_option, memory_option, plugin_option
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from rich.console import Console
-    from rich.table import Table
-
+    from shoal.commands.screen import Screen
+    from shoal.commands.tables import PlainTable
     from shoal.runs.journal import Tried
     from shoal.runs.trial import Clock
     from shoal.runs.tuning import Search
@@ -45,6 +45,7 @@ _WIDTH = 80
 @click.option("--seed", type=click.IntRange(0), help="Decides the search and every trial  [default: 0]")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder to make  [default: runs/DATA-tune-N]")
 @click.option("--resume", type=click.Path(path_type=Path), help="Folder of a search to go on with.")
+@json_option()
 @memory_option()
 @plugin_option(expose=True)
 @click.option(
@@ -62,19 +63,20 @@ def tune(
     seed: int | None,
     out: Path | None,
     resume: Path | None,
+    as_json: bool,
     plugins: tuple[str, ...],
     settings: tuple[str, ...],
 ) -> None:
-    """Search for the best settings of `shoal train DATA`: model, depth, width, norm, dropout, learning rate, batches, ….
+    """Search for the best settings within a time budget.
 
-    The first trial has the defaults. Trials are judged by validation score; those whose curve lies below the median are
+    Model, depth, width, norm, dropout, learning rate and batches are searched. The first trial has the defaults. Trials are judged by validation score; those whose curve lies below the median are
     stopped early. The best configuration is trained with fresh seeds, and only then are test labels read. Searches
     with --trials and without --minutes are repeatable; how many trials fit into minutes depends on the machine.
 
     \b
     Examples:
       shoal tune my-graph/ --minutes 10
-      shoal tune my-graph/ --minutes 30 --set model.name=gcn --set training.setting=inductive
+      shoal tune my-graph/ --minutes 30 --set model.name=gcn
       shoal tune --resume runs/my-graph-tune-1 --minutes 20
       shoal train --recipe runs/my-graph-tune-1/best.yaml
     """
@@ -99,7 +101,7 @@ def tune(
         if named := [name for name, value in given.items() if value is not None]:
             raise ShoalError(f"--resume goes on with a search as it was asked: leave out {', '.join(named)}")
         with writing(resume):
-            _search(Search.open(resume, seeds=seeds), clock, trials)
+            _search(Search.open(resume, seeds=seeds), clock, trials, as_json=as_json)
         return
     if data is None:
         raise ShoalError("no data given: name a data set (`shoal data list`), a stored graph or a graph file")
@@ -107,23 +109,21 @@ def tune(
     folder = out if out is not None else _next_folder(data)
     search = Search.create(folder, asked)
     with writing(folder):
-        _search(search, clock, trials)
+        _search(search, clock, trials, as_json=as_json)
 
 
-def _search(search: Search, clock: Clock, trials: int | None) -> None:
-    """Search, train fresh seeds, and show what came of it; Ctrl-C ends with the best so far."""
-    from shoal.commands.screen import open_console
+def _search(search: Search, clock: Clock, trials: int | None, *, as_json: bool) -> None:
+    """Search, train fresh seeds, and report the result; Ctrl-C ends with the best so far."""
+    from shoal.commands.screen import open_console, print_json
     from shoal.errors import Stopped
     from shoal.runs.tuning import RECIPE, TABLE
 
-    console = open_console()
+    console = open_console(stderr=as_json)
     graph = search.graph
-    console.print(
+    console.say(
         f"{graph.name}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {graph.num_features:,} features, {graph.num_classes} classes",
-        markup=False,
     )
-    for notice in search.notices:
-        console.print(f"notice: {notice}", markup=False)
+    console.notice(*search.notices)
     try:
         with TuningProgress(console, search, clock) as progress:
             search.run(clock, trials, progress.show_epoch, progress.show_trial)
@@ -133,24 +133,27 @@ def _search(search: Search, clock: Clock, trials: int | None) -> None:
         number = error.signal if isinstance(error, Stopped) else signal.SIGINT
         if search.best is not None:
             _show_table(console, search)
-            console.print(f"best so far, by validation alone: {search.folder / RECIPE}", markup=False)
+            console.say(f"best so far, by validation alone: {search.folder / RECIPE}")
         raise Stopped(number, f"interrupted; go on with: shoal tune --resume {search.folder}") from None
+    if as_json:
+        print_json(result | {"folder": search.folder, "trials": [asdict(one) for one in search.tried]})
+        return
     _show_table(console, search)
     _show_result(console, result)
-    console.print(f"all trials: {search.folder / TABLE}", markup=False)
-    console.print(f"train it: shoal train --recipe {search.folder / RECIPE}", markup=False)
+    console.say(f"all trials: {search.folder / TABLE}")
+    console.say(f"train it: shoal train --recipe {search.folder / RECIPE}")
 
 
 class TuningProgress:
     """Shows a search: on a terminal a line that changes with every epoch, anywhere else a line for every trial."""
 
-    def __init__(self, console: Console, search: Search, clock: Clock) -> None:
+    def __init__(self, console: Screen, search: Search, clock: Clock) -> None:
         from rich.status import Status
 
         self.console, self.search, self.clock = console, search, clock
         self._what = "trial 0"
         self._best = search.best
-        self._status = Status("starting", console=console) if console.is_terminal else None
+        self._status = Status("starting", console=console) if console.shows_bars else None
 
     def __enter__(self) -> TuningProgress:
         if self._status is not None:
@@ -170,7 +173,7 @@ class TuningProgress:
     def begin_seeds(self) -> None:
         """The search has ended, fresh seeds are trained."""
         self._what = "fresh seeds"
-        self.console.print("training the best configuration with fresh seeds", style="dim")
+        self.console.say("training the best configuration with fresh seeds", style="dim")
 
     def show_epoch(self, trainer: Trainer, record: Record) -> None:
         if self._status is None:
@@ -180,25 +183,25 @@ class TuningProgress:
         self._status.update(f"{self._what}, epoch {record['epoch']}{best}{left}")
 
     def show_trial(self, tried: Tried) -> None:
+        from shoal.wording import count
+
         self._best = self.search.best
         self._begin(tried.number + 1)
         score = "" if tried.score is None else f"val {tried.metric} {tried.score:.4f}, "
         best = "" if self._best is None else f"; best {self._best.score:.4f} (trial {self._best.number})"
-        said = (
-            f"trial {tried.number}: {score}{tried.epochs} epochs, {tried.seconds:.1f} s, {tried.ended}{best}"
-        )
-        self.console.print(said, markup=False, highlight=False)
+        said = f"trial {tried.number}: {score}{count(tried.epochs, 'epoch')}, {tried.seconds:.1f} s, {tried.ended}{best}"
+        self.console.say(said)
 
 
-def _show_table(console: Console, search: Search) -> None:
+def _show_table(console: Screen, search: Search) -> None:
     tried = search.tried
-    console.print()
+    console.say()
     console.print(make_table(tried), width=min(console.width, _WIDTH))
     if len(tried) > _SHOWN:
-        console.print(f"and {len(tried) - _SHOWN:,} more")
+        console.say(f"and {len(tried) - _SHOWN:,} more")
 
 
-def make_table(tried: list[Tried]) -> Table:
+def make_table(tried: list[Tried]) -> PlainTable:
     """The best trials, each with the settings in which it differs from the defaults; 80 columns are enough."""
     from shoal.commands.screen import plain_table
     from shoal.runs.config import make_config
@@ -209,8 +212,6 @@ def make_table(tried: list[Tried]) -> Table:
     table = plain_table(
         "trial", f"val {metric}", "s", "ended", "settings", right=("trial", f"val {metric}", "s")
     )
-    for column in table.columns:
-        column.no_wrap = column.header != "settings"
     defaults = flatten(make_config(tried[0].config)) if tried else {}
     order = sorted(tried, key=lambda one: (-_rank(one), one.number))
     for one in order[:_SHOWN]:
@@ -240,22 +241,20 @@ def _rank(one: Tried) -> float:
     return float("-inf") if one.score is None else one.score - (0 if one.is_whole else 1000)
 
 
-def _show_result(console: Console, result: dict[str, Any]) -> None:
+def _show_result(console: Screen, result: dict[str, Any]) -> None:
     """Validation and test scores over the fresh seeds, the test scores last."""
     from shoal.wording import count
 
     seeds = result["seeds"]
     many = count(len(seeds), "fresh seed")
     cut = ", cut short by the time: give more --minutes" if result["is_cut"] else ""
-    console.print(
+    console.say(
         f"\nbest: trial {result['best_trial']}, validation {result['metric']} {result['validation']:.4f}"
     )
     for name, scores in result.items():
         if name.startswith(("val_", "test_")):
             spread = f" ± {scores['deviation']:.4f}" if len(seeds) > 1 else ""
-            console.print(
-                f"{name.replace('_', ' ', 1)} {scores['mean']:.4f}{spread} over {many}{cut}", highlight=False
-            )
+            console.say(f"{name.replace('_', ' ', 1)} {scores['mean']:.4f}{spread} over {many}{cut}")
 
 
 def _next_folder(data: str) -> Path:

@@ -1,6 +1,7 @@
 """How kernels are compiled: cached on disk, without the GIL, on a thread-safe layer where there is one."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -76,12 +77,17 @@ def load_kernels() -> None:
 
 
 class _CompileNotice(event.Listener):
-    """Says once that kernels are being compiled: the first run on a machine is slow, and should say why."""
+    """Says once that kernels are being compiled, as the first run on a machine is slow, and how long it takes."""
 
     said = False
     count = 0
+    seconds = 0.0
+
+    def __init__(self) -> None:
+        self._running: list[float] = []  # a kernel is compiled while the one that calls it is
 
     def on_start(self, event: Any) -> None:
+        self._running.append(time.perf_counter())
         module = getattr(event.data.get("dispatcher"), "__module__", None) or ""
         if not module.startswith("shoal."):
             return
@@ -94,7 +100,9 @@ class _CompileNotice(event.Listener):
             )
 
     def on_end(self, event: Any) -> None:
-        pass
+        started = self._running.pop()
+        if not self._running:
+            self.seconds += time.perf_counter() - started
 
 
 _notice = _CompileNotice()
@@ -104,6 +112,11 @@ event.register("numba:compile", _notice)
 def count_compiled() -> int:
     """Kernels that this process has compiled so far; those found in the cache do not count."""
     return _notice.count
+
+
+def compile_seconds() -> float:
+    """Seconds that this process has compiled kernels for; those read from the cache do not count."""
+    return _notice.seconds
 
 
 def silence_notice() -> None:

@@ -59,10 +59,12 @@ class ProductPlan:
     num_threads: int
 
     def explain(self) -> str:
+        """The choice in words."""
+        threads = f"{self.num_threads} thread{'' if self.num_threads == 1 else 's'}"
         if self.variant == "features":
-            return f"feature-partitioned, parts of {self.part_width} columns, {self.num_threads} threads"
+            return f"feature-partitioned, parts of {self.part_width} columns, {threads}"
         ahead = "with" if self.prefetch else "without"
-        return f"row-parallel {ahead} prefetch, {self.num_threads} threads"
+        return f"row-parallel {ahead} prefetch, {threads}"
 
 
 @dataclass

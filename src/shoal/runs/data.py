@@ -29,6 +29,7 @@ from shoal.runs.config import DEFAULT_SWAPPED, RunConfig
 from shoal.runs.defaults import follow_graph
 from shoal.settings import list_settings
 from shoal.training.share import check_trainable
+from shoal.wording import count
 
 ASSIGNMENT = "assignment.npy"
 
@@ -177,7 +178,7 @@ def _open_part(config: RunConfig, transport: Transport) -> RunData:
     stored = int(read_manifest(folder)["num_parts"])
     if stored != transport.size:
         raise ShoalError(
-            f"{folder} holds {stored} parts and there are {transport.size} ranks: start {stored} ranks, or partition again"
+            f"{folder} holds {count(stored, 'part')} and there are {transport.size} ranks: start {stored} ranks, or partition again"
         )
     whole: Graph | None = None
     loaded: tuple[str, ...] = ()
@@ -211,7 +212,7 @@ def _open_swapped(config: RunConfig, folder: Path | None) -> RunData:
         assignment = _map_assignment(stored / ASSIGNMENT, "partition again")
         if config.partition.parts not in (None, num_parts):
             raise ShoalError(
-                f"{stored} holds {num_parts} parts and partition.parts is {config.partition.parts}: leave that out, or partition again"
+                f"{stored} holds {count(num_parts, 'part')} and partition.parts is {config.partition.parts}: leave that out, or partition again"
             )
     else:
         num_parts = config.partition.parts or DEFAULT_SWAPPED

@@ -33,6 +33,9 @@ class Callback:
     def on_end(self, trainer: Trainer) -> None:
         """After the last epoch, with the best weights in the model."""
 
+    def on_close(self, trainer: Trainer) -> None:
+        """When `fit` ends, by an exception too and before `on_end`: close what `on_start` opened."""
+
 
 CALLBACKS: Registry[type[Callback]] = Registry("callback", "shoal.training")
 

@@ -50,15 +50,16 @@ class EpochState:
         self.losses.append(loss)
         self.nodes += nodes
 
-    def to_record(self, epoch: int, lr: float) -> Record:
-        """The record of an epoch that has ended; a loss that is not finite is refused."""
+    def to_record(self, epoch: int, lr: float, compiling: float = 0.0) -> Record:
+        """The record of an epoch that has ended, `compiling` seconds of it; a loss that is not finite is refused."""
         mean = sum(self.losses) / len(self.losses)
         if not math.isfinite(mean):
             raise ShoalError(
                 f"the loss became {mean} in epoch {epoch}: lower the learning rate, or clip gradients"
             )
-        rate = self.nodes / self.seconds
-        return {
+        compiling = min(compiling, self.seconds)
+        rate = self.nodes / max(self.seconds - compiling, 1e-9)
+        record = {
             "epoch": epoch,
             "loss": mean,
             "batches": len(self.losses),
@@ -66,6 +67,7 @@ class EpochState:
             "seconds": self.seconds,
             "nodes_per_second": rate,
         }
+        return record | ({"compile_seconds": compiling} if compiling else {})
 
 
 class Share(ABC):

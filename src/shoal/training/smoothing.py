@@ -19,6 +19,7 @@ from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.spmm import multiply
 from shoal.memory import require_memory
 from shoal.settings import Above, AtLeast, Null, Rate, check_settings
+from shoal.wording import count
 
 _MATRICES = 8  # of all nodes and classes that are held at most
 Spread = Callable[[Tensor], Tensor]
@@ -43,9 +44,11 @@ class Smoothing:
         said = []
         if self.correct_steps:
             scale = "autoscale" if self.scale is None else f"scale {self.scale:g}"
-            said.append(f"correct (alpha {self.correct_alpha:g}, {self.correct_steps} steps, {scale})")
+            said.append(
+                f"correct (alpha {self.correct_alpha:g}, {count(self.correct_steps, 'step')}, {scale})"
+            )
         if self.smooth_steps:
-            said.append(f"smooth (alpha {self.smooth_alpha:g}, {self.smooth_steps} steps)")
+            said.append(f"smooth (alpha {self.smooth_alpha:g}, {count(self.smooth_steps, 'step')})")
         return " and ".join(said) or "nothing"
 
 

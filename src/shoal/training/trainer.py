@@ -20,6 +20,7 @@ from shoal.distributed.runtime import default_transport
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError
 from shoal.graph import Graph
+from shoal.kernels.jit import compile_seconds
 from shoal.memory import keep_freed_memory
 from shoal.partitioning.part import Part
 from shoal.partitioning.partition import Partition
@@ -68,6 +69,7 @@ class Trainer(Predictor):
     (logits, y): one number for each node, one for all of them. `train_step` is one step, for loops of your own.
 
     Attributes:
+        epoch, epochs: how many are trained, and the last one of this call of `fit`.
         history: the records of all epochs so far, as `fit` returns them; `pandas.DataFrame(trainer.history)` is a table.
     """
 
@@ -159,7 +161,7 @@ class Trainer(Predictor):
         self.unreadable: list[Path] = []  # checkpoints newer than the one it went on from
         self.metrics = [] if metric is None else [metric]
         self.metric = choose_metric(metric, self.graph)
-        self.epoch = self.step = self.best_epoch = 0
+        self.epoch = self.epochs = self.step = self.best_epoch = 0
         self.best_score = worst_score(self.metric)
         self._resumed: EpochState | None = None  # of the epoch that a checkpoint was written in
         self._stopped = False
@@ -172,23 +174,27 @@ class Trainer(Predictor):
         """Train until epoch `epochs` (a resumed trainer goes on from where it was) or until patience ends.
 
         `on_epoch` receives every epoch's record: epoch, loss, seconds, nodes_per_second and, where it was evaluated,
-        val_<metric>. At the end the weights of the best evaluation are put in; another call goes on from the last ones.
+        val_<metric>; compile_seconds where kernels were compiled (one process leaves them out of nodes_per_second).
+        At the end the weights of the best evaluation are put in; another call goes on from the last ones.
         """
         if epochs < 1:
             raise ShoalError(f"epochs is {epochs}: expected at least 1")
         keep_freed_memory()
+        self.epochs = epochs
         self.weights.take_up()
         self.share.begin(epochs, saves=self.checkpoints is not None)
         self._stopped = False
         self.asked.begin(self.transport, saves=self.checkpoints is not None)
-        for callback in self.callbacks:
-            callback.on_start(self)
         try:
+            for callback in self.callbacks:
+                callback.on_start(self)
             records = self._fit(epochs, on_epoch)
             self.share.end()
         finally:
             self._stream.close()
             self.share.release()
+            for callback in self.callbacks:
+                callback.on_close(self)
         for callback in self.callbacks:
             callback.on_end(self)
         return records
@@ -226,7 +232,7 @@ class Trainer(Predictor):
             group["lr"] = self.lr * lr_factor
         done, self._resumed = self._resumed or EpochState(), None
         self.step = self.epoch * self.sampler.num_batches + done.batches
-        started = time.perf_counter() - done.seconds
+        started, compiled = time.perf_counter() - done.seconds, compile_seconds()
         for batch in self.batches(done.batches) if batches is None else batches:
             loss = self.train_step(batch)
             done.add(loss, batch.num_nodes)
@@ -237,7 +243,9 @@ class Trainer(Predictor):
                 self._heed(done)
         done.seconds = time.perf_counter() - started
         self.epoch += 1
-        record = done.to_record(self.epoch, self.optimizer.param_groups[0]["lr"])
+        record = done.to_record(
+            self.epoch, self.optimizer.param_groups[0]["lr"], compile_seconds() - compiled
+        )
         return (
             record | self._stream.take_counts() | self.share.take_costs(self.epoch, done.nodes, done.seconds)
         )
@@ -307,7 +315,7 @@ class Trainer(Predictor):
         self.weights.restore_best()
 
     def switch_to_best(self) -> None:
-        """Put in the weights of the best evaluation; another call of `fit` goes on from those that are in now."""
+        """Put in the weights of the best evaluation; another call of `fit` goes on from the last ones."""
         self.weights.set_aside()
 
     def is_out_of_patience(self) -> bool:

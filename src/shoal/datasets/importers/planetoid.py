@@ -13,6 +13,7 @@ from shoal.datasets.importers.files import Progress, check_num_nodes, open_text,
 from shoal.datasets.importers.restricted_pickle import read_pickle
 from shoal.errors import ShoalError
 from shoal.graph import Graph
+from shoal.wording import count
 
 NUM_VAL = 500
 ENDINGS = ("test.index", "allx", "ally", "graph", "tx", "ty", "x", "y")
@@ -64,7 +65,7 @@ def read_planetoid(
     notices = []
     gaps = int((order < 0).sum())
     if gaps:
-        notices.append(f"{gaps} nodes missing from test.index have no features and no label")
+        notices.append(f"{count(gaps, 'node')} missing from test.index: no features and no label")
     sources, targets = _read_edges(_part(prefix, "graph"), parts["graph"], n)
     loops = sources == targets
     if loops.any():

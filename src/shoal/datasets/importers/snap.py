@@ -15,6 +15,7 @@ from shoal.datasets.importers.node_ids import NodeIds, collect_ids
 from shoal.datasets.importers.number_csv import stream_columns
 from shoal.errors import ShoalError
 from shoal.graph import Graph
+from shoal.wording import count
 
 EXPECTED = "an edge list: # comments, then two integer node ids a line, separated by a tab or spaces"
 LINES_AT_ONCE = 1 << 18
@@ -41,7 +42,7 @@ def read_snap(
         comments, first = _read_header(path)
         width = len(first.split())
         if width > 2:
-            notices.append(f"ignored {width - 2} columns after the two node ids of {path.name}")
+            notices.append(f"ignored {count(width - 2, 'column')} after the two node ids of {path.name}")
         regular = "\t" if first.count("\t") == width - 1 else " "
         progress(f"reading the node ids of {path.name}")
         try:

@@ -16,6 +16,7 @@ from shoal.partitioning.methods.metis import MAX_ENTRIES, run_metis
 from shoal.partitioning.nets import Nets, make_nets
 from shoal.partitioning.work import EFFORTS, PARTITION_METHODS, Work, traits
 from shoal.settings import Choices
+from shoal.wording import count
 
 
 class Effort(NamedTuple):
@@ -80,7 +81,7 @@ def assign_by_cover(
     keeps covers while it moves nodes. What raises the cover is dropped. Steps are left out by pins and parts, not by the clock.
     """  # fmt: skip
     tried, entries, nets = _EFFORTS[effort], list_entries(work.graph), make_nets(work.graph)
-    work.progress(f"effort {effort}: about {estimate_seconds(work, nets, tried):,.0f} CPU seconds")
+    work.progress(f"effort {effort}: about {count(round(estimate_seconds(work, nets, tried)), 'CPU second')}")
     starts, volume = _start(work, nets, entries, tried)
     sweeps = _count_sweeps(work, nets, tried)
     del nets

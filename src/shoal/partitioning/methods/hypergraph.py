@@ -15,6 +15,7 @@ from shoal.partitioning.nets import Nets, count_pins, count_rows, make_nets
 from shoal.partitioning.refine import price_partition
 from shoal.partitioning.work import EFFORTS, PARTITION_METHODS, Work, traits
 from shoal.settings import Choices
+from shoal.wording import count
 
 _NEAR = 1.1  # a start that sends at most so many times the rows of the best is searched too
 _SLACK = 0.03  # more rows than before that the local search may send for a lower peak, never above the limit
@@ -84,7 +85,7 @@ def assign_by_hypergraph(
     """
     nets, tried = make_nets(work.graph), EFFORTS_MADE[effort]
     seconds = estimate_seconds(work, nets, tried, bool(tried.presets) and has_mt_kahypar(work))
-    work.progress(f"effort {effort}: about {seconds:,.0f} CPU seconds")
+    work.progress(f"effort {effort}: about {count(round(seconds), 'CPU second')}")
     return search_hypergraph(work, nets, tried)
 
 
@@ -173,7 +174,7 @@ def _is_allowed(work: Work, tried: Effort, step: str, seconds: float) -> bool:
     if seconds <= tried.max_seconds:
         return True
     work.notices.append(
-        f"left out {step}, which would take about {seconds:,.0f} CPU seconds; effort 'best' would not"
+        f"left out {step}, which would take about {count(round(seconds), 'CPU second')}; effort 'best' would not"
     )
     return False
 
