@@ -24,6 +24,7 @@ from shoal.kernels.gather import gather_csr_rows, gather_rows
 from shoal.kernels.patterns import list_edges
 from shoal.kernels.spmm import multiply
 from shoal.memory import memory_left
+from shoal.notebook import show_facts
 
 if TYPE_CHECKING:
     from shoal.distributed.halo import HaloPlan
@@ -204,6 +205,18 @@ class Batch:
 
     def __repr__(self) -> str:
         return f"Batch({self.index}, {self.num_nodes:,} nodes, {self.num_edges:,} entries)"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "graph": self.graph.name,
+            "nodes": self.num_nodes,
+            "output nodes": self.num_outputs,
+            "nodes per layer": self.nodes_per_layer if len(self.blocks) > 1 else None,
+            "entries per layer" if len(self.blocks) > 1 else "entries": self.edges_per_layer,
+            "features": self.graph.num_features or None,
+            "normalised": "yes" if self.node_norm is not None else "no",
+        }
+        return show_facts(f"Batch {self.index}", facts)
 
 
 def _gather(x: np.ndarray | EncodedRows, rows: np.ndarray) -> Tensor:

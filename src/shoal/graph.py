@@ -18,6 +18,7 @@ from shoal.kernels.encoding import EncodedRows
 from shoal.kernels.entry_weights import sum_rows
 from shoal.labels import count_classes, describe_outputs, find_labelled, is_multi_label, is_regression
 from shoal.names import Names, take_ids
+from shoal.notebook import show_facts
 from shoal.split import draw_split, note_split
 from shoal.validation import MASKS as MASKS
 from shoal.validation import validate_graph, validate_split
@@ -320,7 +321,25 @@ class Graph(Interchange):
             f"{self.num_features:,} features, {self.describe_outputs()})"
         )
 
+    def _repr_html_(self) -> str:
+        masks = {name: getattr(self, name) for name in MASKS}
+        split = [
+            f"{name.removesuffix('_mask')} {int(mask.sum()):,}"
+            for name, mask in masks.items()
+            if mask is not None
+        ]
+        facts = {
+            "nodes": self.num_nodes,
+            "entries": f"{self.num_entries:,}, {'directed' if self.directed else 'undirected'}",
+            "features": self.num_features or None,
+            "labels": self.describe_outputs() if self.num_classes else None,
+            "split": split or None,
+            "edge weights": "yes" if self.edge_weight is not None else None,
+        }
+        return show_facts(f"Graph {self.name}", facts)
+
 
 def require_graph(graph: object) -> None:
+    """Raise unless `graph` is a Graph."""
     if not isinstance(graph, Graph):
         raise ShoalError(f"a {type(graph).__name__} was given: expected a Graph, such as shoal.load returns")

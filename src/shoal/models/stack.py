@@ -13,6 +13,7 @@ from shoal.kernels.fused import mix_key
 from shoal.models.conv import Conv, count_entries, take_rows
 from shoal.models.layers import Layer
 from shoal.models.two_way import TwoWayConv
+from shoal.notebook import show_facts
 
 
 class Exchange(NamedTuple):
@@ -41,6 +42,18 @@ class Stack(nn.Module):
     layers: nn.ModuleList
     head: nn.ModuleList
     classifier: nn.Linear | None
+
+    def _repr_html_(self) -> str:
+        layers = [
+            f"{type(layer.linear).__name__} {layer.linear.out_features}" for layer in self.list_layers()
+        ]
+        facts = {
+            "features": self.in_features,
+            "layers": " → ".join(layers),
+            "classes": self.num_classes,
+            "weights": sum(one.numel() for one in self.parameters()),
+        }
+        return show_facts(type(self).__name__, facts)
 
     def list_layers(self) -> Iterator[Layer]:
         for layer in self.layers:

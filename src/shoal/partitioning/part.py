@@ -13,6 +13,7 @@ from shoal.edge_weights import require_unweighted
 from shoal.errors import ShoalError
 from shoal.graph import MASKS, Graph
 from shoal.kernels.csr import index_dtype
+from shoal.notebook import show_facts
 from shoal.partitioning.cover import cover_halo
 from shoal.partitioning.cut import find_halo, find_receivers, list_members, mark_loops, split_rows
 from shoal.partitioning.part_checks import check_part
@@ -95,6 +96,15 @@ class Part:
         return (
             f"Part({self.rank} of {self.num_parts}, {self.num_local:,} local and {self.num_halo:,} halo rows)"
         )
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "local rows": self.num_local,
+            "halo rows": self.num_halo,
+            "rows sent in one exchange": self.num_sent,
+            "features": self.num_features or None,
+        }
+        return show_facts(f"Part {self.rank} of {self.num_parts}", facts)
 
 
 def make_part(graph: Graph, assignment: np.ndarray, num_parts: int, rank: int) -> Part:

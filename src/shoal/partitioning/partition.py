@@ -13,6 +13,7 @@ import numpy as np
 from shoal.checks import check_whole
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph, require_graph
+from shoal.notebook import show_facts
 from shoal.partitioning.estimate import check_method, choose_method, count_cover_threads
 from shoal.partitioning.hosts import group_parts
 from shoal.partitioning.methods.block import partition_in_blocks
@@ -23,6 +24,7 @@ from shoal.partitioning.quality import Quality, compare_quality, list_figures, m
 from shoal.partitioning.work import PARTITION_METHODS, Work, traits_of, weigh_nodes
 from shoal.settings import AtLeast, Choices, Null, Range, Seed, check_options, check_settings, list_settings
 from shoal.threads import available_cores
+from shoal.wording import count
 
 AUTO = "auto"
 BALANCES = ("edges", "nodes")
@@ -81,7 +83,19 @@ class Partition:
         return replace(self, assignment=number[self.assignment], parts_per_host=parts_per_host)
 
     def __repr__(self) -> str:
-        return f"Partition({self.method}, {self.graph.num_nodes:,} nodes in {self.num_parts:,} parts)"
+        return f"Partition({self.method}, {self.graph.num_nodes:,} nodes in {count(self.num_parts, 'part')})"
+
+    def _repr_html_(self) -> str:
+        sizes = np.bincount(self.assignment, minlength=self.num_parts)
+        facts = {
+            "graph": self.graph.name,
+            "parts": self.num_parts,
+            "nodes per part": f"{sizes.min():,} to {sizes.max():,}",
+            "method": self.method,
+            "balance": f"{self.balance}, imbalance {self.imbalance:g}",
+            "seconds": self.seconds.get("total"),
+        }
+        return show_facts("Partition", facts)
 
 
 @check_settings

@@ -39,6 +39,7 @@ from shoal.scratch import Scratch
 from shoal.training.inference import count_held, has_embeddings, open_scratch
 from shoal.training.keeper import list_last
 from shoal.training.part_share import PartShare
+from shoal.training.records import History
 from shoal.training.share import Record
 from shoal.wording import count
 
@@ -157,7 +158,7 @@ class Run:
         """Load the last checkpoint, and the history up to it."""
         self.trainer.resume(self.folder / CHECKPOINTS)
         self.notices += tuple(self.trainer.notices)
-        self.trainer.history = self._read_records(self.trainer.epoch)
+        self.trainer.history = History(self._read_records(self.trainer.epoch))
 
     @property
     def has_checkpoint(self) -> bool:

@@ -23,6 +23,7 @@ from shoal.kernels.bits import make_bitmap
 from shoal.kernels.induce import SubgraphExtractor
 from shoal.kernels.orient import MOST_PLACED, OrientedExtractor, OrientedGraph, is_worth_orienting
 from shoal.kernels.row_sets import find_loops
+from shoal.notebook import show_facts
 from shoal.registry import Registry
 from shoal.sampling.normalize import Norms, make_norms
 from shoal.sampling.oriented import orient_graph
@@ -231,6 +232,10 @@ class Sampler(ABC):
         simple = {name: value for name, value in self.settings.items() if isinstance(value, kinds)}
         said = "".join(f", {name}={value!r}" for name, value in simple.items())
         return f"{type(self).__name__}({self.graph.name!r}{said})"
+
+    def _repr_html_(self) -> str:
+        facts = {"graph": self.graph.name, "batches per epoch": self.num_batches}
+        return show_facts(type(self).__name__, facts | self.settings)
 
     @property
     def _has_loop(self) -> np.ndarray | None:

@@ -37,6 +37,7 @@ from shoal.training.loss import LOSSES, Loss
 from shoal.training.metrics import METRICS, choose_metric, is_better, worst_score
 from shoal.training.optimizer import OPTIMIZERS, make_optimizer
 from shoal.training.predictor import Predictor
+from shoal.training.records import History, Recorded
 from shoal.training.schedule import SCHEDULES, scale_learning_rate
 from shoal.training.share import EpochState, Record, check_fit
 from shoal.training.shares import make_share
@@ -44,7 +45,7 @@ from shoal.training.task import Task
 from shoal.training.weights import KeptWeights
 
 
-class Trainer(Predictor):
+class Trainer(Predictor, Recorded):
     """Trains `model` on batches that `sampler` draws, evaluates on the full graph.
 
     One process trains on a Graph. Several ranks, joined by `transport`, train one model together, either each on
@@ -70,7 +71,7 @@ class Trainer(Predictor):
 
     Attributes:
         epoch, epochs: how many are trained, and the last one of this call of `fit`.
-        history: the records of all epochs so far, as `fit` returns them; `pandas.DataFrame(trainer.history)` is a table.
+        history: the records of all epochs so far, a list; `to_pandas()` makes a table of it, `plot()` a figure.
     """
 
     @check_settings
@@ -153,7 +154,7 @@ class Trainer(Predictor):
         self._stream = BatchStream(self.sampler, num_threads=sampling_threads, caching=self.features)
         self.callbacks = make_callbacks(callbacks)
         self._batch_callbacks = [one for one in self.callbacks if type(one).on_batch is not Callback.on_batch]
-        self.history: list[Record] = []
+        self.history = History()
         self.checkpoints, self.keep_checkpoints = checkpoints, keep_checkpoints
         self.weights = KeptWeights(model, ema)
         self.asked = Interruption(checkpoint_minutes)
