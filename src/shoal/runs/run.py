@@ -254,8 +254,7 @@ class Run:
         """The ranks' memory in a line; None where ranks hold no parts, or nothing was left to train."""
         if not self.ranks:
             return None
-        growth = [rank["growth"] for rank in self.ranks]
-        peak = max(rank["peak"] for rank in self.ranks)
+        growth, peak = [rank["growth"] for rank in self.ranks], max(rank["peak"] for rank in self.ranks)
         added = f"{min(growth) / 1e6:,.0f} to {max(growth) / 1e6:,.0f} MB"
         return f"memory: the largest rank held {peak / 1e6:,.0f} MB; its first epoch added {added} to a rank, compiled code included ({RANKS})"
 

@@ -58,7 +58,7 @@ class EpochState:
                 f"the loss became {mean} in epoch {epoch}: lower the learning rate, or clip gradients"
             )
         compiling = min(compiling, self.seconds)
-        rate = self.nodes / max(self.seconds - compiling, 1e-9)
+        rate = self.nodes / max(self.seconds - compiling, 0.01 * self.seconds)
         record = {
             "epoch": epoch,
             "loss": mean,

@@ -70,7 +70,6 @@ class Trainer(Predictor, Recorded):
     (logits, y): one number for each node, one for all of them. `train_step` is one step, for loops of your own.
 
     Attributes:
-        epoch, epochs: how many are trained, and the last one of this call of `fit`.
         history: the records of all epochs so far, a list; `to_pandas()` makes a table of it, `plot()` a figure.
     """
 
@@ -175,8 +174,7 @@ class Trainer(Predictor, Recorded):
         """Train until epoch `epochs` (a resumed trainer goes on from where it was) or until patience ends.
 
         `on_epoch` receives every epoch's record: epoch, loss, seconds, nodes_per_second and, where it was evaluated,
-        val_<metric>; compile_seconds where kernels were compiled (one process leaves them out of nodes_per_second).
-        At the end the weights of the best evaluation are put in; another call goes on from the last ones.
+        val_<metric>. At the end the weights of the best evaluation are put in; another call goes on from the last ones.
         """
         if epochs < 1:
             raise ShoalError(f"epochs is {epochs}: expected at least 1")
