@@ -11,7 +11,7 @@ import pytest
 import doc_pages
 from doc_pages import PAGES, ROOT, list_anchors, list_links, name_page, strip_code
 
-from build import assemble  # isort: skip
+import build  # isort: skip
 from pictures import FOLDER, PICTURES  # isort: skip
 
 
@@ -19,7 +19,7 @@ from pictures import FOLDER, PICTURES  # isort: skip
 def site(tmp_path_factory) -> Path:
     """The pages of the site, reference and notebooks included."""
     folder = tmp_path_factory.mktemp("site") / "docs"
-    assemble(folder)
+    build.assemble(folder)
     return folder
 
 
@@ -48,12 +48,8 @@ def test_links_of_the_site_lead_somewhere(site):
     assert not broken
 
 
-def test_links_of_the_readme_lead_somewhere():
-    assert not {
-        page.name: found
-        for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md")
-        if (found := find_broken(page, ROOT))
-    }
+def test_links_inside_the_repository_lead_somewhere():
+    assert not {name_page(page): found for page in PAGES if (found := find_broken(page, ROOT))}
 
 
 def test_every_page_is_in_the_navigation(site):
@@ -96,3 +92,14 @@ def test_slugs_are_those_of_the_site_generator():
     assert doc_pages.slugify("A loss, a metric, a callback") == toc.slugify(
         "A loss, a metric, a callback", "-"
     )
+
+
+@pytest.mark.slow
+def test_the_site_is_built_and_loads_nothing_from_elsewhere(tmp_path, monkeypatch):
+    pytest.importorskip("zensical")
+    monkeypatch.setattr(build, "BUILD", tmp_path)
+    build.main()
+    pages = list((tmp_path / "site").glob("**/*.html"))
+    assert len(pages) > 40
+    for page in pages:
+        assert not re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="?https?://', page.read_text()), page

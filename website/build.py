@@ -16,6 +16,7 @@ from command_pages import build_commands, build_settings
 from notebooks import build_notebook
 
 ROOT = Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build"
 
 
 def assemble(folder: Path) -> None:
@@ -35,17 +36,20 @@ def assemble(folder: Path) -> None:
         "commands.md": build_commands(), "settings.md": build_settings(), **build_pages()
     }.items():  # fmt: skip
         (reference / name).write_text(text)
-    for page in (ROOT / "docs/tutorials").glob("*.md"):
-        (folder / "tutorials" / f"{page.stem}.ipynb").write_text(build_notebook(page.read_text()))
+    for page in (folder / "tutorials").glob("*.md"):
+        text = page.read_text()
+        page.with_suffix(".ipynb").write_text(build_notebook(text))
+        title, rest = text.split("\n", 1)
+        page.write_text(f"{title}\n\n[Download this page as a notebook]({page.stem}.ipynb)\n{rest}")
 
 
 def main() -> None:
-    build = ROOT / "build"
-    assemble(build / "docs")
-    shutil.copy(ROOT / "website/zensical.toml", build / "zensical.toml")
+    BUILD.mkdir(exist_ok=True)
+    assemble(BUILD / "docs")
+    shutil.copy(ROOT / "website/zensical.toml", BUILD / "zensical.toml")
     line = [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "-f", "zensical.toml"]
-    subprocess.run(line, cwd=build, check=True)
-    print(f"open {build / 'site/index.html'}")
+    subprocess.run(line, cwd=BUILD, check=True)
+    print(f"open {BUILD / 'site/index.html'}")
 
 
 if __name__ == "__main__":
