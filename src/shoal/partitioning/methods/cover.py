@@ -25,30 +25,32 @@ class Effort(NamedTuple):
     Attributes:
         seeds: seeds of METIS by cut and of KaMinPar; all but the first only up to `short` seconds each.
         short: seconds of a start or a cycle that is always made, METIS by volume with four times those by cut too.
-        hypergraph: whether what `hypergraph` finds is a start too.
+        others: whether what the default effort and what `hypergraph` find are starts too.
         anew: whether Mt-KaHyPar from nothing is.
         volumes: a cycle of Mt-KaHyPar may take so many times METIS by volume.
         rounds: cycles, each with a local search after it, as long as they help; one where a cycle is not short.
         sweeps: of a local search, fewer where they would take longer than `search` seconds.
+        searches: starts that are improved, those with the least covers.
     """
 
     seeds: int
     short: float
-    hypergraph: bool
+    others: bool
     anew: bool
     volumes: float
     rounds: int
     sweeps: int
     search: float
+    searches: int
 
 
 _EFFORTS = dict(
     zip(
         EFFORTS,
         (
-            Effort(1, 0.0, False, False, 0.0, 1, 12, 30),
-            Effort(2, 3.0, False, False, 2.0, 2, 30, 90),
-            Effort(4, np.inf, True, True, np.inf, 4, 100, np.inf),
+            Effort(1, 0.0, False, False, 0.0, 1, 12, 30, 1),
+            Effort(2, 3.0, False, False, 2.0, 2, 30, 90, 1),
+            Effort(4, np.inf, True, True, np.inf, 4, 100, np.inf, 3),
         ),
         strict=True,
     )
@@ -77,17 +79,31 @@ def assign_by_cover(
 ) -> np.ndarray:
     """Fewest rows and sums sent by minimum covers: METIS, Mt-KaHyPar on the mixed hypergraph of the covers, local search.
 
-    The start with the least cover is improved in turns: a cycle of Mt-KaHyPar on its mixed hypergraph, then a local search that
-    keeps covers while it moves nodes. What raises the cover is dropped. Steps are left out by pins and parts, not by the clock.
+    The start with the least cover (effort `best`: each of three) is improved in turns: a cycle of Mt-KaHyPar on its mixed
+    hypergraph, then a local search that keeps covers while it moves nodes. What raises the cover is dropped. Steps are left out
+    by pins and parts, not by the clock.
     """  # fmt: skip
-    tried, entries, nets = _EFFORTS[effort], list_entries(work.graph), make_nets(work.graph)
+    tried, nets = _EFFORTS[effort], make_nets(work.graph)
     work.progress(f"effort {effort}: about {count(round(estimate_seconds(work, nets, tried)), 'CPU second')}")
+    best = _find(work, list_entries(work.graph), nets, tried)
+    hypergraph.note_heaviest(work, best)
+    return best
+
+
+def _find(work: Work, entries: Entries, nets: Nets, tried: Effort) -> np.ndarray:
+    """The partition that an effort finds."""
     starts, volume = _start(work, nets, entries, tried)
-    sweeps = _count_sweeps(work, nets, tried)
-    del nets
     sizes = [_count(work, entries, start) for start in starts]
-    best, least = starts[sizes.index(min(sizes))], min(sizes)
-    rounds = _count_cycles(work, tried, volume)
+    order = sorted(range(len(starts)), key=sizes.__getitem__)[: tried.searches]
+    limits = _count_cycles(work, tried, volume), _count_sweeps(work, nets, tried)
+    found = [_improve(work, entries, starts[i], sizes[i], *limits) for i in order]
+    return min(found, key=lambda one: one[1])[0]
+
+
+def _improve(
+    work: Work, entries: Entries, best: np.ndarray, least: int, rounds: int, sweeps: int
+) -> tuple[np.ndarray, int]:
+    """What cycles and searches make of a partition with a cover of `least`, as long as they help, and its cover."""
     for number in range(max(rounds, 1)):
         before = least
         if rounds:
@@ -99,8 +115,7 @@ def assign_by_cover(
         best, least = min((found, _count(work, entries, found)), (best, least), key=lambda one: one[1])
         if least >= before:
             break
-    hypergraph.note_heaviest(work, best)
-    return best
+    return best, least
 
 
 def estimate_seconds(work: Work, nets: Nets, tried: Effort) -> float:
@@ -110,13 +125,14 @@ def estimate_seconds(work: Work, nets: Nets, tried: Effort) -> float:
     seeds = tried.seeds if cut <= tried.short else 1
     steps = [cut * seeds * (2 if tried.short > 0 and has_kaminpar() else 1)]  # KaMinPar takes about as long
     steps += [volume * _is_volume_made(tried, cut, volume)]
-    steps += [costs.estimate_cycle(_count_pins(work), work.num_parts) * rounds]
+    steps += [costs.estimate_cycle(_count_pins(work), work.num_parts) * rounds * tried.searches]
     if tried.anew:
         steps += [costs.estimate_anew(_count_pins(work), work.num_parts, "DETERMINISTIC")]
-    if tried.hypergraph:
+    if tried.others:
         steps += [hypergraph.estimate_seconds(work, nets, hypergraph.EFFORTS_MADE["default"], True)]
+        steps += [estimate_seconds(work, nets, _EFFORTS["default"])]
     sweeps = _count_sweeps(work, nets, tried) * costs.estimate_sweep(nets, work.num_parts)
-    return sum(steps) + sweeps * max(rounds, 1) * work.refine
+    return sum(steps) + sweeps * max(rounds, 1) * tried.searches * work.refine
 
 
 def _estimate_metis(work: Work, nets: Nets, cut: np.ndarray | None = None) -> tuple[float, float]:
@@ -168,7 +184,8 @@ def _start(work: Work, nets: Nets, entries: Entries, tried: Effort) -> tuple[lis
         others.append(MtKaHyPar(work, mix_nets(entries, nothing, work.graph.num_nodes)).partition())
     heaviest = max(work.max_weight, *(_weigh_heaviest(work, one) for one in starts))
     starts += [one for one in others if _weigh_heaviest(work, one) <= heaviest]
-    if tried.hypergraph:
+    if tried.others:
+        starts.append(_find(work, entries, nets, _EFFORTS["default"]))
         starts.append(hypergraph.search_hypergraph(work, nets, hypergraph.EFFORTS_MADE["default"]))
     return starts, volume
 
