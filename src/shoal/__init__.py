@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from shoal.runs.estimator import NodeRegressor as NodeRegressor
     from shoal.runs.trained import TrainedRun as TrainedRun
     from shoal.runs.trained import load_run as load_run
+    from shoal.sampling.adaptive import AdaptiveSampler as AdaptiveSampler
     from shoal.sampling.base import SAMPLERS as SAMPLERS
     from shoal.sampling.base import Sampler as Sampler
     from shoal.sampling.cluster import ClusterSampler as ClusterSampler
@@ -117,6 +118,7 @@ _HOMES = {
     "NodeSampler": "shoal.sampling.node",
     "ClusterSampler": "shoal.sampling.cluster",
     "FastGCNSampler": "shoal.sampling.fastgcn",
+    "AdaptiveSampler": "shoal.sampling.adaptive",
     "LaborSampler": "shoal.sampling.labor",
     "LadiesSampler": "shoal.sampling.ladies",
     "NeighborSampler": "shoal.sampling.neighbor",

@@ -20,6 +20,7 @@ LAYERED = {
     "labor": {"fanouts": (5, 3), "batch_size": 60},
     "fastgcn": {"layer_size": 120, "batch_size": 60},
     "ladies": {"layer_size": 120, "batch_size": 60},
+    "asgcn": {"layer_size": 120, "batch_size": 60},
 }
 
 

@@ -18,6 +18,7 @@ FORMAT = "shoal-checkpoint"
 HALO_FORMAT = "shoal-halo"
 BUFFER_FORMAT = "shoal-buffers"
 HISTORY_FORMAT = "shoal-history"
+SAMPLER_FORMAT = "shoal-sampler"
 _STATE = frozenset({"step", "exp_avg", "exp_avg_sq"})  # what Adam keeps of a weight
 _VERSIONS = ("-1", "-2")  # the first has no checksum
 

@@ -16,6 +16,7 @@ from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.models.gnn import GNN
 from shoal.models.stages import FEATURES, list_stages
+from shoal.sampling.adaptive import AdaptiveSampler
 from shoal.sampling.base import Sampler
 from shoal.sampling.histories import HistorySampler
 from shoal.scratch import Scratch
@@ -39,6 +40,10 @@ class HistoryShare(ReplicaShare):
             )
         if sampler is None:
             raise ShoalError("the whole graph in every step leaves nothing to histories: leave out history")
+        if isinstance(sampler, AdaptiveSampler):
+            raise ShoalError(
+                f"sampler {sampler.name} learns from steps without histories: leave out history, or use ladies"
+            )
         sparse = isinstance(sampler.graph.find_features(sampler.draw_nodes(0)[:0])[0], sp.csr_array)
         stages = list_stages(model, sparse=sparse)
         aggregated = [stage for stage in stages if stage.kind is not None]

@@ -14,9 +14,11 @@ from shoal.models.calling import find_convention
 from shoal.models.hops import check_hops
 from shoal.partitioning.part import Part
 from shoal.partitioning.partition import Partition
+from shoal.sampling.adaptive import AdaptiveSampler
 from shoal.sampling.base import Sampler
 from shoal.sampling.full import FullSampler
 from shoal.training.history_share import HistoryShare
+from shoal.training.learning_share import LearningShare
 from shoal.training.part_share import PartShare
 from shoal.training.share import ReplicaShare, Share
 from shoal.training.swapped_share import SwappedShare
@@ -58,6 +60,8 @@ def make_share(
         sampler = FullSampler(graph, setting=setting)
     if history:
         return HistoryShare(graph, sampler, transport, model)
+    if isinstance(sampler, AdaptiveSampler):
+        return LearningShare(graph, sampler, transport, model)
     return ReplicaShare(graph, sampler, transport)
 
 

@@ -1,0 +1,64 @@
+"""LearningShare: steps that also teach the sampler whom to draw (AS-GCN)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from shoal.batch import Batch
+from shoal.distributed.transport import Transport
+from shoal.errors import ShoalError
+from shoal.graph import Graph
+from shoal.kernels.adjacency import Adjacency
+from shoal.models.gnn import GNN
+from shoal.sampling.adaptive import AdaptiveSampler
+from shoal.training.checkpoint import SAMPLER_FORMAT, read_own, save_own
+from shoal.training.share import ReplicaShare
+
+
+class LearningShare(ReplicaShare):
+    """One process whose batches depend on what the sampler has learned in the steps before.
+
+    Batch k is drawn when step k begins, never ahead. The sampler's weights are part of a checkpoint.
+    """
+
+    can_prefetch = False
+
+    def __init__(
+        self, graph: Graph, sampler: AdaptiveSampler, transport: Transport, model: nn.Module
+    ) -> None:
+        if transport.size > 1:
+            raise ShoalError(
+                f"sampler {sampler.name} is taught by one process and there are {transport.size} ranks: use another sampler"
+            )
+        if not isinstance(model, GNN) or not model.num_aggregations:
+            raise ShoalError(
+                f"sampler {sampler.name} learns from the last aggregation of a stack of convs: use another sampler"
+            )
+        super().__init__(graph, sampler, transport)
+        self.can_prefetch = False
+        self._adaptive, self._squares = sampler, list[Tensor]()
+        last = [layer.linear for layer in model.list_layers() if layer.kind is not None][-1]
+        last.register_forward_pre_hook(self._keep_squares)
+
+    def _keep_squares(self, conv: nn.Module, given: tuple[Any, ...]) -> None:
+        if conv.training:
+            h = given[1].to_dense() if isinstance(given[1], Adjacency) else given[1].detach()
+            self._squares[:] = [h.square().sum(1)]
+
+    def differentiate(
+        self, model: nn.Module, batch: Batch, measure: Callable[[Tensor, Batch], Tensor]
+    ) -> Tensor:
+        loss = super().differentiate(model, batch, measure)
+        self._adaptive.learn(batch, self._squares.pop())
+        return loss
+
+    def save(self, folder: Path, step: int, model: nn.Module, *, keep: int, in_epoch: bool = False) -> None:
+        save_own(folder, SAMPLER_FORMAT, step, self.transport.rank, self._adaptive.export(), keep)
+
+    def resume(self, folder: Path, step: int, model: nn.Module, *, in_epoch: bool = False) -> None:
+        if self.to_train:
+            self._adaptive.restore(read_own(folder, SAMPLER_FORMAT, step, self.transport.rank))
