@@ -269,29 +269,34 @@ def tabulate_partitions() -> Table:
     return table
 
 
-def list_exchanges() -> dict[str, dict[str, Record]]:
-    """Way → rate → record, of the graph measured on four hosts."""
-    found: dict[str, dict[str, Record]] = {}
+RATES = {"100mbit": "100 Mbit/s", "1gbit": "1 Gbit/s"}
+
+
+def list_exchanges() -> dict[str, dict[tuple[str, str], Record]]:
+    """Way → (graph, rate) → record, of four hosts."""
+    found: dict[str, dict[tuple[str, str], Record]] = {}
     for row in read("exchange"):
-        if row["graph"] == "hetero-tolokers":
-            found.setdefault(row["way"], {})[row["rate"]] = row
+        found.setdefault(row["way"], {})[row["graph"], row["rate"]] = row
     return found
 
 
 def tabulate_exchanges() -> Table:
-    table = [
-        [
-            *["exchange", "MB an epoch", "100 Mbit/s: epoch", "times as fast as rows"],
-            *["1 Gbit/s: epoch", "times as fast as rows", "predicted / measured"],
-        ]
-    ]
+    """Epochs by every exchange, in brackets how many times as fast as rows."""
     ways = list_exchanges()
-    for way, rates in ways.items():
-        cells = []
-        for rate in ("100mbit", "1gbit"):
-            one = rates[rate]
-            cells += [ms(one["epoch"] * 1e3), times(ways["rows"][rate]["epoch"] / one["epoch"])]
-        ratios = sorted(rates[rate]["predicted"] / rates[rate]["epoch"] for rate in ("100mbit", "1gbit"))
-        predicted = " and ".join(f"{ratio:.2f}" for ratio in ratios)
-        table.append([way, f"{rates['1gbit']['bytes'] / 1e6:.2f}", *cells, predicted])
+    cases = list(ways["rows"])
+    graphs = list(dict.fromkeys(graph for graph, _ in cases))
+    header = ["exchange", *(f"MB an epoch, {graph}" for graph in graphs)]
+    header += [f"{graph}, {RATES[rate]}" for graph, rate in cases]
+    table = [[*header, "predicted / measured"]]
+    for way, found in ways.items():
+        sent = {graph: row["bytes"] for (graph, _), row in found.items()}
+        cells = [f"{sent[graph] / 1e6:,.1f}" if graph in sent else "–" for graph in graphs]
+        for case in cases:
+            if case not in found:
+                cells.append("–")
+                continue
+            epoch = found[case]["epoch"]
+            cells.append(f"{ms(epoch * 1e3)} ({times(ways['rows'][case]['epoch'] / epoch)})")
+        ratios = sorted(row["predicted"] / row["epoch"] for row in found.values())
+        table.append([way, *cells, f"{ratios[0]:.2f} to {ratios[-1]:.2f}"])
     return table
