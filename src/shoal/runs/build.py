@@ -21,6 +21,7 @@ from shoal.partitioning.part import Part
 from shoal.partitioning.partition import Partition
 from shoal.runs.config import RunConfig
 from shoal.sampling.base import Sampler, make_sampler
+from shoal.sampling.clipped import ClippedSampler
 from shoal.sampling.feature_cache import FeatureCaching
 from shoal.settings import list_settings
 from shoal.training.loss import Loss, default_loss, loss_settings, make_loss
@@ -64,7 +65,9 @@ def make_batches(config: RunConfig, graph: Graph) -> Sampler:
     if not config.draws:
         return make_sampler("full", graph, **options)
     settings = config.sampler.resolve()
-    return make_sampler(settings.pop("name"), graph, **options, **settings)
+    sampler = make_sampler(settings.pop("name"), graph, **options, **settings)
+    multiple = config.training.node_multiple
+    return sampler if multiple == 1 else ClippedSampler(sampler, multiple)
 
 
 def _make_loss(config: RunConfig, *, regression: bool) -> Loss:

@@ -50,7 +50,8 @@ def choose_method(config: RunConfig, graph: Graph, num_ranks: int = 1) -> Choice
 def leave_open(config: RunConfig) -> None:
     """Let the graph decide the method, unless something was said about batches."""
     training = config.training
-    if not (config.sampler.given or config.features.given or training.sampling_threads or training.history):
+    said = training.sampling_threads or training.history or training.node_multiple > 1
+    if not (config.sampler.given or config.features.given or said):
         config.method = AUTO
 
 

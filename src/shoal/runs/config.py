@@ -127,6 +127,10 @@ class RunConfig:
     def _check_ranks(self) -> None:
         """Refuse ways of sharing the work that contradict each other."""
         exchange = self.make_exchange()
+        if self.training.node_multiple > 1 and not self.draws:
+            raise ShoalError(
+                f"method {self.method} draws no subgraphs to clip: leave out training.node_multiple, or give --method sampled"
+            )
         if self.training.history and self.method != "sampled":
             raise ShoalError(
                 f"histories stand for what a batch leaves out, and method {self.method} has no batches of its own: leave out training.history, or give --method sampled"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from shoal.checks import MAX_THREADS
+from shoal.checks import MAX_NODES, MAX_THREADS
 from shoal.distributed.exchange import EXCHANGES
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import SETTINGS
@@ -248,6 +248,11 @@ class RunSettings:
     epochs: Annotated[int, AtLeast(1), "most epochs to train"] = 50
     setting: Annotated[str, Choices(SETTINGS), "what of the graph training sees"] = "transductive"
     edge_weights: Annotated[bool, "use the graph's edge weights, where it has any"] = True
+    node_multiple: Annotated[
+        int,
+        Range(1, MAX_NODES, said="1 to 2^31"),
+        "drop random nodes of a subgraph so that this divides their number (node clipping); 1: none",
+    ] = 1
     seed: Seed = 0
     threads: Annotated[
         int | None, Range(1, MAX_THREADS), Null("all cores"), "threads of this process, or of each rank"
