@@ -83,9 +83,10 @@ def make_model(job: Job) -> shoal.GNN:
     layers: dict[str, Any] = {"orders": job.orders} if job.orders else {"num_layers": 2}
     if job.deep:
         layers = {"num_layers": 3, "residual": True, "jumping": "concat"}
+    labels = NUM_CLASSES if "label_reuse" in dict(job.training) else 0
     model = shoal.GNN(
         job.model,
-        12,
+        12 + labels,
         16,
         job.targets or NUM_CLASSES,
         norm=job.norm,

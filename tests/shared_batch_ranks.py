@@ -26,6 +26,7 @@ class Case:
 
 
 WALK = (("roots", 20), ("depth", 2))
+REUSE = (("label_reuse", 0.5), ("label_iterations", 1))
 CASES = [
     *(Case(Job(model), "node", (("budget", 60),)) for model in ("sage", "gcn", "mixhop", "gat")),
     *(Case(Job(model, directed=True), "random-walk", WALK) for model in ("sage", "gcn", "gat")),
@@ -45,6 +46,8 @@ CASES = [
         Job("gcn", norm="batch", double=True, settings=(("norm_place", "input"),)), "node", (("budget", 60),)
     ),
     Case(Job("sage", partition="empty", norm="batch", multi_label=True), "node", (("budget", 30),)),
+    Case(Job("gat", double=True, training=REUSE), "node", (("budget", 60),)),
+    Case(Job("sage", double=True, sparse=True, directed=True, training=REUSE), "random-walk", WALK),
 ]
 
 
@@ -63,7 +66,8 @@ def summarize(trainer: shoal.Trainer) -> dict[str, Any]:
 
 def train_alone(case: Case) -> dict[str, Any]:
     graph = make_graph(case.job)
-    return summarize(shoal.Trainer(make_model(case.job), graph, make_source(case, graph)))
+    source = make_source(case, graph)
+    return summarize(shoal.Trainer(make_model(case.job), graph, source, **dict(case.job.training)))
 
 
 def train_here(transport: Transport, number: int) -> dict[str, Any]:

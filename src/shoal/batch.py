@@ -28,6 +28,7 @@ from shoal.notebook import show_facts
 
 if TYPE_CHECKING:
     from shoal.distributed.halo import HaloPlan
+    from shoal.label_columns import JoinedRows
 
 _DECODED_AT_ONCE = 1 << 16  # rows
 SAMPLE_LAYERS = "sample as many layers as the model aggregates (for three: sampler.fanouts=10-10-10, or sampler.num_layers=3)"
@@ -135,7 +136,7 @@ class Batch:
         )
 
     @property
-    def stored_x(self) -> Tensor | Adjacency | EncodedRows:
+    def stored_x(self) -> Tensor | Adjacency | EncodedRows | JoinedRows:
         """x; of a whole graph as it is stored, so that rows can be decoded as they are read."""
         if self.fixed and "x" not in self.__dict__:
             x, rows = self.graph.find_features(self.nodes)

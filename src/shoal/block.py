@@ -93,6 +93,10 @@ class Block:
             self._adjacencies[kind] = self._make_operator(find_aggregation(kind))
         return self._adjacencies[kind]
 
+    def over_columns(self, kind: str) -> Adjacency:
+        """`adjacency(kind)` over all columns that rows read, those of a halo too: its products exchange nothing."""
+        return self.adjacency(kind)
+
     def give_operator(self, kind: str, adj: Adjacency) -> None:
         """Say what the operator of a kind is, where it is known already."""
         self._adjacencies[kind] = adj

@@ -20,6 +20,7 @@ MODELS = ("sage", "gcn", "mixhop", "gat")
 AVERAGED = (("loss", "log_epsilon"), ("class_weights", "balanced"), ("ema", 0.7))
 LINEAR = (("residual", "linear"), ("norm_place", "conv"))
 EDGES = (("symmetric", True), ("edge_dropout", 0.4))
+REUSE = (("label_reuse", 0.5),)
 BOTH = (("directions", "both"),)
 PRE_NORM = (("norm_place", "input"), ("residual", "linear"))
 
@@ -126,6 +127,10 @@ SAMPLE = [
     Job("sage", directed=True, double=True, partition="empty", head_layers=0, settings=BOTH),
     Job("sage", norm="batch", double=True, training=AVERAGED),
     Job("gcn", double=True, multi_label=True, training=AVERAGED),
+    *(Job(model, double=True, training=REUSE) for model in MODELS),
+    Job("gcn", double=True, sparse=True, directed=True, partition="empty", training=REUSE),
+    Job("sage", double=True, multi_label=True, cover=False, input_dropout=0.2, training=REUSE),
+    Job("mixhop", double=True, sparse=True, setting="inductive", training=REUSE),
 ]
 
 

@@ -31,6 +31,7 @@ MODELS = ("sage", "gcn", "mixhop", "gat")
 LINEAR = (("residual", "linear"), ("norm_place", "conv"))
 EDGES = (("symmetric", True), ("edge_dropout", 0.4))
 PRE_NORM = (("norm_place", "input"), ("residual", "linear"))
+REUSE = (("label_reuse", 0.5),)
 JOBS = [
     *(Job(model, directed=directed, double=True, epochs=3) for model in MODELS for directed in (False, True)),
     *(Job(model, norm="batch", deep=True, double=True, epochs=3, directed=True) for model in MODELS),
@@ -54,13 +55,16 @@ JOBS = [
     Job("gat", directed=True, double=True, epochs=3, settings=EDGES),
     Job("gat", sparse=True, double=True, epochs=3, head_layers=0, settings=EDGES),
     Job("gcn", orders="1-1-0", norm="batch", double=True, epochs=3, head_layers=0, settings=PRE_NORM),
+    *(Job(model, double=True, epochs=3, training=REUSE) for model in MODELS),
+    Job("sage", sparse=True, directed=True, double=True, epochs=3, input_dropout=0.2, training=REUSE),
 ]
 
 
 def make_swapped(job: Job, num_parts: int = 3, **settings: Any) -> shoal.Trainer:
     graph = make_graph(job)
     parts = Partition(graph, assign_nodes(job, graph, num_parts).astype(np.int32), num_parts)
-    return shoal.Trainer(make_model(job), graph, swapped=parts, eval_every=job.eval_every, **settings)
+    settings = {"eval_every": job.eval_every, **dict(job.training)} | settings
+    return shoal.Trainer(make_model(job), graph, swapped=parts, **settings)
 
 
 def take_traffic(record: dict[str, Any]) -> dict[str, Any]:

@@ -80,6 +80,11 @@ class PartBlock(Block):
             self._adjacencies[kind] = PartAdjacency(self._patterns[kind], self.layer)
         return self._adjacencies[kind]
 
+    def over_columns(self, kind: str) -> Adjacency:
+        adj = self.adjacency(kind)
+        assert isinstance(adj, PartAdjacency)
+        return adj.pattern.wide
+
 
 class _WideBlock(Block):
     """A part's pattern over local and halo columns, for a layer whose input has rows for both."""
@@ -94,6 +99,4 @@ class _WideBlock(Block):
         return self._block.num_edges
 
     def adjacency(self, kind: str) -> Adjacency:
-        adj = self._block.adjacency(kind)
-        assert isinstance(adj, PartAdjacency)
-        return adj.pattern.wide
+        return self._block.over_columns(kind)

@@ -18,6 +18,7 @@ from shoal.kernels.encoding import EncodedRows
 from shoal.kernels.plan import LayerPlan, plan_layer
 from shoal.kernels.row_sets import LoopedAdjacency, Rows
 from shoal.kernels.spmm import spmm
+from shoal.label_columns import JoinedRows
 from shoal.models.edges import find_block
 from shoal.models.layerwise import Input, LayerWork, Stored, count_rows, multiply_weight, select_rows
 from shoal.registry import Registry
@@ -263,7 +264,9 @@ def take_rows(h: Input, start: int, end: int) -> Input:
     return select_rows(h, slice(start, end))
 
 
-def take_neighbourhood(part: Adjacency, h: Tensor | EncodedRows, rows: Rows) -> tuple[Adjacency, Input]:
+def take_neighbourhood(
+    part: Adjacency, h: Tensor | EncodedRows | JoinedRows, rows: Rows
+) -> tuple[Adjacency, Input]:
     """`rows` of an operator over the rows of h that they read only, preceded by their own rows of h."""
     if isinstance(rows, slice) and rows == slice(0, h.shape[0]):
         return part, select_rows(h, rows)

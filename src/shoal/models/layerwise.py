@@ -15,10 +15,11 @@ from shoal.kernels.encoding import EncodedRows
 from shoal.kernels.gather import gather_rows
 from shoal.kernels.row_sets import Rows, grow_rows, take_operator_rows
 from shoal.kernels.spmm import spmm
+from shoal.label_columns import JoinedRows
 from shoal.scratch import Matrix, Scratch, split_columns
 
 Input = Tensor | Adjacency
-Stored = Tensor | Adjacency | EncodedRows  # of all nodes, to take rows from
+Stored = Tensor | Adjacency | EncodedRows | JoinedRows  # of all nodes, to take rows from
 ROWS_AT_ONCE = 1 << 15
 ENTRIES_AT_ONCE = 1 << 21  # a chunk has no more unless one row has
 _PICKED_BYTES = 12  # of an entry whose row is picked: its column, its place
@@ -245,6 +246,8 @@ def multiply_weight(h: Input, weight: Tensor) -> Tensor:
 
 def select_rows(h: Stored, rows: Rows) -> Input:
     """Rows of dense or sparse features; consecutive ones without a copy, all of them are h itself. Encoded ones are decoded."""
+    if isinstance(h, JoinedRows):
+        return h.take(rows)
     if isinstance(h, EncodedRows):
         return gather_rows(h, torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows)
     if not isinstance(rows, slice):

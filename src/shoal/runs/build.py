@@ -32,6 +32,7 @@ def make_model(config: RunConfig, num_features: int, num_classes: int) -> nn.Mod
     """The model a configuration describes; the seed decides its initial weights."""
     settings = config.model.resolve()
     name = settings.pop("name")
+    num_features += num_classes if config.training.label_reuse is not None else 0
     if name in CONVS:
         hidden = settings.pop("hidden")
         return GNN(name, num_features, hidden, num_classes, seed=config.training.seed, **settings)

@@ -28,7 +28,7 @@ from shoal.runs.choose import settle_method
 from shoal.runs.config import DEFAULT_SWAPPED, RunConfig
 from shoal.runs.defaults import follow_graph
 from shoal.settings import list_settings
-from shoal.training.share import check_trainable
+from shoal.training.fitness import check_trainable
 from shoal.wording import count
 
 ASSIGNMENT = "assignment.npy"

@@ -50,10 +50,7 @@ _DRAWN_BYTES = 20  # of a node: where its row begins among those, tables to draw
 _WINDOW_BYTES = 20  # of a row that a batch in the window reads: its number, two places for each one used
 _NORM_BYTES = 4  # of an entry: its factor, where batches are made unbiased
 _PLACED_BYTES = 8  # of an entry: where its edge is among those kept once, and both factors there
-_EXACT_BYTES, _COUNTED_BYTES = (
-    40,
-    20,
-)  # of an entry, while factors are made of known probabilities or of counts
+_EXACT_BYTES, _COUNTED_BYTES = 40, 20  # of an entry, while factors are made of probabilities or of counts
 _NOBODY = np.empty(0, np.int64)
 
 
@@ -221,16 +218,17 @@ def _count_step(trainer: Trainer) -> tuple[int, int]:
 
 def _count_whole(graph: Graph, model: nn.Module, halo: int = 0, more: int = 0) -> tuple[int, int]:
     """Bytes of the activations of a step on all rows and `halo` ones of others; bytes that stay: operators and `A x`."""
-    known = graph.num_nodes * graph.num_features if _keeps_aggregate(model, graph) else 0
+    width = getattr(model, "in_features", 0)
+    joined = 2 * width if width > graph.num_features else 0  # labels behind features, and `A x` of both
+    known = graph.num_nodes * (joined + (graph.num_features if _keeps_aggregate(model, graph) else 0))
     kept = _VALUE * ((2 if graph.edge_weight is None else 6) * (graph.num_entries + more) + known)
     return _VALUE * (graph.num_nodes + halo) * _count_row(model), kept  # x is read where it is
 
 
 def _keeps_aggregate(model: nn.Module, graph: Graph) -> bool:
     """Whether a model's first layer starts from `A x`, which is computed once of dense features."""
-    first = next(iter(_list_layers(model)), None)
-    starts = first is not None and first.kind is not None and first.linear.starts_from_aggregate
-    return starts and not _is_sparse(graph)
+    starts = (one.kind is not None and one.linear.starts_from_aggregate for one in _list_layers(model))
+    return next(starts, False) and not _is_sparse(graph)
 
 
 def count_whole_step(graph: Graph, model: nn.Module) -> int:
@@ -304,9 +302,9 @@ def _count_row(model: nn.Module) -> int:
     and inputs that were normalised."""
     layers = _list_layers(model)
     widths = model.widths if isinstance(model, GNN) else []
-    added = [width for layer, width in zip(layers, widths) if layer.residual is not None]
-    normal = [layer.linear.in_features for layer in layers if layer.norm_place == "input"]
-    return 3 * sum(widths) + max(added, default=0) + sum(normal)
+    added = max((width for layer, width in zip(layers, widths) if layer.residual is not None), default=0)
+    normal = sum(layer.linear.in_features for layer in layers if layer.norm_place == "input")
+    return 3 * sum(widths) + added + normal
 
 
 def _count_values(trainer: Trainer, batch: Batch) -> int:

@@ -16,10 +16,14 @@ from shoal.distributed.batch import local_graph, make_part_batch
 from shoal.distributed.batch_norm import share_batch_norms
 from shoal.distributed.costs import model_memory, summarize_costs
 from shoal.distributed.exchange import STALE_BATCHES, ExchangeMethod
+from shoal.distributed.halo import HaloPlan
+from shoal.distributed.ledger import INPUT
 from shoal.distributed.minibatch import RestrictedSampler
+from shoal.distributed.operator import exchange_rows
 from shoal.distributed.training_part import take_training_part
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError
+from shoal.label_columns import KnownLabels
 from shoal.memory import anonymous_memory
 from shoal.partitioning.part import Part
 from shoal.sampling.base import Sampler
@@ -101,6 +105,7 @@ class PartShare(Share):
         self._input_widths: list[int] = getattr(model, "input_widths", [])
         self._first_width = next(iter(getattr(model, "widths", [])), 0)
         self._tells_peers = transport.size <= _MAX_TABULATED
+        self._labels: dict[int, tuple[HaloPlan, KnownLabels]] = {}
         self._start_memory = self._peak_memory = 0
         self._kept_rows = 0  # halo rows of the largest training step
 
@@ -110,6 +115,8 @@ class PartShare(Share):
         prepare: Callable[[Batch], None] = getattr(model, "prepare", lambda batch: None)
         for batch in (self.batch, self.whole):
             prepare(batch)
+            if self.reuse is not None:
+                self.find_labels(batch)
         self.input_costs = self.ledger.take()
         self._start_memory = anonymous_memory()
 
@@ -160,6 +167,30 @@ class PartShare(Share):
 
     def example(self) -> Batch:
         return self.batch
+
+    def find_labels(self, batch: Batch) -> KnownLabels:
+        """Those of the halo too, where the batch is a part: exchanged once. A step's mask needs no message then."""
+        if not batch.fixed:
+            return super().find_labels(batch)
+        return self._spread_labels(batch)[1]
+
+    def spread(self, rows: Tensor, batch: Batch) -> Tensor:
+        return exchange_rows(rows, self._spread_labels(batch)[0], INPUT) if batch.fixed else rows
+
+    def _spread_labels(self, batch: Batch) -> tuple[HaloPlan, KnownLabels]:
+        """A plan for rows of a part that travel as they are, and the labels of its local and halo rows."""
+        base = self.whole if batch is self.whole else self.batch
+        if id(base) not in self._labels:
+            part = self.part if base is self.whole else self.training
+            plan = HaloPlan(part, self.transport, self.ledger)
+            own = KnownLabels.of(base.graph, base.nodes, as_tensor(part.n_id))
+            y = own.y[:, None] if own.y.dim() == 1 else own.y
+            table = torch.cat([own.known[:, None], y], dim=1).to(torch.int64)
+            both = exchange_rows(table, plan, INPUT)
+            ids = torch.cat([as_tensor(part.n_id), as_tensor(part.halo_id)])
+            y = both[:, 1] if own.y.dim() == 1 else both[:, 1:].to(torch.uint8)
+            self._labels[id(base)] = plan, KnownLabels(y, both[:, 0] > 0, ids)
+        return self._labels[id(base)]
 
     def sum(self, counts: Tensor) -> Tensor:
         return self.transport.sum(counts)
@@ -212,7 +243,7 @@ class PartShare(Share):
                 evaluating(model),
                 self.ledger.aside(),
             ):  # what evaluation sends is no part of an epoch's costs
-                return run(self.whole)
+                return run(self.show_labels(model))
         finally:
             if self.sampler is not self.boundary or self.exchange.thins or self.batch is not self.whole:
                 assert self.whole.exchange is not None

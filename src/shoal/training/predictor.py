@@ -47,6 +47,10 @@ class Predictor:
         """
         if graph is not None:
             graph = _prepare_scores(graph, self.graph)
+        if split == "train" and self.share.reuse is not None:
+            raise ShoalError(
+                "training nodes see their own labels where those are reused as input: score the val or test nodes"
+            )
         with self.weights.averaged():
             return score_split(self.find_share(graph), self.model, split, self.metrics, self.task.targets)
 
@@ -115,7 +119,10 @@ class Predictor:
         check_weights(self.model, graph)
         if isinstance(self.graph, StackedGraph):
             graph = self.graph.stack(graph)
+        if self.share.reuse is not None and graph.y is not None:
+            graph = graph.with_classes_of(trained)
         other = ReplicaShare(graph, None, LocalTransport())
+        other.reuse = self.share.reuse
         other.scratch_folder = self.share.scratch_folder
         return other
 

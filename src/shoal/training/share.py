@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,17 @@ from shoal.distributed.gradients import average_buffers
 from shoal.distributed.ledger import Ledger
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError
-from shoal.graph import Graph, require_graph
-from shoal.models.calling import call_model, find_convention, find_widths
-from shoal.partitioning.part import Part
+from shoal.graph import Graph
+from shoal.label_columns import KnownLabels, LabelledBatch
+from shoal.models.calling import call_model
 from shoal.sampling.base import Sampler
 from shoal.sampling.full import FullSampler
 from shoal.sampling.shard import ShardedSampler
 from shoal.scratch import Scratch
 from shoal.training.checkpoint import BUFFER_FORMAT, drop_own, read_own, save_own
+from shoal.training.fitness import check_same_graph
 from shoal.training.inference import count_held, embed_nodes, open_scratch, predict_logits
+from shoal.training.label_reuse import LabelReuse
 from shoal.wording import count
 
 SPLITS = ("train", "val", "test")
@@ -81,6 +84,7 @@ class Share(ABC):
         loss_weight: factor on a batch's loss, with which the ranks' gradients add up to those of the step.
         can_prefetch: whether threads may draw batches ahead.
         to_train: whether steps will follow; what only they need is then read from a checkpoint.
+        reuse: what is shown of labels as input, None for nothing.
         scratch_folder: where evaluation puts what does not fit in memory; None for temporary files.
         ledger: counts messages and waiting.
     """
@@ -92,6 +96,7 @@ class Share(ABC):
     loss_weight = 1.0
     can_prefetch = True
     to_train = True
+    reuse: LabelReuse | None = None
     scratch_folder: Path | None = None
 
     def __init__(self, transport: Transport) -> None:
@@ -135,11 +140,33 @@ class Share(ABC):
         self, model: nn.Module, batch: Batch, measure: Callable[[Tensor, Batch], Tensor]
     ) -> Tensor:
         """Put this rank's gradients of a step into the weights' `.grad`; answers its loss, `measure` of the logits."""
+        if self.reuse is not None:
+            hidden = self.reuse.hide(batch, self.find_labels(batch))
+            batch = self._predict_labels(hidden, lambda one: call_model(model, one, one.graph.num_classes))
         loss = measure(call_model(model, batch, batch.graph.num_classes), batch)
         if self.loss_weight != 1:
             loss = loss * self.loss_weight
         loss.backward()
         return loss.detach()
+
+    def find_labels(self, batch: Batch) -> KnownLabels:
+        """What may be shown of the rows of a batch's x, and of those that a known `A x` reads."""
+        return KnownLabels.of(batch.graph, batch.nodes, batch.n_id)
+
+    def spread(self, rows: Tensor, batch: Batch) -> Tensor:
+        """One row for each row of `find_labels`, from those of the batch's own nodes."""
+        return rows
+
+    def show_labels(self, compute: Callable[[Batch], Tensor]) -> Batch:
+        """`whole` as evaluation sees it: with labels, and with predictions by `compute`, where those are reused."""
+        if self.reuse is None:
+            return self.whole
+        shown = self.reuse.show_all(self.whole, self.find_labels(self.whole))
+        return self._predict_labels(shown, compute)
+
+    def _predict_labels(self, batch: LabelledBatch, compute: Callable[[Batch], Tensor]) -> LabelledBatch:
+        assert self.reuse is not None
+        return self.reuse.predict(batch, compute, lambda rows: self.spread(rows, batch.base))
 
     def sum(self, counts: Tensor) -> Tensor:
         """Counts over the rows of all ranks, from those over this rank's."""
@@ -219,7 +246,7 @@ class ReplicaShare(Share):
             raise ShoalError(
                 f"sampler is {sampler!r}: expected a Sampler, such as shoal.RandomWalkSampler(graph)"
             )
-        _check_same_graph(self.sampler, graph)
+        check_same_graph(self.sampler, graph)
         if transport.size > 1:
             if not self.sampler.is_for_one_rank:
                 self.sampler = ShardedSampler(self.sampler, transport.rank, transport.size)
@@ -271,7 +298,8 @@ class ReplicaShare(Share):
         out: Tensor | None = None,
         scratch: Scratch | None = None,
     ) -> Tensor:
-        return embed_nodes(model, self.whole, out=out, progress=progress, scratch=self._open(model, scratch))
+        whole = self.show_labels(partial(self._predict_once, model))
+        return embed_nodes(model, whole, out=out, progress=progress, scratch=self._open(model, scratch))
 
     def predict(
         self,
@@ -283,10 +311,12 @@ class ReplicaShare(Share):
         out: Tensor | None = None,
         scratch: Scratch | None = None,
     ) -> Tensor:
+        whole = self.show_labels(partial(self._predict_once, model))
         scratch = self._open(model, scratch)
-        return predict_logits(
-            model, self.whole, rows=rows, progress=progress, take=take, out=out, scratch=scratch
-        )
+        return predict_logits(model, whole, rows=rows, progress=progress, take=take, out=out, scratch=scratch)
+
+    def _predict_once(self, model: nn.Module, whole: Batch) -> Tensor:
+        return predict_logits(model, whole, scratch=self._open(model, None))
 
     def _open(self, model: nn.Module, scratch: Scratch | None) -> Scratch:
         if scratch is not None:
@@ -299,52 +329,3 @@ class ReplicaShare(Share):
         record, slowest = summarize_costs(self.ledger, self.transport, epoch, seconds)
         total = int(self.transport.sum(torch.tensor([nodes])))
         return record | {"nodes_per_second": total / slowest}
-
-
-def check_trainable(graph: Graph) -> None:
-    """Refuse a graph without features or labels; a split can be drawn."""
-    lacks = [
-        what for what, there in (("features", graph.num_features), ("labels", graph.num_classes)) if not there
-    ]
-    if lacks:
-        raise ShoalError(
-            f"graph {graph.name!r} has no {' and no '.join(lacks)}: training needs features and labels"
-        )
-
-
-def check_fit(model: nn.Module, graph: Graph | Part) -> None:
-    """Refuse a graph that cannot be trained on, and a model made for another one."""
-    if not isinstance(model, nn.Module):
-        raise ShoalError(f"the model is a {type(model).__name__}: expected a torch.nn.Module")
-    if find_convention(model).edges and isinstance(graph, Part):
-        raise ShoalError(
-            f"{type(model).__name__} takes edge_index, which leaves out a part's halo: give every rank the Graph (--method sampled), or write forward(batch)"
-        )
-    if not isinstance(graph, Part):
-        require_graph(graph)
-        check_trainable(graph)
-        if graph.train_mask is None:
-            raise ShoalError(
-                f"graph {graph.name!r} has no split: training needs train_mask, which graph.with_split() draws"
-            )
-    widths = find_widths(model)
-    for what, takes, has in zip(("features", "classes"), widths, (graph.num_features, graph.num_classes)):
-        if takes is not None and takes != has:
-            raise ShoalError(
-                f"the model is made for {takes:,} {what} but graph {graph.name!r} has {has:,}: make it with graph.num_{what}"
-            )
-
-
-def _check_same_graph(sampler: Sampler, graph: Graph) -> None:
-    """Refuse a sampler of another graph, or of this one before it had its split: it would train on test labels."""
-    drawn = sampler.graph
-    while drawn is not graph and drawn.parent is not None:
-        drawn = drawn.parent
-    if drawn is graph or (
-        drawn.num_nodes == graph.num_nodes
-        and (graph.has_checksum(drawn.checksum) or drawn.has_checksum(graph.checksum))
-    ):
-        return
-    raise ShoalError(
-        f"the sampler was made for another graph than {graph.name!r}, or before its split was drawn: make it from the graph the trainer gets"
-    )

@@ -19,6 +19,7 @@ from shoal.sampling.base import Sampler
 from shoal.sampling.full import FullSampler
 from shoal.training.history_share import HistoryShare
 from shoal.training.learning_share import LearningShare
+from shoal.training.label_reuse import LabelReuse, check_reuse
 from shoal.training.part_share import PartShare
 from shoal.training.share import ReplicaShare, Share
 from shoal.training.swapped_share import SwappedShare
@@ -33,6 +34,7 @@ def make_share(
     swapped: Partition | None,
     setting: str = "transductive",
     history: bool = False,
+    reuse: LabelReuse | None = None,
 ) -> Share:
     """A rank with a part of the graph, with all of it, or with all of it in files (`Trainer` says what each is).
 
@@ -40,9 +42,29 @@ def make_share(
     """
     if setting not in SETTINGS:
         raise unknown_name("setting", setting, SETTINGS)
+    method = EXCHANGES[exchange]() if isinstance(exchange, str) else exchange
+    if reuse is not None:
+        parts = method if isinstance(graph, Part) else None
+        check_reuse(reuse, sampler, parts, swapped=swapped is not None, history=history)
+    share = _choose_share(model, graph, sampler, transport, method, swapped, setting, history, reuse)
+    share.reuse = reuse
+    return share
+
+
+def _choose_share(
+    model: nn.Module,
+    graph: Graph | Part,
+    sampler: Sampler | None,
+    transport: Transport,
+    method: ExchangeMethod,
+    swapped: Partition | None,
+    setting: str,
+    history: bool,
+    reuse: LabelReuse | None,
+) -> Share:
     check_hops(model, graph)
     if getattr(model, "directions", "in") == "both":
-        check_directions(graph, sampler, exchange, swapped)
+        check_directions(graph, sampler, method, swapped)
     if isinstance(graph, Graph):
         check_weights(model, graph)
     if history and (isinstance(graph, Part) or swapped is not None):
@@ -50,12 +72,11 @@ def make_share(
     if isinstance(graph, Part):
         if swapped is not None:
             raise ShoalError("swapped parts are those of a Graph: give the graph, or leave out swapped")
-        method = EXCHANGES[exchange]() if isinstance(exchange, str) else exchange
         return PartShare(graph, sampler, transport, method, model, setting)
     if swapped is not None:
         if setting != "transductive":
             raise ShoalError(f"swapped parts are trained on the whole graph: leave out setting={setting}")
-        return SwappedShare(graph, swapped, sampler, transport, model)
+        return SwappedShare(graph, swapped, sampler, transport, model, reuse)
     if sampler is None and setting != "transductive":
         sampler = FullSampler(graph, setting=setting)
     if history:
@@ -66,7 +87,7 @@ def make_share(
 
 
 def check_directions(
-    graph: Graph | Part, sampler: Sampler | None, exchange: ExchangeMethod | str, swapped: Partition | None
+    graph: Graph | Part, sampler: Sampler | None, method: ExchangeMethod, swapped: Partition | None
 ) -> None:
     """Refuse what a model that aggregates over edges in both directions cannot train on."""
     leave = "leave out model.directions=both"
@@ -80,12 +101,8 @@ def check_directions(
         )
     if sampler is not None and sampler.coverage is not None:
         raise ShoalError(f"sampler.coverage normalises one direction: {leave}, or sampler.coverage")
-    if isinstance(graph, Part):
-        method = EXCHANGES[exchange]() if isinstance(exchange, str) else exchange
-        if sampler is not None or method.thins or method.is_stale:
-            raise ShoalError(
-                f"ranks with parts train both directions on whole halos of the whole graph: {leave}"
-            )
+    if isinstance(graph, Part) and (sampler is not None or method.thins or method.is_stale):
+        raise ShoalError(f"ranks with parts train both directions on whole halos of the whole graph: {leave}")
 
 
 def check_weights(model: nn.Module, graph: Graph) -> None:

@@ -14,12 +14,14 @@ from shoal.batch import Batch
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.gather import gather_rows
 from shoal.kernels.spmm import multiply
+from shoal.label_columns import KnownLabels, LabelColumns, LabelledBatch
 from shoal.models.gnn import GNN
 from shoal.models.layerwise import Input
 from shoal.models.stages import FEATURES, Stage, StageInput
 from shoal.partitioning.filed import FiledParts
 from shoal.partitioning.partition import Partition
 from shoal.scratch import Matrix, Scratch
+from shoal.training.label_reuse import LabelReuse
 from shoal.training.swap_norm import SwappedBatchNorm
 from shoal.training.swap_plan import BACKWARD, FORWARD, SwapPlan, Traffic, count_features
 
@@ -51,8 +53,15 @@ class Swap:
     adds them. No more than one part, and what is read ahead for the next, is held in memory.
     """
 
-    def __init__(self, model: GNN, partition: Partition, plan: SwapPlan, scratch: Scratch) -> None:
-        self.model, self.plan, self.scratch = model, plan, scratch
+    def __init__(
+        self,
+        model: GNN,
+        partition: Partition,
+        plan: SwapPlan,
+        scratch: Scratch,
+        reuse: LabelReuse | None = None,
+    ) -> None:
+        self.model, self.plan, self.scratch, self.reuse = model, plan, scratch, reuse
         self.traffic = Traffic()
         kind = next(iter(model.kinds), None)
         self.parts = FiledParts(plan.graph, partition, kind, plan.sizes, scratch)
@@ -93,7 +102,7 @@ class Swap:
             elif way == BACKWARD:
                 self._pass(stage, way, partial(self._differentiate, stage, way, step, lambda out, work: out))
             else:
-                logits = partial(self._take_loss, measure, losses)
+                logits = partial(self._take_loss, measure, step, losses)
                 self._pass(stage, way, partial(self._differentiate, stage, way, step, logits))
         for stage in self.plan.stages:
             if isinstance(stage.norm, SwappedBatchNorm):
@@ -153,9 +162,13 @@ class Swap:
     def _list_weights(self) -> list[Tensor]:
         return [weight for weight in self.model.parameters() if weight.requires_grad]
 
-    def _take_loss(self, measure: Measure, losses: list[Tensor], logits: Tensor, work: _Work) -> Tensor:
+    def _take_loss(
+        self, measure: Measure, step: int, losses: list[Tensor], logits: Tensor, work: _Work
+    ) -> Tensor:
         rows = len(logits)
         work.batch.node_norm = torch.full((rows,), 1 / max(self._num_train, 1), dtype=torch.float64)
+        if self.reuse is not None:
+            self.reuse.count_hidden(work.batch, self._show(self.reuse, work, step))
         loss = measure(logits, work.batch)
         losses.append(loss.detach())
         return loss
@@ -163,12 +176,18 @@ class Swap:
     def _give(self, stage: Stage, step: int, work: _Work) -> StageInput:
         values, n_id = dict(work.values), work.batch.n_id
         if FEATURES in values:
+            if self.reuse is not None:
+                values[FEATURES] = LabelledBatch(work.batch, self._show(self.reuse, work, step)).x
             values[FEATURES] = self.model.drop_input(values[FEATURES], n_id, step)[0]
         rows = work.batch.num_outputs
         adj = None if stage.kind is None else work.batch.blocks[0].adjacency(stage.kind)
         given = StageInput(adj, values[stage.source], [], work.known, n_id, rows, step)
         others = [given.own if value == stage.source else values[value] for value in stage.others]
         return given._replace(others=others)
+
+    def _show(self, reuse: LabelReuse, work: _Work, step: int) -> LabelColumns:
+        """The labels that a step shows of a part's rows."""
+        return reuse.draw(KnownLabels.of(work.batch.graph, work.batch.nodes, work.batch.n_id), step)
 
     def _read(self, stage: Stage, way: str, part: int) -> _Work:
         reads_halo = stage.draws or (stage.is_wide and stage.source == FEATURES)

@@ -59,12 +59,14 @@ class SwapPlan:
 
     Attributes:
         item: bytes of a value of the model.
+        further: label columns behind the features, which are in no file.
     """
 
     graph: Graph
     stages: Sequence[Stage]
     sizes: PartSizes
     item: int
+    further: int = 0
 
     def list_passes(self) -> list[tuple[Stage, str, bool]]:
         """(stage, direction, whether it only measures the sums of a batch norm) of a step, in order."""
@@ -80,7 +82,9 @@ class SwapPlan:
         return passes
 
     def width(self, value: int) -> int:
-        return self.graph.num_features if value == FEATURES else self.stages[value - 1].width
+        if value == FEATURES:
+            return self.graph.num_features + self.further
+        return self.stages[value - 1].width
 
     def is_read_wide(self, value: int) -> bool:
         """Whether halo rows of a value are read, and gradients of them come back."""

@@ -24,6 +24,7 @@ from shoal.partitioning.partition import Partition
 from shoal.sampling.base import Sampler
 from shoal.sampling.full import FullSampler
 from shoal.scratch import Scratch
+from shoal.training.label_reuse import LabelReuse
 from shoal.training.share import Record, ReplicaShare
 from shoal.training.swap import Swap
 from shoal.training.swap_norm import SwappedBatchNorm
@@ -47,6 +48,7 @@ class SwappedShare(ReplicaShare):
         sampler: Sampler | None,
         transport: Transport,
         model: nn.Module,
+        reuse: LabelReuse | None = None,
     ) -> None:
         if transport.size > 1:
             raise ShoalError(
@@ -61,7 +63,8 @@ class SwappedShare(ReplicaShare):
         share_batch_norms(model, transport, self.ledger, SwappedBatchNorm)
         sparse = isinstance(graph.find_features(partition.assignment[:0])[0], sp.csr_array)
         self.partition = partition
-        self._stages = list_stages(model, sparse=sparse)
+        self.reuse = reuse
+        self._stages = list_stages(model, sparse=sparse or reuse is not None)  # else `A x` is known
         self._model = model
         self._swap: Swap | None = None
 
@@ -71,7 +74,8 @@ class SwappedShare(ReplicaShare):
         assert isinstance(self._model, GNN)
         kind = next(iter(self._model.kinds), None)
         sizes = measure_parts(self.graph, self.partition, kind)
-        return SwapPlan(self.graph, self._stages, sizes, next(self._model.parameters()).itemsize)
+        further = 0 if self.reuse is None else self.reuse.num_classes
+        return SwapPlan(self.graph, self._stages, sizes, next(self._model.parameters()).itemsize, further)
 
     def begin(self, epochs: int, *, saves: bool = False) -> None:
         self._open_swap()
@@ -111,6 +115,6 @@ class SwappedShare(ReplicaShare):
             scratch = Scratch(0, folder if folder is not None and Path(folder).is_dir() else None)
             assert isinstance(self._model, GNN)
             return_blocks()
-            self._swap = Swap(self._model, self.partition, self.plan, scratch)
+            self._swap = Swap(self._model, self.partition, self.plan, scratch, self.reuse)
             weakref.finalize(self._swap, scratch.close)
         return self._swap

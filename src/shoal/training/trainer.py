@@ -31,15 +31,17 @@ from shoal.settings import Above, AtLeast, Choices, Null, Range, Rate, check_set
 from shoal.training.callback import Callback, make_callbacks
 from shoal.training.checkpoint import save_checkpoint
 from shoal.training.evaluation import choose_interval
+from shoal.training.fitness import check_fit
 from shoal.training.interruption import Interruption
 from shoal.training.keeper import BEST, load_best, load_last, save_last, save_progress
+from shoal.training.label_reuse import Iterations, ShownShare, make_reuse
 from shoal.training.loss import LOSSES, Loss
 from shoal.training.metrics import METRICS, choose_metric, is_better, worst_score
 from shoal.training.optimizer import OPTIMIZERS, make_optimizer
 from shoal.training.predictor import Predictor
 from shoal.training.records import History, Recorded
 from shoal.training.schedule import SCHEDULES, scale_learning_rate
-from shoal.training.share import EpochState, Record, check_fit
+from shoal.training.share import EpochState, Record
 from shoal.training.shares import make_share
 from shoal.training.task import Task
 from shoal.training.weights import KeptWeights
@@ -102,6 +104,8 @@ class Trainer(Predictor, Recorded):
             str | Sequence[float] | None, Null("none"), "balanced, or one factor for each class's loss"
         ] = None,
         clip: Annotated[float | None, Above(0), Null("no limit"), "largest gradient norm"] = None,
+        label_reuse: ShownShare = None,
+        label_iterations: Iterations = 0,
         ema: Annotated[
             float | None, Rate, Null("none"), "decay of the moving average of weights that evaluation uses"
         ] = None,
@@ -139,10 +143,12 @@ class Trainer(Predictor, Recorded):
         keep_checkpoints: Annotated[int, Range(1, 100), "how many of the last checkpoints are kept"] = 2,
         checkpoints: Path | None = None,
     ) -> None:
-        check_fit(model, graph)
+        check_fit(model, graph, reuses_labels=label_reuse is not None)
         self.model = model
         self.transport = transport if transport is not None else default_transport()
-        self.share = make_share(model, graph, sampler, self.transport, exchange, swapped, setting, history)
+        reuse = make_reuse(model, graph, label_reuse, label_iterations)
+        chosen = (exchange, swapped, setting, history, reuse)
+        self.share = make_share(model, graph, sampler, self.transport, *chosen)
         self.graph, self.sampler = self.share.graph, self.share.sampler
         self.optimizer = make_optimizer(optimizer, model.parameters(), lr=lr, weight_decay=weight_decay)
         self.lr, self.schedule, self.warmup, self.clip = lr, schedule, warmup, clip

@@ -16,7 +16,7 @@ from shoal.errors import ShoalError
 from shoal.graph import MASKS, Graph
 from shoal.labels import TaskChoice
 from shoal.memory import memory_left
-from shoal.settings import AtLeast
+from shoal.settings import AtLeast, Null
 from shoal.validation import check_csr, first_fall
 
 SPARSE = ("x_data", "x_indices", "x_indptr", "x_shape")
@@ -37,7 +37,9 @@ def read_npz_graph(
     directed: bool | None = None,
     name: str | None = None,
     progress: Progress = silent,
-    fold: Annotated[int, AtLeast(0), "which of several splits"] = 0,
+    fold: Annotated[
+        int | None, AtLeast(0), Null("train_mask, or the first"), "which of several splits"
+    ] = None,
     standardize: Annotated[bool, "scale features with mean and deviation of the training rows"] = False,
     task: TaskChoice = None,
 ) -> Graph:
@@ -45,8 +47,8 @@ def read_npz_graph(
 
     Rows of a directed graph are sources, so it is transposed: the target of an arc aggregates from its source.
 
-    Where `train_masks` and its like hold several folds (rows of bits) but there is no `train_mask`, `fold`
-    chooses one. `standardize` gives every feature mean 0 and deviation 1 over the training rows; sparse
+    Where `train_masks` and its like hold several folds (rows of bits), `fold` chooses one; a `train_mask` beside them is
+    the split where none is chosen. `standardize` gives every feature mean 0 and deviation 1 over the training rows; sparse
     features become dense by it.
     """
     progress(f"reading {path.name}")
@@ -63,8 +65,8 @@ def read_npz_graph(
     used = set(KNOWN)
     for mask in MASKS:
         fields[mask] = arrays.get(mask)
-        if fields[mask] is None and f"{mask}s" in arrays:
-            fields[mask] = _unpack_fold(path, f"{mask}s", arrays[f"{mask}s"], fold, n)
+        if f"{mask}s" in arrays and (fold is not None or fields[mask] is None):
+            fields[mask] = _unpack_fold(path, f"{mask}s", arrays[f"{mask}s"], fold or 0, n)
             used.add(f"{mask}s")
     notices = []
     if standardize:

@@ -1,0 +1,184 @@
+"""Which settings the recipes of labelled graphs have, by validation scores, and what the chosen ones score.
+
+    python benchmarks/study_recipes.py --data DIR [--graphs cora tolokers] [--minutes 60] [--seeds 10] [--tries 2]
+    python benchmarks/study_recipes.py --show
+
+Every candidate of a graph is trained with `--tries` seeds; the one with the highest mean validation score is then trained
+with all `--seeds`. A graph with published folds takes fold k in place of seed k's split. Rows are added to
+benchmarks/results/recipes.jsonl as they are measured, so that a study is continued by starting it again. Test scores
+are written down beside and decide nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.runs.build import make_trainer
+from shoal.runs.config import RunConfig, update_config
+from shoal.runs.data import load_graph
+
+RESULTS = Path(__file__).parent / "results" / "recipes.jsonl"
+FOLDS = {"hetero-tolokers"}
+Settings = dict[str, dict[str, Any]]
+
+
+def _few(
+    name: str, hidden: int, dropout: float, decay: float, *, lr: float = 0.01, head: int = 0, **more: Any
+) -> Settings:
+    """Few labels: two layers without a norm."""
+    training = {"epochs": 400, "lr": lr, "weight_decay": decay, "patience": 100}
+    training |= {key: more.pop(key) for key in ("loss", "ema", "label_reuse") if key in more}
+    model = {"name": name, "hidden": hidden, "norm": "none", "dropout": dropout, "head_layers": head}
+    return {"model": model | {"input_dropout": dropout} | more, "training": training}
+
+
+def _deep(
+    name: str, hidden: int, layers: int, dropout: float, lr: float, epochs: int, **more: Any
+) -> Settings:
+    """Many labels: linear residuals, the norm before the activation."""
+    training = {"epochs": epochs, "lr": lr, "patience": more.pop("patience", 200)}
+    training |= {key: more.pop(key) for key in ("metric", "label_reuse", "weight_decay") if key in more}
+    model = {"name": name, "hidden": hidden, "num_layers": layers, "dropout": dropout}
+    model |= {"norm": "layer", "norm_place": "conv", "residual": "linear"}
+    return {"model": model | more, "training": training}
+
+
+_GAT = {"symmetric": True, "heads": 8}
+FEW = {
+    "gcn 256 .8 decay .005, classifier": _few("gcn", 256, 0.8, 0.005, head=1),
+    "gcn 64 .8 decay .005": _few("gcn", 64, 0.8, 0.005),
+    "gcn 256 .8 decay .005": _few("gcn", 256, 0.8, 0.005),
+    "gcn 64 .8 decay .0005": _few("gcn", 64, 0.8, 0.0005),
+    "gcn 64 .8 decay .005 log_epsilon": _few("gcn", 64, 0.8, 0.005, loss="log_epsilon"),
+    "gcn 256 .8 decay .005 log_epsilon": _few("gcn", 256, 0.8, 0.005, loss="log_epsilon"),
+    "gcn 256 .8 decay .005 log_epsilon ema": _few("gcn", 256, 0.8, 0.005, loss="log_epsilon", ema=0.98),
+    "gat 64 .6 decay .005": _few("gat", 64, 0.6, 0.005, heads=8),
+    "gat symmetric 64 .6 decay .005": _few("gat", 64, 0.6, 0.005, **_GAT),
+    "gat symmetric 64 .8 decay .005": _few("gat", 64, 0.8, 0.005, **_GAT),
+    "gat symmetric 64 .8 decay .005 edges .3": _few("gat", 64, 0.8, 0.005, edge_dropout=0.3, **_GAT),
+    "gat symmetric 64 .8 decay .005 log_epsilon": _few("gat", 64, 0.8, 0.005, loss="log_epsilon", **_GAT),
+    "gat symmetric 256 .8 decay .005": _few("gat", 256, 0.8, 0.005, **_GAT),
+    "gat symmetric 64 .8 decay .0005": _few("gat", 64, 0.8, 0.0005, **_GAT),
+    "mixhop 192 .8 decay .005": _few("mixhop", 192, 0.8, 0.005),
+}
+_AUC = {"metric": "roc_auc"}
+CANDIDATES: dict[str, dict[str, Settings]] = {
+    "cora": FEW,
+    "citeseer": FEW,
+    "pubmed": FEW,
+    "hetero-tolokers": {
+        "gcn 5 x 256 batch .2 lr .003": _deep("gcn", 256, 5, 0.2, 0.003, 600, norm="batch", **_AUC),
+        "gcn 5 x 128 batch .5 lr .003": _deep("gcn", 128, 5, 0.5, 0.003, 600, norm="batch", **_AUC),
+        "gat 5 x 128 batch .2 lr .003": _deep("gat", 128, 5, 0.2, 0.003, 400, norm="batch", heads=4, **_AUC),
+        "gcn 5 x 256 layer .2 lr .001": _deep("gcn", 256, 5, 0.2, 0.001, 1000, **_AUC),
+    },
+    "amazon-computers": {
+        "gcn 3 x 512 layer .5 lr .001": _deep("gcn", 512, 3, 0.5, 0.001, 1000, residual="none"),
+        "gcn 3 x 256 layer .5 lr .002": _deep("gcn", 256, 3, 0.5, 0.002, 600, residual="none"),
+        "gat 2 x 64 layer .5 lr .001": _deep("gat", 64, 2, 0.5, 0.001, 1000, residual="none", heads=4),
+    },
+    "coauthor-physics": {
+        "gcn 2 x 64 .3 lr .001": _deep("gcn", 64, 2, 0.3, 0.001, 1500, patience=300),
+    },
+}
+
+
+def train_candidate(folder: Path, name: str, settings: Settings, seed: int) -> dict[str, Any]:
+    """Train one candidate on one graph, full batch; returns its row."""
+    options = {"fold": seed} if name in FOLDS else {}
+    config = RunConfig(data=str(folder / f"{name}.npz"), method="full", data_options=options)
+    graph, _ = load_graph(config)
+    update_config(config, settings, name)
+    config.training.seed = seed
+    trainer = make_trainer(config, graph)
+    started = time.process_time()
+    trainer.fit(config.training.epochs)
+    found = {"epochs": trainer.epoch, "best_epoch": trainer.best_epoch, "metric": trainer.metric}
+    found |= {"val": round(trainer.best_score, 5)}
+    found["test"] = round(trainer.evaluate("test")[trainer.metric], 5)
+    return found | {"cpu_seconds": round(time.process_time() - started, 1)}
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+
+def choose(rows: list[dict[str, Any]], name: str, tries: int) -> str | None:
+    """The candidate with the highest mean validation score of the first `tries` seeds; None where one is missing."""
+    means = {}
+    for label in CANDIDATES[name]:
+        found = [
+            row["val"]
+            for row in rows
+            if (row["graph"], row["candidate"]) == (name, label) and row["seed"] < tries
+        ]
+        if len(found) < tries:
+            return None
+        means[label] = np.mean(found)
+    return max(means, key=lambda label: means[label])
+
+
+def list_jobs(
+    rows: list[dict[str, Any]], graphs: list[str], tries: int, seeds: int
+) -> list[tuple[str, str, int]]:
+    """(graph, candidate, seed) that are still to be trained, as far as is known by now."""
+    known = {(row["graph"], row["candidate"], row["seed"]) for row in rows}
+    jobs = []
+    for name in graphs:
+        chosen = choose(rows, name, tries)
+        labels, count = (list(CANDIDATES[name]), tries) if chosen is None else ([chosen], seeds)
+        jobs += [(name, label, seed) for seed in range(count) for label in labels]
+    return [job for job in jobs if job not in known]
+
+
+def show(rows: list[dict[str, Any]], tries: int) -> None:
+    """Print every candidate's scores, and the one that validation chooses."""
+    for name, candidates in CANDIDATES.items():
+        chosen = choose(rows, name, tries)
+        print(f"\n{name}: validation, test, over how many seeds; chosen: {chosen}")
+        for label in candidates:
+            own = [row for row in rows if (row["graph"], row["candidate"]) == (name, label)]
+            if not own:
+                continue
+            val, test = ([row[key] for row in own] for key in ("val", "test"))
+            spread = np.std(test, ddof=1) if len(test) > 1 else 0.0
+            seconds = np.mean([row["cpu_seconds"] for row in own])
+            print(
+                f"  {label:46s} {np.mean(val):.4f}  {np.mean(test):.4f} ± {spread:.4f}  {len(own):2d}  {seconds:6.1f} s"
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, help="folder with the graphs as .npz")
+    parser.add_argument("--graphs", nargs="+", default=list(CANDIDATES), choices=list(CANDIDATES))
+    parser.add_argument("--minutes", type=float, default=60, help="begin no run after so many")
+    parser.add_argument("--tries", type=int, default=2, help="seeds of every candidate")
+    parser.add_argument("--seeds", type=int, default=10, help="seeds of the chosen one")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--show", action="store_true", help="print what was measured")
+    args = parser.parse_args()
+    ends = time.monotonic() + 60 * args.minutes
+    while not args.show and time.monotonic() < ends:
+        if args.data is None:
+            parser.error("--data names the folder with the graphs")
+        jobs = list_jobs(read_rows(args.results), args.graphs, args.tries, args.seeds)
+        if not jobs:
+            break
+        name, label, seed = jobs[0]
+        row = {"graph": name, "candidate": label, "seed": seed}
+        row |= train_candidate(args.data, name, CANDIDATES[name][label], seed)
+        print(row, flush=True)
+        with args.results.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+    show(read_rows(args.results), args.tries)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Label reuse: labels of training nodes as input, masked so that no node sees its own while its loss is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import torch
+from torch import Tensor, nn
+
+from shoal.batch import Batch
+from shoal.errors import ShoalError
+from shoal.graph import Graph
+from shoal.kernels.adjacency import Adjacency
+from shoal.kernels.fused import keep_mask_reference, mix_key
+from shoal.label_columns import KnownLabels, LabelColumns, LabelledBatch, SparseJoin
+from shoal.labels import is_regression
+from shoal.models.hops import StackedGraph
+from shoal.partitioning.part import Part
+from shoal.sampling.base import Sampler
+from shoal.sampling.full import FullSampler
+from shoal.settings import Null, Range
+
+if TYPE_CHECKING:
+    from shoal.distributed.exchange import ExchangeMethod
+
+ShownShare = Annotated[
+    float | None,
+    Range(0, 1, open_low=True, open_high=True, said="above 0, below 1"),
+    Null("none"),
+    "share of the training labels that a step shows as input and whose loss it does not count; evaluation shows all",
+]
+Iterations = Annotated[
+    int, Range(0, 10), "passes whose predictions then stand in place of labels that are not shown"
+]
+_LABELS = 0x1ABE1  # keeps these draws apart from those of dropout
+_LEAVE = "leave out training.label_reuse"
+
+
+class LabelReuse:
+    """What a step and an evaluation show of the labels.
+
+    A step shows each training node's label with probability `rate`, drawn from a hash of seed, step and global id, and counts the
+    loss of the others, `1 / (1 - rate)` times each: in expectation the mean over all. Evaluation shows all of them. A
+    node that shows no label has zeros there; after `iterations` passes its predicted probabilities.
+    """
+
+    def __init__(
+        self, rate: float, iterations: int, num_classes: int, seed: int, *, multi_label: bool
+    ) -> None:
+        self.rate, self.iterations, self.num_classes, self.seed = rate, iterations, num_classes, seed
+        self._take = torch.sigmoid if multi_label else _softmax
+        self._joined: tuple[Adjacency, bool, SparseJoin] | None = None
+
+    def draw(self, labels: KnownLabels, step: int) -> LabelColumns:
+        """What a training step shows of some rows."""
+        key = mix_key(self.seed, step, _LABELS)
+        hidden = keep_mask_reference(key, labels.ids, torch.zeros(1, dtype=torch.int64), self.rate)
+        return LabelColumns(labels, labels.known & ~hidden, self.num_classes)
+
+    def show_all(self, batch: Batch, labels: KnownLabels) -> LabelledBatch:
+        """The batch with the labels of all training nodes, for evaluation."""
+        return self.join(batch, LabelColumns(labels, labels.known, self.num_classes))
+
+    def hide(self, batch: Batch, labels: KnownLabels) -> LabelledBatch:
+        """The batch as its step sees it: nodes that show their label are no part of the loss."""
+        columns = self.draw(labels, batch.step)
+        joined = self.join(batch, columns)
+        self.count_hidden(joined, columns)
+        return joined
+
+    def count_hidden(self, batch: Batch, columns: LabelColumns) -> None:
+        """Count the loss of those output nodes alone that show no label."""
+        rows = batch.num_outputs
+        norm = batch.node_norm
+        if norm is None:
+            norm = torch.full((rows,), 1 / max(int(batch.train_mask.sum()), 1), dtype=torch.float64)
+        batch.node_norm = norm / (1 - self.rate)
+        batch.train_mask = batch.train_mask & ~columns.shown[:rows]
+
+    def join(self, batch: Batch, columns: LabelColumns) -> LabelledBatch:
+        """The batch with label columns; the pattern of sparse features that serve many steps is made once."""
+        x = batch.__dict__.get("x")
+        if not batch.fixed or not isinstance(x, Adjacency):
+            return LabelledBatch(batch, columns)
+        full = columns.predicted is not None
+        if self._joined is None or self._joined[0] is not x or self._joined[1] != full:
+            join = SparseJoin(x, columns.labels, self.num_classes, full=full)
+            self._joined = x, full, join
+        return LabelledBatch(batch, columns, self._joined[2])
+
+    def predict(
+        self,
+        batch: LabelledBatch,
+        compute: Callable[[LabelledBatch], Tensor],
+        spread: Callable[[Tensor], Tensor],
+    ) -> LabelledBatch:
+        """The batch with predicted probabilities where no label is shown, `iterations` times better ones.
+
+        `compute` answers logits of a batch's rows, `spread` adds the rows that others own.
+        """
+        for _ in range(self.iterations):
+            with torch.no_grad():
+                predicted = spread(self._take(compute(batch)).float())
+            columns = LabelColumns(batch.columns.labels, batch.columns.shown, self.num_classes, predicted)
+            shown = self.join(batch.base, columns)
+            shown.node_norm, shown.train_mask, shown.step = batch.node_norm, batch.train_mask, batch.step
+            batch = shown
+        return batch
+
+
+def make_reuse(
+    model: nn.Module, graph: Graph | Part, rate: float | None, iterations: int
+) -> LabelReuse | None:
+    """Label reuse by its settings; None without."""
+    if rate is None:
+        if iterations:
+            raise ShoalError(
+                f"label_iterations is {iterations} and labels are no input: add label_reuse, or leave it out"
+            )
+        return None
+    if is_regression(graph.y):
+        raise ShoalError(f"the labels of graph {graph.name!r} are numbers, and classes are reused: {_LEAVE}")
+    if isinstance(graph, StackedGraph):
+        raise ShoalError(f"hops of features are computed once and labels change every step: {_LEAVE}")
+    multi_label = graph.y is not None and graph.y.ndim == 2
+    seed = getattr(model, "seed", 0)
+    return LabelReuse(rate, iterations, graph.num_classes, int(seed), multi_label=multi_label)
+
+
+def check_reuse(
+    reuse: LabelReuse,
+    sampler: Sampler | None,
+    exchange: ExchangeMethod | None,
+    *,
+    swapped: bool,
+    history: bool,
+) -> None:
+    """Refuse ways of training that label reuse does not fit. `exchange` is that of parts."""
+    if history:
+        raise ShoalError(f"histories are of steps that showed other labels: {_LEAVE}, or training.history")
+    if exchange is not None and getattr(exchange, "sample_input", False):
+        raise ShoalError(f"sampled input has no rows for labels: {_LEAVE}, or partition.sample_input")
+    if not reuse.iterations:
+        return
+    leave = "leave out training.label_iterations"
+    if swapped:
+        raise ShoalError(f"swapped parts make one pass a step: {leave}")
+    if sampler is not None and not (sampler.draws_subgraphs or isinstance(sampler, FullSampler)):
+        raise ShoalError(
+            f"sampler {sampler.name} answers for some of its nodes only and predictions are reused for all: {leave}"
+        )
+    if exchange is not None and (exchange.thins or exchange.is_stale):
+        raise ShoalError(f"predictions are reused with whole halos of the same step: {leave}")
+
+
+def _softmax(logits: Tensor) -> Tensor:
+    return torch.softmax(logits, dim=1)
