@@ -46,6 +46,7 @@ class Job:
     head_layers: int = 1
     cover: bool | None = None
     setting: str = "transductive"
+    weighted: bool = False
     settings: tuple[tuple[str, Any], ...] = ()  # more of the model's
     training: tuple[tuple[str, Any], ...] = ()  # more of the trainer's
 
@@ -76,6 +77,12 @@ def make_graph(job: Job) -> shoal.Graph:
         labels[::9, -1] = np.nan
     graph = shoal.Graph.from_edge_index(ends, NUM_NODES, directed=job.directed, x=features, y=labels)
     graph._x = features  # float64 stays float64
+    if job.weighted:
+        rows = np.repeat(np.arange(NUM_NODES), graph.degree)
+        pair = (rows, graph.indices) if job.directed else np.sort([rows, graph.indices], axis=0)
+        table = np.random.default_rng(2).uniform(0.1, 3, (NUM_NODES, NUM_NODES)).astype(np.float32)
+        graph = graph._copy(edge_weight=table[pair[0], pair[1]])
+        graph._x = features
     return graph.with_split(0.5, 0.25, seed=0)
 
 

@@ -46,6 +46,9 @@ CASES = [
         Job("gcn", norm="batch", double=True, settings=(("norm_place", "input"),)), "node", (("budget", 60),)
     ),
     Case(Job("sage", partition="empty", norm="batch", multi_label=True), "node", (("budget", 30),)),
+    *(Case(Job(model, double=True, weighted=True), "node", (("budget", 60),)) for model in ("gcn", "gat")),
+    Case(Job("gcn", double=True, weighted=True, cover=False), "node", (("budget", 60),)),
+    Case(Job("sage", double=True, weighted=True, directed=True), "node", (("budget", 60), ("coverage", 5))),
     Case(Job("gat", double=True, training=REUSE), "node", (("budget", 60),)),
     Case(Job("sage", double=True, sparse=True, directed=True, training=REUSE), "random-walk", WALK),
 ]

@@ -2,16 +2,27 @@
 
 from types import SimpleNamespace
 
+import networkx as nx
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
 
 import shoal
+from partitioned_graphs import assert_same_part
+from shoal.aggregation import find_aggregation
 from shoal.block import Block
+from shoal.datasets.importers import import_graph
+from shoal.datasets.reorder import take_order
 from shoal.errors import ShoalError
 from shoal.kernels.arrays import as_tensor
 from shoal.kernels.spmm import spmm
+from shoal.partitioning.part import make_part
+from shoal.partitioning.partition import Partition
+from shoal.partitioning.stored import open_part, store_parts
+from shoal.sampling.base import make_sampler
+from shoal.sampling.importance import find_column_norms
+from shoal.training.smoothing import make_spread
 from small_graphs import make_labelled
 
 
@@ -181,15 +192,169 @@ def test_uneven_weights_of_an_undirected_graph_are_refused():
 
 def test_what_takes_no_weights_refuses_them():
     graph = make_random()
-    with pytest.raises(ShoalError, match="has edge weights, which attention does not take"):
-        shoal.Trainer(shoal.GNN("gat", 5, 8, 3), graph)
-    with pytest.raises(ShoalError, match="has edge weights, which parts do not take"):
-        shoal.partitioning.part.split_graph(graph, np.zeros(30, np.int32), 1)
-    with pytest.raises(ShoalError, match="has edge weights, which sampler 'ladies' does not take"):
-        shoal.LadiesSampler(graph)
+    with pytest.raises(
+        ShoalError, match="has edge weights, which Blind, whose forward has no edge_weight, does not take"
+    ):
+        shoal.Trainer(Blind(), graph)
     trainer = shoal.Trainer(shoal.GNN("gcn", 5, 8, 3), graph)
     with pytest.raises(ShoalError, match="has no edge weights and the model was trained with edge weights"):
         trainer.predict(graph=graph.without_weights())
+
+
+class Blind(torch.nn.Module):
+    def forward(self, x, edge_index):
+        return x[:, :3]
+
+
+class Weighing(torch.nn.Module):
+    """Sums neighbours by the weights it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.factor = torch.nn.Parameter(torch.ones(5, 3))
+
+    def forward(self, x, edge_index, edge_weight=None):
+        messages = x[edge_index[0]] * edge_weight[:, None]
+        return torch.zeros_like(x).index_add(0, edge_index[1], messages) @ self.factor
+
+
+def test_models_of_edge_index_are_given_the_weights():
+    graph = make_random()
+    trainer = shoal.Trainer(Weighing(), graph)
+    wanted = make_dense(graph) @ graph.x @ np.ones((5, 3))
+    np.testing.assert_allclose(trainer.share.predict(trainer.model).detach(), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("directed", [False, True])
+def test_integer_weights_count_as_repeated_edges_in_attention(directed, symmetric):
+    """α_uv = w_uv e^s_uv / Σ w e^s is the softmax over w_uv copies of every edge, here spelt out."""
+    graph = make_random(directed=directed)
+    weights = np.ceil(graph.edge_weight).astype(np.float32)
+    graph = graph._copy(edge_weight=weights)
+    conv = shoal.GNN("gat", 5, 8, 3, num_layers=1, seed=2, heads=2, symmetric=symmetric).layers[0].linear
+    adj = shoal.FullSampler(graph).sample(0).block(0).adjacency(conv.kind)
+    found = conv(adj, torch.from_numpy(graph.x))
+    rows = np.repeat(np.arange(30), graph.degree)
+    loops = np.setdiff1d(np.arange(30), rows[rows == graph.indices])
+    ends = np.repeat([rows, graph.indices], weights.astype(int), axis=1)
+    row, column = torch.from_numpy(np.concatenate([ends, [loops, loops]], axis=1))
+    degree = torch.bincount(row, minlength=30).float()[:, None]
+    h = torch.from_numpy(graph.x) @ conv.weight
+    h = h * degree.rsqrt() if symmetric else h
+    z = h.unflatten(1, (2, -1))
+    own, other = ((z * vector).sum(-1) for vector in conv.attend)
+    own = own * degree.sqrt() if symmetric else own
+    powers = torch.nn.functional.leaky_relu(own[row] + other[column], 0.2).exp()
+    sums = torch.zeros(30, 2).index_add(0, row, powers)
+    wanted = torch.zeros_like(z).index_add(0, row, (powers / sums[row])[:, :, None] * z[column])
+    wanted = conv.join(wanted, degree.rsqrt() if symmetric else None)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_integer_weights_are_repeated_edges_in_mean_aggregation():
+    edges = np.array([[0, 1, 1, 2], [3, 3, 0, 1]])
+    weights = np.array([2.0, 3.0, 1.0, 4.0])
+    repeated = np.repeat(edges, weights.astype(int), axis=1)
+    x = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32)
+    graph = shoal.Graph.from_edge_index(edges, 4, directed=True, x=x, edge_weight=weights)
+    counted = shoal.Graph.from_edge_index(repeated, 4, directed=True, x=x, edge_weight=np.ones(10))
+    np.testing.assert_array_equal(graph.edge_weight, counted.edge_weight)
+    adj = shoal.FullSampler(graph).sample(0).block(0).adjacency("mean")
+    wanted = np.zeros((4, 5))
+    for node in range(4):
+        sources = repeated[0][repeated[1] == node]
+        wanted[node] = x[sources].mean(0) if len(sources) else 0
+    np.testing.assert_allclose(spmm(adj, torch.from_numpy(x)), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["fastgcn", "ladies"])
+def test_importance_follows_the_weighted_operator(kind):
+    """q_v ∝ Σ_u Â_uv² of the weighted Â, and an aggregation over the sample estimates the whole one without bias."""
+    graph = make_random()
+    dense = make_dense(graph)
+    operator = aggregate(dense, "gcn")
+    rows = np.arange(30) if kind == "fastgcn" else np.array([0, 4, 9])
+    scale = 1 / (dense.sum(1) + 1)  # degrees with a loop of 1 each, as the samplers count them
+    off = dense - np.diag(dense.diagonal())
+    wanted = (off[rows] ** 2 * scale[rows, None] * scale).sum(0) + (scale**2 if kind == "fastgcn" else 0)
+    found = scale**2 if kind == "fastgcn" else np.zeros(30)
+    find_column_norms(graph, rows, found)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    settings = {"row_normalize": False} if kind == "ladies" else {}
+    sampler = make_sampler(kind, graph, batch_size=30, layer_size=20, num_layers=1, **settings)
+    found = torch.zeros(400, 30, 5)
+    for k in range(400):
+        batch = sampler.sample(k)
+        own = batch.nodes[: batch.num_outputs]
+        found[k, own] = spmm(batch.block(0).adjacency("gcn"), torch.from_numpy(graph.x)[batch.nodes])
+    exact = torch.from_numpy(operator @ graph.x).float()
+    off, error = (found.mean(0) - exact).abs(), found.std(0) / 20
+    assert bool((off[own] < 5 * error[own] + 1e-5).all())
+
+
+def test_both_directions_weigh_their_edges():
+    graph = make_random(directed=True)
+    adj = shoal.FullSampler(graph).sample(0).block(0).adjacency("mean")
+    turned = adj.reverse(find_aggregation("mean").scale_degrees)
+    h = torch.from_numpy(graph.x)
+    wanted = aggregate(make_dense(graph).T, "mean") @ graph.x
+    np.testing.assert_allclose(spmm(turned, h), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_orders_keep_weights_with_their_edges():
+    graph = make_random(directed=True)
+    order = np.random.default_rng(3).permutation(30)
+    np.testing.assert_array_equal(make_dense(take_order(graph, order)), make_dense(graph)[order][:, order])
+
+
+def test_smoothing_spreads_by_weights():
+    for directed in (False, True):
+        graph = make_random(directed=directed)
+        dense = make_dense(graph) + (make_dense(graph).T if directed else 0)
+        scale = 1 / np.sqrt(np.where(dense.sum(1) > 0, dense.sum(1), 1))
+        wanted = scale[:, None] * dense * scale @ graph.x
+        np.testing.assert_allclose(
+            make_spread(graph)(torch.from_numpy(graph.x)), wanted, rtol=1e-4, atol=1e-5
+        )
+
+
+def test_stored_parts_keep_weights(tmp_path):
+    graph = make_random()
+    partition = Partition(graph, (np.arange(30) % 3).astype(np.int32), 3)
+    store_parts(graph, partition, tmp_path / "parts")
+    for rank in range(3):
+        made = make_part(graph, partition.assignment, 3, rank)
+        opened = open_part(tmp_path / "parts", rank, verify=True)
+        assert_same_part(made, opened)
+        assert made.halo_weight.sum() + made.local_weight.sum() == pytest.approx(
+            graph.edge_weight[np.repeat(np.arange(30) % 3 == rank, graph.degree)].sum(), rel=1e-5
+        )
+
+
+def test_importers_keep_weights_add_up_duplicates_and_leave_zeros_out(tmp_path):
+    (tmp_path / "edges.csv").write_text("source,target,weight\na,b,2\na,b,0.5\nb,c,0\nc,a,1\n")
+    graph = import_graph(tmp_path / "edges.csv")
+    assert graph.edge_weight.tolist() == [1.0, 2.5]
+    assert any("left out 1 edges of weight 0" in said for said in graph.notices)
+    assert import_graph(tmp_path / "edges.csv", weight="none").edge_weight is None
+    (tmp_path / "edges.csv").write_text("source,target,weight\na,b,2\na,c,-1\n")
+    with pytest.raises(ShoalError, match="edge 2 has weight -1: expected 0 or more; leave them out with"):
+        import_graph(tmp_path / "edges.csv")
+    (tmp_path / "edges.csv").write_text("source,target,weight\na,b,1\na,c,1\n")
+    assert import_graph(tmp_path / "edges.csv").edge_weight is None
+    np.savez(tmp_path / "g.npz", indptr=[0, 1, 2], indices=[1, 0], edge_weight=[3.0, 3.0])
+    graph = import_graph(tmp_path / "g.npz")
+    assert (graph.directed, graph.edge_weight.tolist()) == (False, [3, 3])
+    np.savez(tmp_path / "g.npz", indptr=[0, 1, 2], indices=[1, 0], edge_weight=[3.0, 4.0])
+    assert import_graph(tmp_path / "g.npz").directed
+
+
+def test_networkx_weights_are_taken():
+    graph = nx.Graph()
+    graph.add_edge("a", "b", weight=2.5)
+    graph.add_edge("b", "c")
+    assert shoal.Graph.from_networkx(graph).edge_weight.tolist() == [2.5, 2.5, 1, 1]
 
 
 def test_inference_by_layers_is_the_forward_pass():
@@ -211,8 +376,6 @@ def test_a_run_leaves_weights_out_if_asked(shoal, tmp_path):
         assert shoal("train", "g", "--epochs", "2", "--method", "full", "--out", folder, *more).code == 0
     one, other = ((tmp_path / folder / "metrics.jsonl").read_text().splitlines()[0] for folder, *_ in runs)
     assert one.split(",")[1] != other.split(",")[1]
-    refused = shoal("train", "g", "--epochs", "2", "--method", "full", "--model", "gat")
-    assert "training.edge_weights=false" in refused.refusal()
 
 
 def test_blocks_without_weights_have_no_values():

@@ -18,7 +18,7 @@ class Aggregation:
         loops: whether every node reads itself too: A + I, and a degree counts that.
         scale: `none` A, `mean` D⁻¹A, `symmetric` D^-½ A D^-½.
         weighted: whether a sampler's edge norms and a thinned halo's factor are weights of the entries. Otherwise the
-            layer normalises by itself: edge norms play no part, and a factor is how often an entry counts.
+            layer normalises by itself: edge norms play no part, and a factor, or an edge's weight, is how often an entry counts.
     """
 
     name: str

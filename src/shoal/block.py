@@ -127,9 +127,7 @@ class Block:
     def _entry_values(self, aggregation: Aggregation) -> Tensor | None:
         """What the entries of an operator weigh beside its scales; None for 1."""
         if not aggregation.weighted:
-            if self.edge_weight is not None:
-                raise ShoalError(f"{aggregation.name} takes no edge weights: use sage, gcn or mixhop")
-            return None
+            return self.edge_weight
         if self.edge_weight is None or self.edge_norm is None:
             return self.edge_norm if self.edge_weight is None else self.edge_weight
         return self.edge_weight * self.edge_norm

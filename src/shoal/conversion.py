@@ -190,6 +190,9 @@ def read_networkx(graph: Any, fields: dict[str, Any]) -> tuple[np.ndarray, int, 
     number = {node: i for i, node in enumerate(graph.nodes)}
     ends = np.array([(number[u], number[v]) for u, v in graph.edges()], np.int64).reshape(-1, 2).T
     found: dict[str, Any] = {"node_ids": name_nodes(list(number)), "directed": graph.is_directed()}
+    weights = [weight for _, _, weight in graph.edges(data="weight")]
+    if any(weight is not None for weight in weights):  # one that is missing counts 1, as in NetworkX
+        found["edge_weight"] = np.array([1.0 if weight is None else weight for weight in weights])
     for key in ("x", "y", *MASKS):
         values = [attributes.get(key) for _, attributes in graph.nodes(data=True)]
         if any(value is not None for value in values):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,11 +11,72 @@ from shoal.errors import ShoalError
 from shoal.kernels.arrays import as_tensor
 from shoal.kernels.entry_weights import place_weights
 from shoal.kernels.patterns import find_mirrors
+from shoal.memory import require_memory
 
 if TYPE_CHECKING:
     from shoal.graph import Graph
 
 _SAME = 1e-6  # relative difference up to which two weights are the same
+
+
+Chunk = tuple[np.ndarray, np.ndarray, np.ndarray]
+NO_WEIGHT = "none"
+WEIGHT = "what weighs edges; none: every edge counts the same"
+_HELD_BYTES = (
+    40  # of an edge while weights are put in place: its ends, its weight, the sums of both its entries
+)
+REMEDY = "leave them out with --option weight=none"
+
+
+class WeightedChunks:
+    """Chunks of edges on their way into a pattern: keeps their weights until that is built.
+
+    The rule of importers: an edge of weight 0 is left out; a weight below 0, or one that is no finite number, is refused;
+    weights of duplicate edges are added up; weights that are all 1 are none. With `lenient`, for values that need not
+    be weights, one that is not above 0 makes none of them a weight, and every edge is kept.
+    """
+
+    def __init__(self, chunks: Iterable[Chunk], where: str, *, lenient: bool = False) -> None:
+        self._chunks, self.where, self._lenient = chunks, where, lenient
+        self._held: list[Chunk] = []
+        self._given = self._zeros = 0
+        self._odd: str | None = None
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for sources, targets, given in self._chunks:
+            if self._odd is not None:
+                yield sources, targets
+                continue
+            weights = np.asarray(given, np.float64)
+            wrong = ~(np.isfinite(weights) & ((weights > 0) if self._lenient else (weights >= 0)))
+            if wrong.any():
+                at = int(np.argmax(wrong))
+                self._odd = f"edge {self._given + at + 1:,} has weight {weights[at]:g}"
+                if not self._lenient:
+                    raise ShoalError(f"{self.where}: {self._odd}: expected 0 or more; {REMEDY}")
+                self._held = []
+                yield sources, targets
+                continue
+            self._given += len(weights)
+            kept = weights > 0
+            if not kept.all():
+                self._zeros += int(np.count_nonzero(~kept))
+                sources, targets, weights = sources[kept], targets[kept], weights[kept]
+            self._held.append((sources, targets, weights))
+            require_memory(_HELD_BYTES * self._given, f"keeping the weights of {self._given:,} edges", REMEDY)
+            yield sources, targets
+
+    def attach(self, graph: Graph, *, directed: bool | None) -> Graph:
+        """The graph that was built of the chunks, with their weights."""
+        notices = graph.notices
+        if self._odd is not None:
+            said = f"ignored the weights of {self.where}: {self._odd}, expected numbers above 0"
+            return graph._copy(notices=(*notices, said))
+        if self._zeros:
+            notices += (f"left out {self._zeros:,} edges of weight 0 of {self.where}",)
+        weighted = place_chunks(graph._copy(notices=notices), self._held, directed=directed)
+        assert weighted.edge_weight is not None
+        return weighted if (weighted.edge_weight != 1).any() else weighted.without_weights()
 
 
 def attach_weights(graph: Graph, edge_index: np.ndarray, edge_weight: Any, *, directed: bool | None) -> Graph:
@@ -24,7 +86,14 @@ def attach_weights(graph: Graph, edge_index: np.ndarray, edge_weight: Any, *, di
     decides what the graph is (`directed=None`), it is directed.
     """
     given = _tidy_weights(edge_weight, edge_index.shape[1])
-    placed = place_weights(graph.indptr, graph.indices, edge_index[1], edge_index[0], given)
+    return place_chunks(graph, [(edge_index[0], edge_index[1], given)], directed=directed)
+
+
+def place_chunks(graph: Graph, chunks: Iterable[Chunk], *, directed: bool | None) -> Graph:
+    """`attach_weights` of (sources, targets, weights)."""
+    placed = np.zeros(graph.num_entries)
+    for sources, targets, weights in chunks:
+        place_weights(graph.indptr, graph.indices, targets, sources, weights, placed)
     if graph.directed:
         return graph._copy(edge_weight=placed.astype(np.float32))
     mirror = find_mirrors(as_tensor(graph.indptr), as_tensor(graph.indices))

@@ -17,7 +17,7 @@ from shoal.conversion import (
     read_scipy,
     tidy_fields,
 )
-from shoal.edge_weights import attach_weights
+from shoal.edge_weights import WeightedChunks, attach_weights
 from shoal.pyg import make_data
 from shoal.validation import validate_attributes
 
@@ -59,7 +59,7 @@ class Interchange:
     @classmethod
     def from_edge_chunks(
         cls,
-        chunks: Iterable[tuple[np.ndarray, np.ndarray]],
+        chunks: Iterable[tuple[np.ndarray, np.ndarray]] | WeightedChunks,
         num_nodes: int,
         *,
         directed: bool | None = None,
@@ -70,12 +70,16 @@ class Interchange:
         """Like `from_edge_index`, from many (sources, targets) arrays, so that no joined copy is needed.
 
         A list is emptied on the way: each chunk is freed once its edges are in place. Where a workspace is open, edges
-        that exceed the memory budget are built on disk; `expected` is how many will come, if known.
+        that exceed the memory budget are built on disk; `expected` is how many will come, if known. WeightedChunks
+        have a weight for each edge.
         """
+        given = directed
         indptr, indices, directed, said = build_pattern(chunks, num_nodes, directed, expected)
         tidy = tidy_fields(fields)
         graph: Any = cls(indptr, indices, directed=directed, notices=[*notices, *said], checked=True, **tidy)
         validate_attributes(graph)  # the pattern is right by the way it was built
+        if isinstance(chunks, WeightedChunks):
+            graph = chunks.attach(graph, directed=given)
         made: Self = graph
         return made
 

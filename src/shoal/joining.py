@@ -8,7 +8,6 @@ import torch
 
 from shoal.batch import Batch, as_tensor
 from shoal.block import Block
-from shoal.edge_weights import require_unweighted
 from shoal.graph import Graph
 from shoal.kernels.gather import gather_csr_rows
 
@@ -32,17 +31,18 @@ def join_layers(batch: Batch) -> Batch:
     """The batch itself where it is a subgraph, else its layers as one graph for models that take `(x, edge_index)`.
 
     A node reads from the neighbours that were drawn for it in the hop that reached it, and only nodes that are reached
-    are kept. That is the law of PyG's NeighborLoader: neighbours are drawn once for a node. `edge_norm` goes along.
+    are kept. That is the law of PyG's NeighborLoader: neighbours are drawn once for a node. `edge_norm` goes along, times the
+    edges' weights.
     """
     if batch.is_square:
         return batch
     new = np.arange(batch.num_outputs)
     is_reached = np.zeros(batch.num_nodes, bool)
     is_reached[new] = True
-    require_unweighted(batch.graph, "layers joined to one graph do")
     hops, lengths, columns, norms = [new], [], [], []
     for block in reversed(batch.blocks):
         weights = torch.ones(block.num_edges) if block.edge_norm is None else block.edge_norm
+        weights = weights if block.edge_weight is None else weights * block.edge_weight
         indptr, indices, norm = gather_csr_rows(
             block.indptr.numpy(), block.indices.numpy(), weights.numpy(), new
         )

@@ -31,6 +31,7 @@ def test_csv_folder_with_node_table(tmp_path):
     assert graph.val_mask.tolist() == [False, True, False]
     assert graph.test_mask.tolist() == [False, False, False]
     assert "numbered the classes: 0 = cat, 1 = dog" in graph.notices
+    assert graph.edge_weight.tolist() == [1, 2]
 
 
 def test_ids_without_a_node_table_are_numbered_in_order(tmp_path):

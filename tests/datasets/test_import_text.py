@@ -72,8 +72,19 @@ def test_mtx_entry_is_an_arc_from_row_to_column(tmp_path):
     assert graph.directed
     assert graph.indptr.tolist() == [0, 0, 1, 2]
     assert graph.indices.tolist() == [0, 0]
-    assert graph.notices == ("ignored the real weights of g.mtx",)
+    assert graph.edge_weight.tolist() == [0.5, 2.0]
     assert not import_graph(path, directed=False).directed
+    assert import_graph(path, weight="none").notices == ("ignored the real weights of g.mtx",)
+
+
+def test_mtx_values_that_are_no_weights_are_left_out_and_every_entry_stays(tmp_path):
+    path = tmp_path / "g.mtx"
+    path.write_text("%%MatrixMarket matrix coordinate real general\n3 3 3\n1 2 0.5\n1 3 0\n2 3 -2\n")
+    graph = import_graph(path)
+    assert graph.num_edges == 3
+    assert graph.edge_weight is None
+    said = "ignored the weights of g.mtx: edge 2 has weight 0, expected numbers above 0"
+    assert graph.notices == (said,)
 
 
 def test_mtx_symmetric_pattern_is_undirected(tmp_path):

@@ -244,11 +244,11 @@ def test_edges_with_unknown_ends_are_refused_or_dropped(tmp_path):
 
 
 def test_arcs_say_what_they_mean_and_how_many_go_both_ways(tmp_path):
-    write(tmp_path, "id,f\n0,1\n1,2\n2,3\n", "source,target,weight\n0,1,5\n1,0,5\n1,2,5\n2,2,5\n")
+    write(tmp_path, "id,f\n0,1\n1,2\n2,3\n", "source,target,since\n0,1,5\n1,0,5\n1,2,5\n2,2,5\n")
     graph = import_graph(tmp_path)
     assert says(graph, "edges are arcs: a node aggregates from the sources of its arcs")
     assert says(graph, "67% of the arcs have their reverse; --undirected adds the others")
-    assert says(graph, "left out weight of edges.csv: every edge counts the same")
+    assert says(graph, "left out since of edges.csv: edges have a weight, or none")
     for directed in (True, False):
         assert not says(import_graph(tmp_path, directed=directed), "edges are arcs")
 

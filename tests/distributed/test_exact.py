@@ -128,6 +128,15 @@ SAMPLE = [
     Job("sage", norm="batch", double=True, training=AVERAGED),
     Job("gcn", double=True, multi_label=True, training=AVERAGED),
     *(Job(model, double=True, training=REUSE) for model in MODELS),
+    *(
+        Job(model, double=True, weighted=True, directed=directed)
+        for model in MODELS
+        for directed in (False, True)
+    ),
+    *(Job(model, double=True, weighted=True, cover=False, partition="empty") for model in MODELS[:3]),
+    Job("gat", double=True, weighted=True, deep=True, partition="metis", settings=EDGES),
+    Job("gcn", double=True, weighted=True, directed=True, setting="inductive"),
+    *(Job(model, double=True, weighted=True, directed=True, settings=BOTH) for model in MODELS[:2]),
     Job("gcn", double=True, sparse=True, directed=True, partition="empty", training=REUSE),
     Job("sage", double=True, multi_label=True, cover=False, input_dropout=0.2, training=REUSE),
     Job("mixhop", double=True, sparse=True, setting="inductive", training=REUSE),

@@ -8,10 +8,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from shoal.datasets.orders import ORDERS
-from shoal.edge_weights import require_unweighted
 from shoal.graph import MASKS, Graph
 from shoal.kernels.csr import index_dtype
 from shoal.kernels.encoding import EncodedRows
+from shoal.kernels.entry_weights import take_weights
 from shoal.kernels.order import renumber_rows, sum_gaps
 from shoal.names import Names
 from shoal.progress import follow_work
@@ -39,13 +39,13 @@ def reorder_graph(graph: Graph, by: str, **settings: Any) -> Graph:
 
 def take_order(graph: Graph, order: np.ndarray) -> Graph:
     """The graph whose node i is node `order[i]` of `graph`, with all that belongs to it."""
-    require_unweighted(graph, "orders of nodes do")
     n = graph.num_nodes
     number = np.empty(n, index_dtype(n))
     number[order] = np.arange(n, dtype=number.dtype)
     indptr = np.zeros(n + 1, np.int64)
     np.cumsum(graph.degree[order], out=indptr[1:])
     indices = Rows("indices", graph.indices.dtype, (), graph.num_entries)
+    weights = None if graph.edge_weight is None else Rows("edge_weight", np.float32, (), graph.num_entries)
     x: Any = graph.x
     rows: Rows | None = None
     if isinstance(x, EncodedRows):  # stay as they are: rounding twice would lose more
@@ -57,6 +57,11 @@ def take_order(graph: Graph, order: np.ndarray) -> Graph:
         columns = np.empty(indptr[start + len(nodes)] - indptr[start], graph.indices.dtype)
         renumber_rows(graph.indptr, graph.indices, nodes, number, columns)
         indices.append(columns)
+        if weights is not None and graph.edge_weight is not None:
+            span = indptr[start : start + len(nodes) + 1] - indptr[start]
+            weights.append(
+                take_weights(graph.indptr, graph.indices, graph.edge_weight, nodes, order, span, columns)
+            )
         if rows is not None:
             rows.append(x.codes[nodes] if isinstance(x, EncodedRows) else x[nodes])
         follow_work("renumbering nodes", start + len(nodes), n)
@@ -76,6 +81,7 @@ def take_order(graph: Graph, order: np.ndarray) -> Graph:
     renumbered = Graph(
         indptr,
         indices.finish(),
+        edge_weight=None if weights is None else weights.finish(),
         checked=True,
         directed=graph.directed,
         num_classes=graph.num_classes,

@@ -25,6 +25,7 @@ def local_graph(part: Part) -> Graph:
         checked=True,
         x=part.x,
         y=part.y,
+        edge_weight=part.local_weight,
         train_mask=part.train_mask,
         val_mask=part.val_mask,
         test_mask=part.test_mask,

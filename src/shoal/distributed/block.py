@@ -39,6 +39,7 @@ class PartBlock(Block):
             as_tensor(part.local_indices),
             n,
             symmetric=not part.directed,
+            edge_weight=None if part.local_weight is None else as_tensor(part.local_weight),
             edge_norm=None if plan.edge_norms is None else plan.edge_norms[0],
             degree=as_tensor(part.degree[:n]),
             has_loop=None if part.has_loop is None else as_tensor(part.has_loop[:n]),

@@ -221,10 +221,13 @@ def drop_entries(part: Part, rate: float, seed: int, epoch: int, *, local: bool)
     for name, columns in (("local", part.n_id), ("halo", part.halo_id)):
         if name == "halo" or local:
             indptr, indices = getattr(part, f"{name}_indptr"), getattr(part, f"{name}_indices")
-            thin_indptr, thin_indices = np.zeros_like(indptr), np.empty(len(indices) + 1, indices.dtype)
+            weights, numbers = getattr(part, f"{name}_weight"), indices
+            if weights is not None:  # entries in place of their columns
+                columns, numbers = columns[indices], np.arange(len(indices))
+            thin_indptr, thin_indices = np.zeros_like(indptr), np.empty(len(indices) + 1, numbers.dtype)
             count = _drop_entries(
                 indptr,
-                indices,
+                numbers,
                 part.n_id,
                 columns,
                 part.directed,
@@ -234,7 +237,11 @@ def drop_entries(part: Part, rate: float, seed: int, epoch: int, *, local: bool)
                 thin_indptr,
                 thin_indices,
             )
-            fields |= {f"{name}_indptr": thin_indptr, f"{name}_indices": thin_indices[:count]}
+            thin_indices = thin_indices[:count]
+            if weights is not None:
+                fields[f"{name}_weight"] = weights[thin_indices]
+                thin_indices = indices[thin_indices]
+            fields |= {f"{name}_indptr": thin_indptr, f"{name}_indices": thin_indices}
     return replace(part, **fields, checked=True)
 
 
@@ -250,6 +257,7 @@ def thin_halo(part: Part, kept: np.ndarray, sent: np.ndarray) -> Part:
         send_offsets=count_before(sent)[part.send_offsets],
         halo_indptr=indptr,
         halo_indices=indices,
+        halo_weight=None if part.halo_weight is None else part.halo_weight[kept[part.halo_indices]],
         degree=part.degree[columns],
         has_loop=None if part.has_loop is None else part.has_loop[columns],
         keep=None,

@@ -22,7 +22,7 @@ from shoal.kernels.spmm import multiply
 from shoal.partitioning.cover import Cover, count_items, cover_halo, list_cover
 from shoal.partitioning.part import Part
 
-_ORDER_BYTES = torch.tensor([8, 4, 4])  # of an id, a sum's length, a row's place
+_ORDER_BYTES = torch.tensor([8, 4, 4, 4])  # of an id, a sum's length, a row's place, a weight
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +64,8 @@ class Items:
             count_before(sent)[self.send_offsets],
             send_indptr,
             self.send_indices[entries],
+            None if self.values is None else self.values[keep],
+            None if self.send_values is None else self.send_values[entries],
         )
 
 
@@ -83,7 +85,7 @@ def exchange_items(part: Part, transport: Transport, ledger: Ledger) -> Items:
     """A rank's items. Every rank tells the owners of its halo what to sum; all ranks do so at the same time."""
     cover = list_cover(part.halo_indptr, part.halo_indices, part.halo_offsets, find_cover(part))
     ids = identify_items(cover, part.halo_id, part.n_id)
-    sizes = {q: torch.empty(3, dtype=torch.int64) for q, _, _ in list_spans(part.send_offsets, part.rank)}
+    sizes = {q: torch.empty(4, dtype=torch.int64) for q, _, _ in list_spans(part.send_offsets, part.rank)}
     orders = {q: _write_order(part, cover, ids, q) for q, _, _ in list_spans(part.halo_offsets, part.rank)}
     transport.phase = "the exchange of what to sum"
     told = {q: torch.tensor([len(one) for one in order]) for q, order in orders.items()}
@@ -95,10 +97,14 @@ def exchange_items(part: Part, transport: Transport, ledger: Ledger) -> Items:
     _tell(transport, ledger, heard, told)
     sent = {q: _read_order(part, q, heard[q], sizes[q]) for q in sorted(heard)}
     counts = [len(sent[q][0]) if q in sent else 0 for q in range(part.num_parts)]
-    send_ids, lengths, rows = (
-        torch.cat([torch.empty(0, dtype=torch.int64), *(one[field] for one in sent.values())])
-        for field in range(3)
+    send_ids, lengths, rows, send_weights = (
+        torch.cat([torch.empty(0, dtype=dtype), *(one[field] for one in sent.values())])
+        for field, dtype in enumerate((torch.int64, torch.int64, torch.int64, torch.float32))
     )
+    weights = None
+    if part.halo_weight is not None:
+        own = part.halo_weight[cover.entries] if len(cover.entries) else np.empty(0, np.float32)
+        weights = as_tensor(np.where(cover.entries >= 0, own, np.float32(1)))
     return Items(
         ids,
         cover.offsets,
@@ -108,6 +114,8 @@ def exchange_items(part: Part, transport: Transport, ledger: Ledger) -> Items:
         np.cumsum([0, *counts]),
         count_up(lengths),
         rows.to(torch.int32),
+        weights,
+        None if weights is None else send_weights,
     )
 
 
@@ -127,26 +135,30 @@ def identify_items(
 
 def _write_order(part: Part, cover: Cover, ids: np.ndarray, q: int) -> list[np.ndarray]:
     """What a rank tells owner q: ids of the items, how many rows each sum adds, and all rows: those that travel as they
-    are, then each sum's, by their places among those that q might send."""
+    are, then each sum's, by their places among those that q might send; of a weighted graph the weights in the sums."""
     a, b = cover.offsets[q], cover.offsets[q + 1]
     rows = cover.source[a:b][cover.is_row[a:b]]
     first = int((~cover.is_row[:a]).sum())
     starts = cover.sum_indptr[first : first + (b - a) - len(rows) + 1]
-    summed = part.halo_indices[cover.sum_entries[starts[0] : starts[-1]]]
-    places = np.concatenate([rows, summed]) - part.halo_offsets[q]
-    content = zip((ids[a:b], np.diff(starts), places), (np.int64, np.int32, np.int32))
+    entries = cover.sum_entries[starts[0] : starts[-1]]
+    places = np.concatenate([rows, part.halo_indices[entries]]) - part.halo_offsets[q]
+    weights = np.empty(0, np.float32) if part.halo_weight is None else part.halo_weight[entries]
+    kinds = (np.int64, np.int32, np.int32, np.float32)
+    content = zip((ids[a:b], np.diff(starts), places, weights), kinds)
     return [np.ascontiguousarray(one, dtype) for one, dtype in content]
 
 
-def _read_order(part: Part, q: int, content: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(ids, rows that each item adds, these rows) of the items that rank q has ordered."""
-    ids, sums, places = content.split((sizes * _ORDER_BYTES).tolist())
+def _read_order(part: Part, q: int, content: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(ids, rows that each item adds, these rows, their weights) of the items that rank q has ordered."""
+    ids, sums, places, weights = content.split((sizes * _ORDER_BYTES).tolist())
     ids, sums, places = ids.view(torch.int64), sums.view(torch.int32).long(), places.view(torch.int32).long()
     lengths = torch.cat([sums.new_ones(len(ids) - len(sums)), sums])
+    given = weights.view(torch.float32)
     return (
         ids,
         lengths,
         as_tensor(np.ascontiguousarray(part.send_rows, np.int64))[places + int(part.send_offsets[q])],
+        torch.cat([torch.ones(len(places) - len(given)), given]),
     )
 
 

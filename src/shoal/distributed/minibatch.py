@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from shoal.distributed.ledger import SAMPLING
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.csr import index_dtype
+from shoal.kernels.entry_weights import take_weights
 from shoal.kernels.jit import kernel
 from shoal.partitioning.part import Part
 from shoal.sampling.base import Sampler
@@ -88,14 +90,16 @@ class RestrictedSampler(RankSampler):
             )
             items = None
             if self.plan.items is not None:
+                weights = [None if edge_norms is None else edge_norms[1].numpy(), part.halo_weight]
+                given = [one for one in weights if one is not None]
                 items = cover_batch(
                     part,
                     graph,
                     nodes,
                     owners,
                     self._place,
-                    edge_norm=None if norms is None else norms.edge_norm,
-                    halo_norm=None if edge_norms is None else edge_norms[1].numpy(),
+                    edge_norm=self._entry_factors,
+                    halo_norm=np.prod(given, axis=0) if given else None,
                 )
             plan = self.plan.thinned(part, edge_norms=edge_norms, items=items)
             return Batch(
@@ -107,6 +111,15 @@ class RestrictedSampler(RankSampler):
                 n_id=as_tensor(part.n_id),
                 exchange=plan,
             )
+
+    @cached_property
+    def _entry_factors(self) -> np.ndarray | None:
+        """What every entry of the graph counts for in a batch: its norm times its weight; None for 1."""
+        norms, weights = self.source.norms, self.source.graph.edge_weight
+        norm = None if norms is None else norms.edge_norm
+        if norm is None or weights is None:
+            return weights if norm is None else norm
+        return np.asarray(norm * weights, np.float32)
 
     def _weigh_nodes(self, nodes: np.ndarray, owners: np.ndarray) -> Tensor:
         """What the loss of each of this rank's rows counts for in that of the batch."""
@@ -171,9 +184,26 @@ def cut_batch(
     number = np.empty(len(nodes), np.int32)
     number[own], number[halo] = np.arange(len(own)), np.arange(len(halo))
     _number_columns(indptrs[1], indices[1], norms[1], number)
-    if halo_degrees and edge_norm is None:
-        _count_entries(graph.indptr, graph.indices, nodes, halo, place, degree)
     members = np.concatenate([own, halo])
+    weights: dict[str, Any] = {}
+    degrees: np.ndarray
+    if graph.edge_weight is None:
+        if halo_degrees and edge_norm is None:
+            _count_entries(graph.indptr, graph.indices, nodes, halo, place, degree)
+        degrees = (degree if edge_norm is None else lengths)[members]
+    else:
+        for name, ids, columns in (("local", own, 0), ("halo", halo, 1)):
+            weights[f"{name}_weight"] = take_weights(
+                graph.indptr, graph.indices, graph.edge_weight, nodes[own], nodes[ids],
+                indptrs[columns], indices[columns],
+            )  # fmt: skip
+        if edge_norm is None:
+            read = members if halo_degrees else own
+            degrees = np.zeros(len(nodes))
+            _sum_entries(graph.indptr, graph.indices, graph.edge_weight, nodes, read, place, degrees)
+            degrees = degrees[members]
+        else:
+            degrees = graph.weighted_degree[nodes[members]]
     loops = None if has_loop is None else has_loop[nodes[members]]
     ids = np.ascontiguousarray(graph.global_ids(nodes), np.int64)
     share = replace(
@@ -187,7 +217,8 @@ def cut_batch(
         local_indices=indices[0],
         halo_indptr=indptrs[1],
         halo_indices=indices[1],
-        degree=(degree if edge_norm is None else lengths)[members],
+        degree=degrees,
+        **weights,
         has_loop=loops if loops is not None and loops.any() else None,
         keep=None,
         x=None,
@@ -282,6 +313,20 @@ def _number_columns(indptr, indices, values, number):
             indices[j] = column
             if len(values):
                 values[j] = value
+
+
+@kernel
+def _sum_entries(indptr, indices, weights, nodes, rows, place, degree):
+    """The sums of weights in the batch of the nodes at `rows` in it."""
+    for i in range(len(nodes)):
+        place[nodes[i]] = i
+    for i in range(len(rows)):
+        u = nodes[rows[i]]
+        for k in range(indptr[u], indptr[u + 1]):
+            if place[indices[k]] >= 0:
+                degree[rows[i]] += weights[k]
+    for i in range(len(nodes)):
+        place[nodes[i]] = -1
 
 
 @kernel

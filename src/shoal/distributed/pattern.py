@@ -53,9 +53,11 @@ class PartPattern:
         size = max(
             map(int, self.plan.transport.gather_texts(str(own)))
         )  # a training graph keeps the graph's numbers
-        degree = torch.zeros(size, dtype=torch.int64)
-        for ids, read in ((part.n_id, self.local.indices), (part.halo_id, as_tensor(part.halo_indices))):
-            degree.index_add_(0, as_tensor(ids)[read.long()], torch.ones(len(read), dtype=torch.int64))
+        weighted = part.local_weight is not None
+        degree = torch.zeros(size, dtype=torch.float64 if weighted else torch.int64)
+        for ids, adj in ((part.n_id, self.local), (part.halo_id, self.halo)):
+            weights = torch.ones(adj.num_entries) if adj.values is None else adj.values
+            degree.index_add_(0, as_tensor(ids)[adj.indices.long()], weights.to(degree.dtype))
         return self.plan.transport.sum(degree)[as_tensor(part.n_id)]
 
     @cached_property
@@ -121,6 +123,7 @@ class PartPattern:
             rows.indptr,
             rows.indices - first,
             last - first,
+            values=rows.values,
             row_scale=rows.row_scale,
             column_scale=None if scale is None else scale[first:last],
             checked=True,
@@ -148,12 +151,14 @@ class _CoverPattern(PartPattern):
 
 
 def keep_rows(adj: Adjacency, keep: Tensor) -> Adjacency:
-    """The same operator, but for its values, with the rows that are not in `keep` (num_rows,) empty."""
+    """The same operator with the rows that are not in `keep` (num_rows,) empty."""
     counts = adj.indptr.diff()
+    entries = torch.repeat_interleave(keep, counts)
     return Adjacency(
         count_up(counts * keep),
-        adj.indices[torch.repeat_interleave(keep, counts)],
+        adj.indices[entries],
         adj.num_columns,
+        values=None if adj.values is None else adj.values[entries],
         row_scale=adj.row_scale,
         column_scale=adj.column_scale,
         checked=True,
@@ -173,6 +178,9 @@ def scale_halo(plan: HaloPlan, kind: str, local: Adjacency) -> Adjacency:
     counts as much as a local one.
     """
     part, norms, aggregation = plan.part, plan.edge_norms, find_aggregation(kind)
+    values = None if part.halo_weight is None else as_tensor(part.halo_weight)
+    if norms is not None and norms[1] is not None and aggregation.weighted:
+        values = norms[1] if values is None else values * norms[1]
     factor = find_halo_factor(plan, aggregation)
     column_scale = None if factor == 1 else torch.full((part.num_halo,), factor)
     if aggregation.scales_columns:
@@ -185,7 +193,7 @@ def scale_halo(plan: HaloPlan, kind: str, local: Adjacency) -> Adjacency:
         as_tensor(part.halo_indptr),
         as_tensor(part.halo_indices),
         part.num_halo,
-        values=norms[1] if norms is not None and aggregation.weighted else None,
+        values=values,
         row_scale=local.row_scale,
         column_scale=column_scale,
         checked=True,

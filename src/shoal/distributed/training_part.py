@@ -15,6 +15,7 @@ from shoal.distributed.ledger import INPUT, Ledger
 from shoal.distributed.operator import exchange_rows
 from shoal.distributed.transport import Transport
 from shoal.graph import MASKS
+from shoal.kernels.entry_weights import sum_rows
 from shoal.kernels.gather import gather_csr_rows
 from shoal.partitioning.part import Part
 
@@ -32,8 +33,13 @@ def take_training_part(part: Part, transport: Transport, ledger: Ledger) -> Part
     rows = np.flatnonzero(train)
     flags = torch.from_numpy(train.astype(np.float32))[:, None]
     in_halo = exchange_rows(flags, plan, INPUT)[part.num_local :, 0].numpy() > 0
-    local = keep_columns(*_take_rows(part.local_indptr, part.local_indices, rows), train)
-    halo_indptr, halo_indices = _take_rows(part.halo_indptr, part.halo_indices, rows)
+    indptr, indices, local_weight = _take_rows(part.local_indptr, part.local_indices, part.local_weight, rows)
+    if local_weight is not None:
+        local_weight = local_weight[train[indices]]
+    local = keep_columns(indptr, indices, train)
+    halo_indptr, halo_indices, halo_weight = _take_rows(
+        part.halo_indptr, part.halo_indices, part.halo_weight, rows
+    )
     is_read = np.zeros(part.num_halo, np.bool_)
     is_read[halo_indices] = True
     kept = is_read & in_halo
@@ -49,6 +55,8 @@ def take_training_part(part: Part, transport: Transport, ledger: Ledger) -> Part
         local_indices=local[1],
         halo_indptr=halo_indptr,
         halo_indices=halo_indices,
+        local_weight=local_weight,
+        halo_weight=halo_weight,
         degree=part.degree[columns],
         has_loop=None if part.has_loop is None else part.has_loop[columns],
         x=None if part.x is None else part.x[rows],
@@ -56,16 +64,20 @@ def take_training_part(part: Part, transport: Transport, ledger: Ledger) -> Part
         checked=True,
     )
     found = thin_halo(owned, kept, _tell_owners(plan, kept))
-    degree = np.diff(found.local_indptr) + np.diff(found.halo_indptr)
-    degrees = exchange_rows(
-        torch.from_numpy(degree.astype(np.int64))[:, None], HaloPlan(found, transport, ledger), INPUT
-    )
+    degree = (np.diff(found.local_indptr) + np.diff(found.halo_indptr)).astype(np.int64)
+    if found.local_weight is not None and found.halo_weight is not None:
+        degree = sum_rows(found.local_indptr, found.local_weight)
+        degree = degree + sum_rows(found.halo_indptr, found.halo_weight)
+    degrees = exchange_rows(torch.from_numpy(degree)[:, None], HaloPlan(found, transport, ledger), INPUT)
     total = int(transport.gather(np.array([len(rows)]))[:, 0].sum())
     return replace(found, degree=degrees[:, 0].numpy(), num_global_nodes=total, checked=True)
 
 
-def _take_rows(indptr: np.ndarray, indices: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return gather_csr_rows(indptr, indices, indices, rows)[:2]
+def _take_rows(
+    indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    taken = gather_csr_rows(indptr, indices, indices if weights is None else weights, rows)
+    return taken[0], taken[1], None if weights is None else taken[2]
 
 
 def _tell_owners(plan: HaloPlan, kept: np.ndarray) -> np.ndarray:

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from shoal.errors import ShoalError
+from shoal.kernels.arrays import as_tensor
 from shoal.kernels.build import build_csr
 from shoal.kernels.csr import is_symmetric
+from shoal.kernels.entry_weights import sum_rows
 from shoal.kernels.pattern_checks import check_lengths, check_pattern, check_sparse
 from shoal.kernels.patterns import find_mirrors, row_of_entries, transpose_pattern
 
@@ -201,11 +203,12 @@ class Adjacency:
         return None
 
     def without_scales(self, counts: Tensor | None = None) -> Adjacency:
-        """The same pattern with `counts` for its column scale and no row scale or values."""
+        """The same pattern and values with `counts` for its column scale and no row scale."""
         other = Adjacency(
             self.indptr,
             self.indices,
             self.num_columns,
+            values=self.values,
             column_scale=counts,
             symmetric=self.symmetric,
             checked=True,
@@ -221,11 +224,15 @@ class Adjacency:
             )
         if self._reversed is None:
             turned = self.transpose()
-            by_degree = scale(turned.indptr.diff())
+            degree = turned.indptr.diff()
+            if turned.values is not None:
+                degree = as_tensor(sum_rows(turned.indptr.numpy(), turned.values.numpy()))
+            by_degree = scale(degree)
             other = Adjacency(
                 turned.indptr,
                 turned.indices,
                 turned.num_columns,
+                values=turned.values,
                 row_scale=None if self.row_scale is None else by_degree,
                 column_scale=None if self.column_scale is None else by_degree,
                 checked=True,
@@ -234,6 +241,7 @@ class Adjacency:
                 self.indptr,
                 self.indices,
                 self.num_columns,
+                values=self.values,
                 row_scale=other.column_scale,
                 column_scale=other.row_scale,
                 checked=True,

@@ -32,8 +32,8 @@ def gat_attention(
 ) -> Tensor:
     """`out[i, k] = Σ_j α_ijk z[j, k]`, `α_i·k = softmax_j( LeakyReLU( score_dst[i, k] + score_src[j, k] ) )`.
 
-    j runs over the entries of row i, of those in `kept` where it is given. Where `adj` has a column scale c, an entry counts c_j times, in the sum and in what
-    it is divided by: `softmax_j( … + ln c_j )`. Its row scale and values play no part. A row without entries gives
+    j runs over the entries of row i, of those in `kept` where it is given. Where `adj` has values w or a column scale c, an entry counts w_ij c_j times, in the
+    sum and in what it is divided by: `softmax_j( … + ln w_ij + ln c_j )`. Its row scale plays no part. A row without entries gives
     zeros, or what `onto` has there, which is used up: it may be overwritten and returned. Self loops are the caller's: put them in `adj`.
     Differentiable in z, both scores and `onto`.
 
@@ -77,6 +77,8 @@ def gat_attention_reference(
     powers = torch.exp(scores - top.clamp(min=torch.finfo(top.dtype).min)[rows].detach())
     if adj.column_scale is not None:
         powers = powers * adj.column_scale.to(powers.dtype)[columns, None]
+    if adj.values is not None:
+        powers = powers * adj.values.to(powers.dtype)[:, None]
     sums = torch.zeros_like(score_dst).index_add(0, rows, powers)
     sums = torch.where(sums > 0, sums, 1)  # of rows without entries that are kept
     messages = (powers / sums[rows])[:, :, None] * z[columns]
@@ -126,7 +128,8 @@ class _Attention(torch.autograd.Function):
             attend(
                 adj.indptr.numpy(),
                 adj.indices.numpy(),
-                _read_scale(adj, z),
+                _read_scale(adj.column_scale, z),
+                _read_scale(adj.values, z),
                 np.empty(0, np.bool_) if kept is None else kept.numpy(),
                 *arrays,
                 _scalar(z, slope),
@@ -178,10 +181,9 @@ class _Attention(torch.autograd.Function):
         return grad_z, grad_dst, grad_src, grad_onto, None, None, None
 
 
-def _read_scale(adj: Adjacency, like: Tensor) -> np.ndarray:
-    """The column scale in the type of `like`; empty where there is none."""
-    scale = torch.empty(0) if adj.column_scale is None else adj.column_scale
-    return scale.to(like.dtype).numpy()
+def _read_scale(scale: Tensor | None, like: Tensor) -> np.ndarray:
+    """A scale in the type of `like`; empty where there is none."""
+    return (torch.empty(0) if scale is None else scale).to(like.dtype).numpy()
 
 
 def _flat(tensor: Tensor) -> np.ndarray:

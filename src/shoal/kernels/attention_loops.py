@@ -48,10 +48,10 @@ def _exp_in_place_for(row):
 
 
 @njit(cache=True, nogil=True)
-def _softmax_row(row, columns, dst, score_src, column_scale, kept, slope, top, total, heads):
+def _softmax_row(row, columns, dst, score_src, column_scale, values, kept, slope, top, total, heads):
     """Scores of one row's entries, (entries · heads), and their softmax over the entries, in place.
 
-    An entry counts as often as its column's scale says; without scales each counts once. One that is not `kept` has no
+    An entry counts as often as its value and its column's scale say; without either each counts once. One that is not `kept` has no
     weight; without marks all are.
     """
     for q in range(heads):
@@ -82,6 +82,11 @@ def _softmax_row(row, columns, dst, score_src, column_scale, kept, slope, top, t
             here = row[i * heads : (i + 1) * heads]
             for q in range(heads):
                 here[q] *= column_scale[columns[i]]
+    if len(values):
+        for i in range(len(columns)):
+            here = row[i * heads : (i + 1) * heads]
+            for q in range(heads):
+                here[q] *= values[i]
     for i in range(len(columns)):
         here = row[i * heads : (i + 1) * heads]
         for q in range(heads):
@@ -105,7 +110,7 @@ def _chunk_rows(indptr, chunk, num_chunks):
 # fmt: off
 @parallel_kernel
 def attend(
-    indptr, indices, column_scale, kept, score_dst, score_src, z, weights, out, slope, heads, f, prefetch,
+    indptr, indices, column_scale, values, kept, score_dst, score_src, z, weights, out, slope, heads, f, prefetch,
     keep_empty, num_threads, num_chunks,
 ):
     """With `keep_empty`, rows without entries stay as they are in `out`; else they become zeros."""
@@ -125,7 +130,7 @@ def attend(
                     dst = score_dst[r * heads : (r + 1) * heads]
                     _softmax_row(
                         weights[b * heads : e * heads], indices[b:e], dst, score_src, column_scale,
-                        kept[b:e], slope, top, total, heads,
+                        values[b:e], kept[b:e], slope, top, total, heads,
                     )
                 for q in range(heads):
                     add_row(

@@ -19,14 +19,12 @@ def find_entry(indices, start, end, column):
 
 
 @kernel
-def place_weights(indptr, indices, rows, columns, weights):
-    """One float64 for every entry of the pattern: the sum of the weights given for it, 0 where there is none."""
-    placed = np.zeros(len(indices), np.float64)
+def place_weights(indptr, indices, rows, columns, weights, placed):
+    """Add the weights given for entries to `placed`, one float64 for every entry of the pattern."""
     for i in range(len(rows)):
         at = find_entry(indices, indptr[rows[i]], indptr[rows[i] + 1], columns[i])
         if at >= 0:
             placed[at] += weights[i]
-    return placed
 
 
 @kernel

@@ -85,15 +85,16 @@ def call_model(model: nn.Module, batch: Batch, num_classes: int = 0) -> Tensor:
     """The model's logits for the batch's output nodes, whichever way it is called (`find_convention`).
 
     They are refused unless there is a row for each node, and `num_classes` columns where that is given. With `(x, edge_index)`: x is dense, the layers of a layered batch are one graph (`join_layers`), `edge_weight` are the
-    sampler's edge norms (ones, or left out, where it has none).
+    graph's edge weights times the sampler's edge norms (ones, or left out, where there are neither).
     """
     convention = find_convention(model)
     logits: Any
     if convention.edges:
         batch = join_layers(batch)
         options: dict[str, Tensor] = {}
-        if convention.weights and batch.edge_norm is not None:
-            options["edge_weight"] = batch.edge_norm
+        factors = [one for one in (batch.edge_norm, batch.edge_weight) if one is not None]
+        if convention.weights and factors:
+            options["edge_weight"] = factors[0] if len(factors) == 1 else factors[0] * factors[1]
         elif convention.needs_weights:
             options["edge_weight"] = torch.ones(batch.edge_index.shape[1])
         logits = model(batch.dense_x, batch.edge_index, **options)

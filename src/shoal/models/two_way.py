@@ -39,8 +39,6 @@ class TwoWayConv(Conv):
         """The operator over the reversed edges."""
         if adj.num_rows != adj.num_columns:
             raise ShoalError("directions=both needs whole subgraphs: use a subgraph sampler")
-        if adj.values is not None:
-            raise ShoalError("directions=both has no weights for reversed edges: leave out sampler.coverage")
         assert self.kind is not None
         return adj.reverse(find_aggregation(self.kind).scale_degrees)
 

@@ -13,10 +13,10 @@ from torch import Tensor
 from shoal.aggregation import find_aggregation
 from shoal.batch import Batch, as_tensor
 from shoal.block import Block
-from shoal.edge_weights import require_unweighted
 from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.csr import index_dtype
+from shoal.kernels.entry_weights import take_weights
 from shoal.kernels.patterns import join_columns
 from shoal.partitioning.cut import find_halo, list_members, mark_loops, split_rows
 from shoal.partitioning.partition import Partition
@@ -34,12 +34,14 @@ class PartSizes:
         halo: (P, P) rows that part p reads of part q; zeros where the model aggregates nothing.
         entries: (P,) entries of the operator's rows, self loops included where it has them.
         halo_entries: of the halo rows' sparse features; 0 for dense ones.
+        weighted: whether every entry of an operator has a weight.
     """
 
     local: np.ndarray
     halo: np.ndarray
     entries: np.ndarray
     halo_entries: int = 0
+    weighted: bool = False
 
     @cached_property
     def largest(self) -> tuple[int, int, int]:
@@ -49,18 +51,18 @@ class PartSizes:
     @property
     def pattern_bytes(self) -> int:
         """Of the operators of all parts that have rows."""
-        return int(8 * (self.local + (self.local > 0)).sum() + 4 * self.entries.sum())
+        entry = 8 if self.weighted else 4
+        return int(8 * (self.local + (self.local > 0)).sum() + entry * self.entries.sum())
 
     @property
     def transpose_bytes(self) -> int:
         """Of their transposes, which backward passes read too."""
         columns = self.local + self.halo.sum(1) + (self.local > 0)
-        return int(8 * columns.sum() + 8 * self.entries.sum())
+        return int(8 * columns.sum() + (12 if self.weighted else 8) * self.entries.sum())
 
 
 def measure_parts(graph: Graph, partition: Partition, kind: str | None) -> PartSizes:
     """The sizes of the parts for an aggregation, in one pass over the entries, a part at a time."""
-    require_unweighted(graph, "swapped parts do")
     num_parts = partition.num_parts
     nodes, offsets = list_members(partition.assignment, num_parts)
     halo = np.zeros((num_parts, num_parts), np.int64)
@@ -77,7 +79,7 @@ def measure_parts(graph: Graph, partition: Partition, kind: str | None) -> PartS
         if isinstance(x, sp.csr_array):
             rows = graph.find_features(halo_id)[1]
             found += int((x.indptr[rows + 1] - x.indptr[rows]).sum())
-    return PartSizes(np.diff(offsets), halo, entries, found)
+    return PartSizes(np.diff(offsets), halo, entries, found, graph.edge_weight is not None)
 
 
 class FiledParts:
@@ -151,6 +153,7 @@ class FiledParts:
             indptr,
             indices,
             columns,
+            values=self._read("values", entries) if "values" in self._arrays else None,
             row_scale=self._read("row_scale", rows) if "row_scale" in self._arrays else None,
             column_scale=self._read("column_scale", wide) if "column_scale" in self._arrays else None,
             checked=True,
@@ -179,6 +182,7 @@ class FiledParts:
             ("turned_indptr", rows + halo + self.num_parts, torch.int64),
             ("turned_indices", entries, narrow),
             ("permutation", entries, narrow),
+            *([("values", entries, torch.float32)] if self.sizes.weighted else []),
             *([("row_scale", rows, torch.float32)] if kind.scale != "none" else []),
             *([("column_scale", rows + halo, torch.float32)] if kind.scales_columns else []),
         ):
@@ -200,8 +204,20 @@ class FiledParts:
         pattern = join_columns((split[0], split[1]), (split[2], split[3]), len(own), len(halo_id))
         loops = mark_loops(graph.indptr, graph.indices, columns)
         degree = np.asarray(graph.indptr[columns + 1] - graph.indptr[columns], np.int64)
+        weights = None
+        if graph.edge_weight is not None:
+            degree = graph.weighted_degree[columns]
+            sub = (one.numpy() for one in pattern)
+            weights = as_tensor(
+                take_weights(graph.indptr, graph.indices, graph.edge_weight, own, columns, *sub)
+            )
         block = Block(
-            *pattern, len(columns), degree=as_tensor(degree), has_loop=as_tensor(loops), checked=True
+            *pattern,
+            len(columns),
+            edge_weight=weights,
+            degree=as_tensor(degree),
+            has_loop=as_tensor(loops),
+            checked=True,
         )
         assert self.kind is not None
         return block.adjacency(self.kind)
@@ -215,6 +231,8 @@ class FiledParts:
         self._write("turned_indptr", wide + part, turned.indptr)
         self._write("turned_indices", entries, turned.indices)
         self._write("permutation", entries, adj.transpose_permutation())
+        if adj.values is not None:
+            self._write("values", entries, adj.values)
         if adj.row_scale is not None:
             self._write("row_scale", first, adj.row_scale)
         if adj.column_scale is not None:

@@ -9,10 +9,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from shoal.checks import check_whole
-from shoal.edge_weights import require_unweighted
 from shoal.errors import ShoalError
 from shoal.graph import MASKS, Graph
 from shoal.kernels.csr import index_dtype
+from shoal.kernels.entry_weights import take_weights
 from shoal.notebook import show_facts
 from shoal.partitioning.cover import cover_halo
 from shoal.partitioning.cut import find_halo, find_receivers, list_members, mark_loops, split_rows
@@ -34,10 +34,11 @@ class Part:
         send_offsets: int64 (P + 1,), where each receiver's begin.
         local_indptr, local_indices: the pattern (num_local × num_local) of the entries in local columns.
         halo_indptr, halo_indices: that (num_local × num_halo) of the others, columns in halo order.
-        degree: (num_local + num_halo,), every column's degree (row length) in the whole graph.
+        degree: (num_local + num_halo,), every column's degree (row length, with weights their sum) in the whole graph.
         has_loop: which columns have a self loop, None if none has.
         keep: which halo rows arrive as they are by minimum covers (`cover_halo`), the others in sums; None where
             not yet found.
+        local_weight, halo_weight: float32, of the entries of both patterns; None where all are 1.
         x, y, train_mask, val_mask, test_mask: of the local rows; None where the graph has none.
         checksum: of the whole graph, `Graph.checksum`.
         checked: the caller's word that sizes and numbers belong together. Otherwise they are checked, since kernels
@@ -64,6 +65,8 @@ class Part:
     degree: np.ndarray
     has_loop: np.ndarray | None = None
     keep: np.ndarray | None = None
+    local_weight: np.ndarray | None = None
+    halo_weight: np.ndarray | None = None
     x: np.ndarray | sp.csr_array | None = None
     y: np.ndarray | None = None
     train_mask: np.ndarray | None = None
@@ -153,7 +156,6 @@ def cut_part(
     halo: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Part:
     """The share of `rank`, which owns `nodes`, from what is known of it; `place` is one scratch integer per node."""
-    require_unweighted(graph, "parts do")
     indptr, indices = graph.indptr, graph.indices
     halo_id, halo_offsets = halo or find_halo(indptr, indices, assignment, nodes, rank, num_parts)
     patterns = split_rows(indptr, indices, nodes, halo_id, place)
@@ -165,6 +167,11 @@ def cut_part(
         "x": graph.take_features(nodes) if graph.num_features else None,
     }
     fields |= {key: None if (value := getattr(graph, key)) is None else value[nodes] for key in ("y", *MASKS)}
+    degree = np.asarray(indptr[columns + 1] - indptr[columns], np.int64)
+    if graph.edge_weight is not None:
+        degree = graph.weighted_degree[columns]
+        for name, ids, own in (("local", nodes, patterns[:2]), ("halo", halo_id, patterns[2:])):
+            fields[f"{name}_weight"] = take_weights(indptr, indices, graph.edge_weight, nodes, ids, *own)
     return Part(
         rank,
         num_parts,
@@ -180,7 +187,7 @@ def cut_part(
         send_rows,
         send_offsets,
         *patterns,
-        degree=np.asarray(indptr[columns + 1] - indptr[columns], np.int64),
+        degree=degree,
         has_loop=loops if loops.any() else None,
         keep=cover_halo(*patterns[2:], halo_offsets),
         **fields,

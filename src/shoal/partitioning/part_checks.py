@@ -18,7 +18,17 @@ if TYPE_CHECKING:
 
 _ARRAYS = (
     *("n_id", "halo_id", "halo_offsets", "send_rows", "send_offsets", "local_indptr", "local_indices"),
-    *("halo_indptr", "halo_indices", "degree", "has_loop", "keep", "y", *MASKS),
+    *(
+        "halo_indptr",
+        "halo_indices",
+        "degree",
+        "has_loop",
+        "keep",
+        "local_weight",
+        "halo_weight",
+        "y",
+        *MASKS,
+    ),
 )
 _REQUIRED = 10  # of these
 _INDICES = (np.dtype(np.int32), np.dtype(np.int64))
@@ -47,11 +57,28 @@ def check_part(part: Part) -> None:
             raise _refuse(f"{name}_indices", "has a row that repeats or falls", "increasing columns")
     if not part.directed and not is_symmetric(part.local_indptr, part.local_indices):
         raise _refuse("local_indices", "lacks the reverse of some edge", "both directions")
-    _check_numbers("degree", part.degree, columns, np.iinfo(np.int64).max)
+    _check_weights(part)
     for name, size in (("has_loop", columns), ("keep", halo), *((mask, local) for mask in MASKS)):
         _check_mask(name, getattr(part, name), size)
     _check_features(part.x, local)
     _check_labels(part)
+
+
+def _check_weights(part: Part) -> None:
+    """Refuse degrees and weights that are not those of the columns and of the entries."""
+    columns = part.num_local + part.num_halo
+    if part.local_weight is None and part.halo_weight is None:
+        _check_numbers("degree", part.degree, columns, np.iinfo(np.int64).max)
+        return
+    degree = part.degree
+    if degree.shape != (columns,) or degree.dtype != np.float64 or not (degree >= 0).all():
+        raise _refuse("degree", f"is {degree.dtype} of shape {degree.shape}", f"{columns:,} sums of weights")
+    for name in ("local", "halo"):
+        weights, size = getattr(part, f"{name}_weight"), len(getattr(part, f"{name}_indices"))
+        if weights is None or weights.shape != (size,) or weights.dtype != np.float32:
+            raise _refuse(f"{name}_weight", "does not fit", f"{size:,} of float32")
+        if not (np.isfinite(weights) & (weights > 0)).all():
+            raise _refuse(f"{name}_weight", "has a number that is no weight", "numbers above 0")
 
 
 def _check_pointers(name: str, pointers: np.ndarray, rows: int, entries: int) -> None:

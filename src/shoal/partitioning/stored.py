@@ -35,7 +35,8 @@ _REQUIRED = (
     *("n_id", "halo_id", "halo_offsets", "send_rows", "send_offsets"),
     *("local_indptr", "local_indices", "halo_indptr", "halo_indices", "degree"),
 )
-_OPTIONAL = ("has_loop", "keep", "x", *_SPARSE, "y", *MASKS)
+_EITHER = ("has_loop", "keep", "local_weight", "halo_weight", "y", *MASKS)
+_OPTIONAL = (*_EITHER, "x", *_SPARSE)
 _KINDS: dict[str, type] = {
     **dict.fromkeys(("num_parts", "num_nodes", "num_features", "num_classes"), int),
     **dict.fromkeys(("directed", "multi_label"), bool),
@@ -167,7 +168,7 @@ def _read_rows(
 def _write_part(part: Part, fresh: Path) -> None:
     folder = fresh / name_folder(part.rank)
     folder.mkdir()
-    arrays = {name: getattr(part, name) for name in (*_REQUIRED, "has_loop", "keep", "y", *MASKS)}
+    arrays = {name: getattr(part, name) for name in (*_REQUIRED, *_EITHER)}
     if part.x is not None and not isinstance(part.x, np.ndarray):
         arrays |= {"x_data": part.x.data, "x_indices": part.x.indices, "x_indptr": part.x.indptr}
     else:

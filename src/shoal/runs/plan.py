@@ -149,7 +149,7 @@ class Planner:
         if not full.fits:
             with suppress(ShoalError):  # some settings allow no swapped parts
                 found.append(self._try_swapped(full))
-        if self.hosts > 1 and self.graph.edge_weight is None:
+        if self.hosts > 1:
             found.append(self._try_partitioned(full, need))
         best, reason = self._choose(found)
         return Plan(found, best, reason, self.memory)

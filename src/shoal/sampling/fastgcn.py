@@ -5,7 +5,7 @@ from functools import cached_property
 import numpy as np
 
 from shoal.sampling.base import SAMPLERS
-from shoal.sampling.importance import Distribution, ImportanceSampler, add_column_norms, make_distribution
+from shoal.sampling.importance import Distribution, ImportanceSampler, find_column_norms, make_distribution
 from shoal.sampling.layered import Grown
 
 
@@ -27,6 +27,6 @@ class FastGCNSampler(ImportanceSampler):
     @cached_property
     def _law(self) -> Distribution:
         graph = self.graph
-        weights: np.ndarray = 1.0 / (graph.degree + 1.0) ** 2
-        add_column_norms(graph.indptr, graph.indices, np.arange(graph.num_nodes), weights)
+        weights: np.ndarray = 1.0 / (graph.weighted_degree + 1.0) ** 2
+        find_column_norms(graph, np.arange(graph.num_nodes), weights)
         return make_distribution(weights)

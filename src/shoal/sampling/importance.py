@@ -6,8 +6,8 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from shoal.edge_weights import require_unweighted
 from shoal.graph import Graph
+from shoal.kernels.entry_weights import take_weights
 from shoal.kernels.jit import kernel
 from shoal.rng import key
 from shoal.sampling.alias import build_alias, draw_alias
@@ -60,7 +60,6 @@ class ImportanceSampler(LayeredSampler):
         seed: Seed = 0,
     ) -> None:
         super().__init__(graph, batch_size=batch_size, num_layers=num_layers, setting=setting, seed=seed)
-        require_unweighted(graph, f"sampler {self.name!r} does")
         self.layer_size = layer_size
 
     def draw_columns(self, nodes: np.ndarray, layer: int, k: int, law: Distribution) -> Grown:
@@ -78,9 +77,33 @@ class ImportanceSampler(LayeredSampler):
                 )
                 numbers[columns] = -1
             factor[drawn] = 0
-        if self.row_normalize:
+        if self.row_normalize and graph.edge_weight is None:
             _normalize_rows(graph.indptr, nodes, indptr, indices, edge_norm)
+        elif self.row_normalize:
+            pattern = graph.indptr, graph.indices, graph.edge_weight
+            weights = take_weights(*pattern, nodes, columns, indptr, indices)
+            _normalize_weighted(graph.weighted_degree, nodes, indptr, indices, weights, edge_norm)
         return indptr, indices, columns, edge_norm
+
+
+def find_column_norms(graph: Graph, rows: np.ndarray, weights: np.ndarray) -> None:
+    """weights[v] += Σ Â_uv² over the rows u that list v, u itself left out, Â = D̃^-½ (W + I) D̃^-½; without edge weights
+    that is 1 / ((d_u + 1)(d_v + 1))."""
+    if graph.edge_weight is None:
+        add_column_norms(graph.indptr, graph.indices, rows, weights)
+    else:
+        degree = graph.weighted_degree
+        _add_weighted_norms(graph.indptr, graph.indices, graph.edge_weight, degree, rows, weights)
+
+
+@kernel
+def _add_weighted_norms(indptr, indices, edge_weight, degree, rows, weights):
+    for i in range(len(rows)):
+        u = rows[i]
+        for k in range(indptr[u], indptr[u + 1]):
+            v = indices[k]
+            if v != u:
+                weights[v] += edge_weight[k] ** 2 / ((degree[u] + 1.0) * (degree[v] + 1.0))
 
 
 @kernel
@@ -138,6 +161,22 @@ def _normalize_rows(indptr, nodes, sub_indptr, sub_indices, edge_norm):
                 neighbours -= 1
             else:
                 total += edge_norm[k]
+        for k in range(sub_indptr[i], sub_indptr[i + 1]):
+            if sub_indices[k] != i:
+                edge_norm[k] *= neighbours / total
+
+
+@kernel
+def _normalize_weighted(degree, nodes, sub_indptr, sub_indices, weights, edge_norm):
+    """Scale the factors of every row, its self loop aside, so that factors times weights sum to its neighbours' weights."""
+    for i in range(len(nodes)):
+        neighbours = degree[nodes[i]]
+        total = 0.0
+        for k in range(sub_indptr[i], sub_indptr[i + 1]):
+            if sub_indices[k] == i:
+                neighbours -= weights[k]
+            else:
+                total += edge_norm[k] * weights[k]
         for k in range(sub_indptr[i], sub_indptr[i + 1]):
             if sub_indices[k] != i:
                 edge_norm[k] *= neighbours / total

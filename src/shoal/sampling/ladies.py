@@ -6,7 +6,7 @@ import numpy as np
 
 from shoal.graph import Graph
 from shoal.sampling.base import SAMPLERS, TrainingGraph
-from shoal.sampling.importance import ImportanceSampler, LayerSize, add_column_norms, make_distribution
+from shoal.sampling.importance import ImportanceSampler, LayerSize, find_column_norms, make_distribution
 from shoal.sampling.layered import Grown, NumLayers
 from shoal.sampling.targets import BatchSize
 from shoal.settings import Seed, check_settings
@@ -49,7 +49,7 @@ class LadiesSampler(ImportanceSampler):
 
     def grow(self, nodes: np.ndarray, layer: int, k: int) -> Grown:
         with self.borrow_factor() as sums:
-            add_column_norms(self.graph.indptr, self.graph.indices, nodes, sums)
+            find_column_norms(self.graph, nodes, sums)
             candidates = np.flatnonzero(sums)
             weights = sums[candidates]
             sums[candidates] = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch import nn
 
-from shoal.aggregation import find_aggregation
 from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
 from shoal.distributed.transport import Transport
 from shoal.edge_weights import require_unweighted
@@ -109,10 +108,6 @@ def check_weights(model: nn.Module, graph: Graph) -> None:
     """Refuse edge weights that a model would leave out."""
     if graph.edge_weight is None:
         return
-    if find_convention(model).edges:
-        require_unweighted(graph, f"{type(model).__name__}, which takes edge_index, does")
-    if getattr(model, "directions", "in") == "both":
-        require_unweighted(graph, "model.directions=both does")
-    for kind in getattr(model, "kinds", ()):
-        if not find_aggregation(kind).weighted:
-            require_unweighted(graph, f"{kind} does")
+    convention = find_convention(model)
+    if convention.edges and not convention.weights:
+        require_unweighted(graph, f"{type(model).__name__}, whose forward has no edge_weight, does")

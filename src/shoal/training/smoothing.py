@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from shoal.batch import as_tensor
-from shoal.edge_weights import require_unweighted
 from shoal.errors import ShoalError
 from shoal.graph import Graph, require_graph
 from shoal.kernels.adjacency import Adjacency
@@ -140,17 +139,27 @@ def last_of(found: Iterator[tuple[int, Tensor]], start: Tensor) -> Tensor:
 
 
 def make_spread(graph: Graph) -> Spread:
-    """The product with `S = D^-½ A D^-½`, A + Aᵀ in place of A for a directed graph; rows without edges give 0."""
-    require_unweighted(graph, "smoothing does")
+    """The product with `S = D^-½ A D^-½`, A + Aᵀ in place of A for a directed graph; rows without edges give 0.
+
+    Edge weights are the entries of A, and their sums its degrees.
+    """
     indptr, indices = as_tensor(graph.indptr), as_tensor(graph.indices)
     n = graph.num_nodes
-    degree = indptr.diff()
+    values = None if graph.edge_weight is None else as_tensor(graph.edge_weight)
+    degree = indptr.diff().double() if values is None else as_tensor(graph.weighted_degree)
     if graph.directed:
         require_memory(12 * graph.num_entries, "the transposed graph")
-        degree = degree + torch.bincount(indices, minlength=n)
-    scale = degree.clamp(min=1).float().rsqrt()
+        degree = degree + torch.bincount(indices, values, minlength=n)
+    scale = degree.where(degree > 0, 1).float().rsqrt()
     adj = Adjacency(
-        indptr, indices, n, row_scale=scale, column_scale=scale, symmetric=not graph.directed
+        indptr,
+        indices,
+        n,
+        values=values,
+        row_scale=scale,
+        column_scale=scale,
+        symmetric=not graph.directed,
+        checked=True,
     )  # arcs that point both ways count twice
     back = adj.transpose() if graph.directed else None
 

@@ -285,4 +285,4 @@ def _count_gathered(batch: Batch) -> int:
 
 
 def _count_pattern(adj: Adjacency) -> int:
-    return adj.indptr.nbytes + adj.indices.nbytes
+    return adj.indptr.nbytes + adj.indices.nbytes + (0 if adj.values is None else adj.values.nbytes)

@@ -145,6 +145,9 @@ class SwapPlan:
         """Bytes of the files: activations, gradients, halos' gradients, patterns, and `A x` where it is known."""
         rows, halo = int(self.sizes.local.sum()), int(self.sizes.halo.sum())
         total = 8 * (rows + halo) + self.sizes.pattern_bytes + self.sizes.transpose_bytes
+        total -= (
+            4 * int(self.sizes.entries.sum()) if self.sizes.weighted else 0
+        )  # both ways' weights are one file
         for value in range(1, len(self.stages)):
             both = 2 * rows + (halo if self.is_read_wide(value) else 0)
             total += self.item * both * self.width(value)

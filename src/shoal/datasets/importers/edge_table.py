@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +15,10 @@ from shoal.datasets.importers.node_ids import NodeIds, collect_ids
 from shoal.datasets.importers.node_table import whole_ids
 from shoal.datasets.importers.table_parts import open_table
 from shoal.datasets.importers.tabular import Table, first_null, plain, to_integers
+from shoal.edge_weights import NO_WEIGHT, REMEDY
 from shoal.errors import ShoalError
 
+WEIGHT_NAMES = ("weight", "edge_weight")
 END_NAMES = (("source", "target"), ("src", "dst"), ("from", "to"))
 _WHOLE = re.compile(r"(-?\d{1,19})(?:\.0*)?")
 _NO_ID = int(np.iinfo(np.int64).min)
@@ -70,18 +73,19 @@ def number_edges(
     node_path: Path | None,
     progress: Progress,
     dropped: list[int] | None,
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(sources, targets) of all edges, as node numbers.
+    weight: str | None = None,
+) -> Iterator[Any]:
+    """(sources, targets) of all edges, as node numbers; with the values of the column `weight`, where one is named.
 
     An edge with an end that has no number is refused, or left out and counted in `dropped`.
     """
     done = 0
-    for batch in _gather(edges.batches(ends), ids.batch_rows):
-        sources, targets = _number(edges, ends, batch, ids, done, node_path, dropped)
+    for batch in _gather(edges.batches([*ends, weight] if weight else ends), ids.batch_rows):
+        numbers = _number(edges, ends, batch, ids, done, node_path, dropped, weight)
         done += len(batch)
         progress(f"read {done:,} edges")
         del batch
-        yield sources, targets
+        yield tuple(numbers)
     pa.default_memory_pool().release_unused()
 
 
@@ -127,10 +131,13 @@ def _number(
     done: int,
     node_path: Path | None,
     dropped: list[int] | None,
+    weight: str | None,
 ) -> list[np.ndarray]:
     kind = pa.int64() if ids.are_integers else pa.large_string()
     numbers = ids.number([_id_column(edges, end, batch, done, kind) for end in ends])
     lacking = np.logical_or.reduce([found < 0 for found in numbers])
+    if weight is not None:
+        numbers = [*numbers, _read_weights(edges, weight, batch, done)]
     if not lacking.any():
         return numbers
     if dropped is not None:
@@ -144,6 +151,31 @@ def _number(
         f"{path}: row {number} names node {cell!r} in column {end!r}, which {node_path or edges.path} lacks: "
         f"expected ids of the node table, such as {ids.values[0].as_py()!r}; --option unknown=drop leaves such edges out"
     )
+
+
+def choose_weight(edges: Table, ends: list[str], weight: str | None) -> str | None:
+    """The column of weights: as named by the caller, else by convention; None for none."""
+    if weight == NO_WEIGHT:
+        return None
+    if weight is not None:
+        return edges.require(weight)
+    found = (edges.find(name) for name in WEIGHT_NAMES)
+    return next((name for name in found if name is not None and name not in ends), None)
+
+
+def _read_weights(edges: Table, name: str, batch: pa.RecordBatch, done: int) -> np.ndarray:
+    column = plain(batch.column(name))
+    try:
+        numbers = column.cast(pa.float64())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise ShoalError(
+            f"{edges.path}: column {name!r} holds {column.type}, not numbers: {REMEDY}"
+        ) from None
+    if numbers.null_count:
+        path, row = edges.locate(done + first_null(numbers))
+        raise ShoalError(f"{path}: column {name!r} is empty in row {row}: expected a weight; {REMEDY}")
+    found: np.ndarray = numbers.to_numpy()
+    return found
 
 
 def _as_integer(text: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +12,10 @@ import pyarrow as pa
 from shoal.datasets.formats import FORMATS, recognised
 from shoal.datasets.importers.files import Progress, check_num_nodes, open_text, reading, silent
 from shoal.datasets.importers.number_csv import stream_columns
+from shoal.edge_weights import NO_WEIGHT, WEIGHT, Chunk, WeightedChunks
 from shoal.errors import ShoalError
 from shoal.graph import Graph
+from shoal.settings import Choices, Null
 
 EXPECTED = "a square matrix in Matrix Market coordinate format"
 FIELDS = {"pattern": 0, "real": 1, "double": 1, "integer": 1, "unsigned-integer": 1, "complex": 2}
@@ -42,25 +44,32 @@ def matches(path: Path) -> bool:
 @FORMATS.named("mtx")
 @recognised(matches, priority=60)
 def read_mtx(
-    path: Path, *, directed: bool | None = None, name: str | None = None, progress: Progress = silent
+    path: Path,
+    *,
+    directed: bool | None = None,
+    name: str | None = None,
+    progress: Progress = silent,
+    weight: Annotated[str | None, Choices((NO_WEIGHT,)), Null("the entries' values"), WEIGHT] = None,
 ) -> Graph:
-    """Matrix Market: .mtx, .mtx.gz; entry (i, j) is the arc i → j, weights are left out.
+    """Matrix Market: .mtx, .mtx.gz; entry (i, j) is the arc i → j, its value the weight.
 
     Entry (i, j) is the arc i → j, the convention of published graph matrices: node j aggregates from i.
 
-    Every stored entry is an edge, an explicit zero too; weights are dropped. `symmetric` files are
-    undirected, `general` ones undirected exactly if their pattern is symmetric.
+    Every stored entry is an edge, an explicit zero too. Values are weights where all are above 0, and left out otherwise.
+    `symmetric` files are undirected, `general` ones undirected exactly if their pattern, and their weights, are symmetric.
     """
     progress(f"reading {path.name}")
     with reading(path, EXPECTED):
         header = _read_header(path)
     notices = []
-    if header.field != "pattern":
+    weighs = FIELDS[header.field] == 1 and header.symmetry != "skew-symmetric" and weight != NO_WEIGHT
+    if header.field != "pattern" and not weighs:
         notices.append(f"ignored the {header.field} weights of {path.name}")
+    arcs = _list_arcs(path, header)
     if header.symmetry != "general":
         directed = True if directed else None  # both triangles are given below
     return Graph.from_edge_chunks(
-        _list_arcs(path, header),
+        WeightedChunks(arcs, path.name, lenient=True) if weighs else (arc[:2] for arc in arcs),
         header.num_nodes,
         directed=directed,
         name=name or path.name.removesuffix(".gz").removesuffix(".mtx"),
@@ -92,11 +101,11 @@ def _read_header(path: Path) -> Header:
     return Header(check_num_nodes(path, sizes[0]), sizes[2], field, symmetry, lines)
 
 
-def _list_arcs(path: Path, header: Header) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(sources, targets) of all entries, and of those that symmetry implies."""
+def _list_arcs(path: Path, header: Header) -> Iterator[Chunk]:
+    """(sources, targets, values) of all entries, and of those that symmetry implies."""
     count = 0
     with reading(path, EXPECTED):
-        for rows, columns in _stream_entries(path, header):
+        for rows, columns, values in _stream_entries(path, header):
             for ends in (rows, columns):
                 if len(ends) and (int(ends.min()) < 1 or int(ends.max()) > header.num_nodes):
                     bad = int(ends.min()) if int(ends.min()) < 1 else int(ends.max())
@@ -107,10 +116,10 @@ def _list_arcs(path: Path, header: Header) -> Iterator[tuple[np.ndarray, np.ndar
             if count > header.num_entries:
                 break
             rows, columns = rows - 1, columns - 1
-            yield rows, columns
+            yield rows, columns, values
             if header.symmetry != "general":
                 off = rows != columns
-                yield columns[off], rows[off]
+                yield columns[off], rows[off], values[off]
     if count != header.num_entries:
         more = "or more" if count > header.num_entries else "of them"
         raise ShoalError(
@@ -118,23 +127,24 @@ def _list_arcs(path: Path, header: Header) -> Iterator[tuple[np.ndarray, np.ndar
         )
 
 
-def _stream_entries(path: Path, header: Header) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows and columns as they stand; regular files are parsed by Arrow, others line by line."""
+def _stream_entries(path: Path, header: Header) -> Iterator[Chunk]:
+    """Rows, columns and values, 1 where there are none, as they stand; regular files are parsed by Arrow, others line by line."""
     if header.num_entries == 0:
         return
     given = 0
     kinds = [np.int64] * 2 + [np.float64] * FIELDS[header.field]
     try:
-        for rows, columns, *_ in stream_columns(path, kinds, delimiter=" ", skip_lines=header.lines):
+        for rows, columns, *values in stream_columns(path, kinds, delimiter=" ", skip_lines=header.lines):
             given += len(rows)
-            yield rows, columns
+            yield rows, columns, values[0] if values else np.ones(len(rows))
     except pa.ArrowInvalid:
         yield from _stream_lines(path, header, given)
 
 
-def _stream_lines(path: Path, header: Header, skip: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _stream_lines(path: Path, header: Header, skip: int) -> Iterator[Chunk]:
     """The slow reader, behind the first `skip` entries: any white space, and the number of a bad line."""
     pairs: list[tuple[int, int]] = []
+    values: list[float] = []
     with open_text(path) as file:
         for number, line in enumerate(file, 1):
             cells = line.split()
@@ -145,7 +155,7 @@ def _stream_lines(path: Path, header: Header, skip: int) -> Iterator[tuple[np.nd
                 continue
             try:
                 pair = int(cells[0]), int(cells[1])
-                [float(cell) for cell in cells[2:]]
+                numbers = [float(cell) for cell in cells[2:]]
                 if len(cells) != header.width or max(map(abs, pair)) >= 2**63:
                     raise ValueError
             except (ValueError, IndexError):
@@ -153,13 +163,14 @@ def _stream_lines(path: Path, header: Header, skip: int) -> Iterator[tuple[np.nd
                     f"{path}: line {number} is {line.strip()!r:.60}: expected {header.width} numbers"
                 ) from None
             pairs.append(pair)
+            values.append(numbers[0] if numbers else 1.0)
             if len(pairs) == LINES_AT_ONCE:
-                yield _as_ends(pairs)
-                pairs = []
+                yield _as_chunk(pairs, values)
+                pairs, values = [], []
     if pairs:
-        yield _as_ends(pairs)
+        yield _as_chunk(pairs, values)
 
 
-def _as_ends(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+def _as_chunk(pairs: list[tuple[int, int]], values: list[float]) -> Chunk:
     ends = np.array(pairs, np.int64)
-    return ends[:, 0], ends[:, 1]
+    return ends[:, 0], ends[:, 1], np.array(values)

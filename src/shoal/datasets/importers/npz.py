@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from shoal.datasets.formats import FORMATS, recognised
 from shoal.datasets.importers.files import Progress, read_npz, read_scalar, silent
 from shoal.datasets.importers.node_lists import standardize_features
+from shoal.edge_weights import NO_WEIGHT, WEIGHT, Chunk, WeightedChunks
 from shoal.errors import ShoalError
 from shoal.graph import MASKS, Graph
 from shoal.labels import TaskChoice
@@ -20,7 +21,18 @@ from shoal.settings import AtLeast, Null
 from shoal.validation import check_csr, first_fall
 
 SPARSE = ("x_data", "x_indices", "x_indptr", "x_shape")
-KNOWN = {"indptr", "indices", "num_nodes", "directed", "x", *SPARSE, "y", "num_classes", *MASKS}
+KNOWN = {
+    "indptr",
+    "indices",
+    "edge_weight",
+    "num_nodes",
+    "directed",
+    "x",
+    *SPARSE,
+    "y",
+    "num_classes",
+    *MASKS,
+}
 ENTRIES_AT_ONCE = 1 << 22
 EXPECTED = "a CSR pattern in indptr and indices"
 
@@ -41,9 +53,10 @@ def read_npz_graph(
         int | None, AtLeast(0), Null("train_mask, or the first"), "which of several splits"
     ] = None,
     standardize: Annotated[bool, "scale features with mean and deviation of the training rows"] = False,
+    weight: Annotated[str | None, Null("edge_weight, if any"), WEIGHT] = None,
     task: TaskChoice = None,
 ) -> Graph:
-    """One .npz with indptr, indices, x or x_data …, y and masks; rows are sources.
+    """One .npz with indptr, indices, edge_weight, x or x_data …, y and masks; rows are sources.
 
     Rows of a directed graph are sources, so it is transposed: the target of an arc aggregates from its source.
 
@@ -62,7 +75,7 @@ def read_npz_graph(
         raise ShoalError(f"{path}: y holds {fields['y'].dtype}: expected integers or a 0/1 matrix")
     if "num_classes" in arrays and task != "regression":
         fields["num_classes"] = read_scalar(path, "num_classes", arrays["num_classes"])
-    used = set(KNOWN)
+    used = {*KNOWN, weight}
     for mask in MASKS:
         fields[mask] = arrays.get(mask)
         if f"{mask}s" in arrays and (fold is not None or fields[mask] is None):
@@ -82,8 +95,11 @@ def read_npz_graph(
     said_directed = bool(read_scalar(path, "directed", arrays["directed"])) if "directed" in arrays else None
     if directed is None and said_directed:
         directed = True
+    weights = _find_weights(path, arrays, weight, len(indices))
     graph = Graph.from_edge_chunks(
-        _list_entries(indptr, indices),
+        _list_entries(indptr, indices)
+        if weights is None
+        else WeightedChunks(_list_weighted(indptr, indices, weights), path.name),
         n,
         directed=directed,
         name=name or path.stem,
@@ -106,6 +122,29 @@ def _make_dense(path: Path, x: sp.csr_array) -> np.ndarray:
         )
     dense: np.ndarray = x.toarray()
     return dense
+
+
+def _find_weights(
+    path: Path, arrays: dict[str, np.ndarray], name: str | None, entries: int
+) -> np.ndarray | None:
+    """The array of weights that is chosen, one for each entry; None for none."""
+    if name == NO_WEIGHT or (name is None and "edge_weight" not in arrays):
+        return None
+    weights = arrays.get(name or "edge_weight")
+    if weights is None:
+        raise ShoalError(f"{path} has no array {name!r}: expected one of {', '.join(arrays)}")
+    if weights.shape != (entries,) or weights.dtype.kind not in "fiub":
+        raise ShoalError(
+            f"{path}: {name or 'edge_weight'} is {weights.dtype} of shape {weights.shape}: expected a number for each of {entries:,} entries"
+        )
+    return weights
+
+
+def _list_weighted(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray) -> Iterator[Chunk]:
+    done = 0
+    for rows, columns in _list_entries(indptr, indices):
+        yield rows, columns, weights[done : done + len(rows)]
+        done += len(rows)
 
 
 def _list_entries(indptr: np.ndarray, indices: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

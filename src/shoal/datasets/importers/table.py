@@ -8,13 +8,20 @@ from typing import Annotated, Any
 from shoal.datasets.formats import FORMATS, recognised
 from shoal.datasets.importers.column_scan import ColumnOptions
 from shoal.datasets.importers.databases import export_tables, is_database
-from shoal.datasets.importers.edge_table import choose_ends, collect_edge_ids, number_edges, open_edges
+from shoal.datasets.importers.edge_table import (
+    choose_ends,
+    choose_weight,
+    collect_edge_ids,
+    number_edges,
+    open_edges,
+)
 from shoal.datasets.importers.feature_columns import load_columns
 from shoal.datasets.importers.files import Progress, silent
 from shoal.datasets.importers.node_table import Like, NodeOptions, read_nodes, split_names
 from shoal.datasets.importers.table_labels import Classes
 from shoal.datasets.importers.table_parts import ENDINGS, find_table, list_files, open_table
 from shoal.datasets.importers.tabular import Table
+from shoal.edge_weights import WeightedChunks
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.survey import share_mirrored
@@ -60,6 +67,11 @@ def read_table(
     ] = None,
     target: Annotated[
         str | None, Null("target, dst, to or the second"), "column with the target of an edge"
+    ] = None,
+    weight: Annotated[
+        str | None,
+        Null("weight or edge_weight, if any"),
+        "column with the weight of an edge; none: all count the same",
     ] = None,
     unknown: Annotated[
         str, Choices(("refuse", "drop")), "what to do with edges whose ends the node table lacks"
@@ -111,7 +123,8 @@ def read_table(
 
     `path` is an edge table or a folder with edges.csv or edges.parquet and optionally nodes.csv or
     nodes.parquet, each maybe in several files; `nodes` names a node table elsewhere. Edge columns are `source, target`,
-    `src, dst` or `from, to`, else the first two. With a node table nodes are numbered by its rows; without one, in the
+    `src, dst` or `from, to`, else the first two; a column `weight` holds weights, which are added up for duplicate edges; an
+    edge of weight 0 is left out. With a node table nodes are numbered by its rows; without one, in the
     order of their ids. Batches are turned into int32 numbers as they are read.
     """
     given = dict(locals())
@@ -133,7 +146,8 @@ def read_table(
     if not links.header:
         notices.append(f"{edge_path.name} has no line of column names: read its first line as an edge")
     ends = choose_ends(links, source, target)
-    _note_extra(links, ends, notices)
+    weights = choose_weight(links, ends, weight)
+    _note_extra(links, [*ends, *([weights] if weights else [])], notices)
     fields: dict[str, Any] = {}
     expected = links.num_rows or 0
     if node_path is not None:
@@ -152,11 +166,13 @@ def read_table(
         progress(f"reading the node ids of {edge_path.name}")
         ids, expected = collect_edge_ids(links, ends)
     dropped: list[int] = []
-    chunks = number_edges(links, ends, ids, node_path, progress, dropped if unknown == "drop" else None)
+    chunks = number_edges(
+        links, ends, ids, node_path, progress, dropped if unknown == "drop" else None, weights
+    )
     default = path.resolve().name if path.is_dir() else path.name.split(".")[0]
     encoding = fields.pop("encoding", None)
     graph = Graph.from_edge_chunks(
-        chunks,
+        chunks if weights is None else WeightedChunks(chunks, edge_path.name),
         len(ids),
         directed=directed,
         expected=expected,
@@ -176,7 +192,7 @@ def read_table(
 def _note_extra(edges: Table, ends: list[str], notices: list[str]) -> None:
     extra = [column for column in edges.names if column not in ends]
     if extra and edges.header:
-        notices.append(f"left out {list_some(extra)} of {edges.path.name}: every edge counts the same")
+        notices.append(f"left out {list_some(extra)} of {edges.path.name}: edges have a weight, or none")
 
 
 def _describe_arcs(graph: Graph) -> str:
