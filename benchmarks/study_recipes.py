@@ -3,8 +3,8 @@
     python benchmarks/study_recipes.py --data DIR [--graphs cora tolokers] [--minutes 60] [--seeds 10] [--tries 2]
     python benchmarks/study_recipes.py --show
 
-Every candidate of a graph is trained with `--tries` seeds; the one with the highest mean validation score is then trained
-with all `--seeds`. A graph with published folds takes fold k in place of seed k's split. Rows are added to
+Every candidate of a graph is trained with `--tries` seeds, the three with the highest mean validation score with five, and
+the best of these with all `--seeds`. A graph with published folds takes fold k in place of seed k's split. Rows are added to
 benchmarks/results/recipes.jsonl as they are measured, so that a study is continued by starting it again. Test scores
 are written down beside and decide nothing.
 """
@@ -25,7 +25,9 @@ from shoal.runs.data import load_graph
 
 RESULTS = Path(__file__).parent / "results" / "recipes.jsonl"
 FOLDS = {"hetero-tolokers"}
+FINALISTS, FINAL_SEEDS = 3, 5
 Settings = dict[str, dict[str, Any]]
+Rows = list[dict[str, Any]]
 
 
 def _few(
@@ -105,42 +107,48 @@ def train_candidate(folder: Path, name: str, settings: Settings, seed: int) -> d
     return found | {"cpu_seconds": round(time.process_time() - started, 1)}
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
+def read_rows(path: Path) -> Rows:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
 
-def choose(rows: list[dict[str, Any]], name: str, tries: int) -> str | None:
-    """The candidate with the highest mean validation score of the first `tries` seeds; None where one is missing."""
+def rank(rows: Rows, name: str, labels: list[str], seeds: int) -> list[str] | None:
+    """Candidates by their mean validation score of the first seeds, the best first; None where a run is missing."""
     means = {}
-    for label in CANDIDATES[name]:
-        found = [
-            row["val"]
-            for row in rows
-            if (row["graph"], row["candidate"]) == (name, label) and row["seed"] < tries
-        ]
-        if len(found) < tries:
+    for label in labels:
+        own = [row for row in rows if (row["graph"], row["candidate"]) == (name, label)]
+        found = [row["val"] for row in own if row["seed"] < seeds]
+        if len(found) < seeds:
             return None
-        means[label] = np.mean(found)
-    return max(means, key=lambda label: means[label])
+        means[label] = float(np.mean(found))
+    return sorted(means, key=lambda label: -means[label])
 
 
-def list_jobs(
-    rows: list[dict[str, Any]], graphs: list[str], tries: int, seeds: int
-) -> list[tuple[str, str, int]]:
+def choose(rows: Rows, name: str, tries: int) -> tuple[str | None, list[str], int]:
+    """(the chosen candidate, None while it is not known; candidates that are still compared, with how many seeds)."""
+    every = list(CANDIDATES[name])
+    first = rank(rows, name, every, tries)
+    if first is None:
+        return None, every, tries
+    finalists, seeds = first[:FINALISTS], max(FINAL_SEEDS, tries)
+    second = rank(rows, name, finalists, seeds)
+    return (None, finalists, seeds) if second is None else (second[0], [second[0]], seeds)
+
+
+def list_jobs(rows: Rows, graphs: list[str], tries: int, seeds: int) -> list[tuple[str, str, int]]:
     """(graph, candidate, seed) that are still to be trained, as far as is known by now."""
     known = {(row["graph"], row["candidate"], row["seed"]) for row in rows}
     jobs = []
     for name in graphs:
-        chosen = choose(rows, name, tries)
-        labels, count = (list(CANDIDATES[name]), tries) if chosen is None else ([chosen], seeds)
+        chosen, labels, count = choose(rows, name, tries)
+        count = count if chosen is None else seeds
         jobs += [(name, label, seed) for seed in range(count) for label in labels]
     return [job for job in jobs if job not in known]
 
 
-def show(rows: list[dict[str, Any]], tries: int) -> None:
+def show(rows: Rows, tries: int) -> None:
     """Print every candidate's scores, and the one that validation chooses."""
     for name, candidates in CANDIDATES.items():
-        chosen = choose(rows, name, tries)
+        chosen, _, _ = choose(rows, name, tries)
         print(f"\n{name}: validation, test, over how many seeds; chosen: {chosen}")
         for label in candidates:
             own = [row for row in rows if (row["graph"], row["candidate"]) == (name, label)]

@@ -26,6 +26,7 @@ class Case:
 
 
 WALK = (("roots", 20), ("depth", 2))
+BOTH = (("directions", "both"),)
 REUSE = (("label_reuse", 0.5), ("label_iterations", 1))
 CASES = [
     *(Case(Job(model), "node", (("budget", 60),)) for model in ("sage", "gcn", "mixhop", "gat")),
@@ -49,6 +50,8 @@ CASES = [
     *(Case(Job(model, double=True, weighted=True), "node", (("budget", 60),)) for model in ("gcn", "gat")),
     Case(Job("gcn", double=True, weighted=True, cover=False), "node", (("budget", 60),)),
     Case(Job("sage", double=True, weighted=True, directed=True), "node", (("budget", 60), ("coverage", 5))),
+    Case(Job("gcn", double=True, directed=True, settings=BOTH), "node", (("budget", 60),)),
+    Case(Job("sage", double=True, directed=True, weighted=True, settings=BOTH), "random-walk", WALK),
     Case(Job("gat", double=True, training=REUSE), "node", (("budget", 60),)),
     Case(Job("sage", double=True, sparse=True, directed=True, training=REUSE), "random-walk", WALK),
 ]

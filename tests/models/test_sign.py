@@ -153,3 +153,38 @@ def test_a_graph_without_hops_is_refused():
         shoal.GNN("sign", 8, 16, 3, hops=2)
     with pytest.raises(shoal.ShoalError, match="has no features"):
         shoal.stack_hops(graph._copy(x=None))
+
+
+def test_hops_are_kept_by_graph_and_settings_and_read_again(monkeypatch):
+    monkeypatch.setattr("shoal.models.kept_hops._WORTH_KEEPING", 1)
+    graph = make_labelled(90)
+    first = shoal.stack_hops(graph, hops=2)
+    np.testing.assert_allclose(first.x, propagate(graph, 2, "gcn"), rtol=1e-4, atol=1e-5)
+    kept = np.load(first.x.filename, mmap_mode="r+")
+    kept[0, 0] = 77
+    kept.flush()
+    assert shoal.stack_hops(graph, hops=2).x[0, 0] == 77  # read, not computed
+    others = [
+        shoal.stack_hops(graph, hops=3),
+        shoal.stack_hops(graph, hops=2, operator="mean"),
+        shoal.stack_hops(graph._copy(x=graph.x + 1), hops=2),
+        shoal.stack_hops(graph._copy(edge_weight=np.full(graph.num_entries, 2, np.float32)), hops=2),
+        first.train_graph("inductive"),
+    ]
+    assert len({str(one.x.filename) for one in (first, *others)}) == 6
+
+
+def test_batches_read_kept_hops_by_the_feature_cache(monkeypatch):
+    graph = make_labelled(90)
+    weights = []
+    for worth in (10**9, 1):
+        monkeypatch.setattr("shoal.models.kept_hops._WORTH_KEEPING", worth)
+        stacked = shoal.stack_hops(graph, hops=2)
+        model = shoal.GNN("sign", stacked.num_features, 16, 3, hops=2)
+        caching = shoal.FeatureCaching(cache=0.3, window=2)
+        sampler = shoal.RowSampler(stacked, batch_size=20)
+        trainer = shoal.Trainer(model, stacked, sampler, features=caching)
+        records = trainer.fit(2)
+        assert ("feature_found" in records[-1]) == (worth == 1)
+        weights.append(torch.cat([one.reshape(-1) for one in trainer.last_weights.values()]))
+    assert torch.equal(*weights)

@@ -12,6 +12,7 @@ from shoal.aggregation import Aggregation, find_aggregation
 from shoal.block import count_loops
 from shoal.distributed.cover import CoverPlan
 from shoal.distributed.halo import HaloPlan
+from shoal.distributed.ledger import INPUT
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.arrays import as_tensor
 from shoal.kernels.patterns import count_up, join_columns
@@ -46,19 +47,24 @@ class PartPattern:
 
     @cached_property
     def out_degree(self) -> Tensor:
-        """How many rows of all ranks read each local row, itself too where the kind has loops; all ranks ask together."""
+        """How many rows of all ranks read each local row, with weights their sum; itself too where the kind has loops.
+
+        Counts of halo rows go home as gradients do, so all ranks ask together.
+        """
         part = self.plan.part
-        own = max(int(ids.max(initial=-1)) for ids in (part.n_id, part.halo_id)) + 1
-        self.plan.transport.phase = "the degrees of reversed edges"
-        size = max(
-            map(int, self.plan.transport.gather_texts(str(own)))
-        )  # a training graph keeps the graph's numbers
-        weighted = part.local_weight is not None
-        degree = torch.zeros(size, dtype=torch.float64 if weighted else torch.int64)
-        for ids, adj in ((part.n_id, self.local), (part.halo_id, self.halo)):
+        dtype = torch.int64 if part.local_weight is None else torch.float64
+        counts = []
+        for adj in (self.local, self.halo):
             weights = torch.ones(adj.num_entries) if adj.values is None else adj.values
-            degree.index_add_(0, as_tensor(ids)[adj.indices.long()], weights.to(degree.dtype))
-        return self.plan.transport.sum(degree)[as_tensor(part.n_id)]
+            read = torch.zeros(adj.num_columns, dtype=dtype)
+            counts.append(read.index_add_(0, adj.indices.long(), weights.to(dtype)))
+        plan = HaloPlan(part, self.plan.transport, self.plan.ledger)
+        exchange = plan.start_backward(1, dtype, INPUT)
+        plan.transport.phase = "the degrees of reversed edges"
+        exchange.outgoing[:, 0] = counts[1]
+        for peer, first, last in plan.halo_spans:
+            exchange.send(peer, first, last)
+        return counts[0].index_add_(0, plan.send_rows, exchange.wait()[:, 0])
 
     @cached_property
     def wide(self) -> Adjacency:

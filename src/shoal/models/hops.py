@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from shoal.errors import ShoalError
 from shoal.graph import Graph, require_graph
 from shoal.memory import memory_left
+from shoal.models.kept_hops import keep_hops
 from shoal.models.layerwise import ROWS_AT_ONCE, LayerWork, RowSet
 from shoal.sampling.full import FullSampler
 from shoal.scratch import Scratch, split_columns
@@ -35,11 +36,11 @@ class StackedGraph(Graph):
     def __init__(self, source: Graph, hops: int, operator: str, folder: Path | None = None) -> None:
         self.source, self.hops, self.operator = source, hops, operator
         self._folder = folder
-        self._scratch, x = _propagate(source, hops, operator, folder)
+        self._scratch, x = _find_hops(source, hops, operator, folder)
         super().__init__(
             np.zeros(source.num_nodes + 1, np.int64),
             np.empty(0, np.int32),
-            x=x.numpy(),
+            x=x,
             y=source.y,
             train_mask=source.train_mask,
             val_mask=source.val_mask,
@@ -73,9 +74,10 @@ def stack_hops(
 ) -> StackedGraph:
     """The graph that a `"sign"` model trains on: its nodes without edges, its features `[x, S x, …, S^K x]`.
 
-    One sparse product a hop, for some columns at a time where memory does not suffice for all; the result is in memory
-    while it takes less than half of what the budget has left, else in a file without a name in `folder`, by default the
-    system's folder for temporary files.
+    One sparse product a hop, for some columns at a time where memory does not suffice for all. Hops that take longer than
+    about a second are kept in Shoal's home, by graph and settings, and mapped from there the next time, so that batches read their
+    rows by the feature cache where memory does not hold all; others are in memory while they take less than half of what the budget
+    has left, else in a file without a name in `folder`, by default the system's folder for temporary files.
     """
     require_graph(graph)
     if not graph.num_features:
@@ -94,25 +96,39 @@ def check_hops(model: nn.Module, graph: object) -> None:
         )
 
 
-def _propagate(graph: Graph, hops: int, operator: str, folder: Path | None) -> tuple[Scratch, Tensor]:
-    """The hops side by side, and the scratch that holds them."""
+def _find_hops(
+    graph: Graph, hops: int, operator: str, folder: Path | None
+) -> tuple[Scratch | None, np.ndarray]:
+    """The hops side by side, kept or computed now, and the scratch that holds them."""
+
+    def compute(out: np.ndarray) -> None:
+        _propagate(graph, hops, operator, torch.from_numpy(out))
+
+    kept = keep_hops(graph, hops, operator, compute)
+    if kept is not None:
+        return None, kept
+    scratch = Scratch(memory_left() // 2, folder)
+    made = scratch.make(graph.num_nodes, (hops + 1) * graph.num_features)
+    _propagate(graph, hops, operator, made.tensor)
+    return scratch, made.tensor.numpy()
+
+
+def _propagate(graph: Graph, hops: int, operator: str, out: Tensor) -> None:
+    """Fill `out` with the hops side by side."""
     n, width = graph.num_nodes, graph.num_features
     left = memory_left()
-    scratch = Scratch(left // 2, folder)
-    out = scratch.make(n, (hops + 1) * width)
     block = FullSampler(graph).sample(0).blocks[0]
     adj = block.by_rows(operator, lambda size: size <= left // 8)
     work = LayerWork([RowSet(n, block.num_edges)], Scratch())
     for start, end in split_columns(width, left // 4 // max(8 * n, 1)):
         z = _read_columns(graph, start, end)
-        out.tensor[:, start:end] = z
+        out[:, start:end] = z
         for hop in range(1, hops + 1):
             product = torch.empty_like(z)
             for rows, values in work.multiply(adj, z):
                 product[rows] = values
             z = product
-            out.tensor[:, hop * width + start : hop * width + end] = z
-    return scratch, out.tensor
+            out[:, hop * width + start : hop * width + end] = z
 
 
 def _read_columns(graph: Graph, start: int, end: int) -> Tensor:

@@ -100,8 +100,8 @@ def check_directions(
         )
     if sampler is not None and sampler.coverage is not None:
         raise ShoalError(f"sampler.coverage normalises one direction: {leave}, or sampler.coverage")
-    if isinstance(graph, Part) and (sampler is not None or method.thins or method.is_stale):
-        raise ShoalError(f"ranks with parts train both directions on whole halos of the whole graph: {leave}")
+    if isinstance(graph, Part) and (method.thins or method.is_stale):
+        raise ShoalError(f"ranks with parts train both directions on whole halos: {leave}")
 
 
 def check_weights(model: nn.Module, graph: Graph) -> None:

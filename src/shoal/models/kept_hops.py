@@ -1,0 +1,87 @@
+"""Hops of features that were computed before: one folder in Shoal's home for each (graph, hops, operator)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.errors import ShoalError
+from shoal.files import take_space
+from shoal.graph import Graph
+from shoal.home import home_folder
+
+_FORMAT = 1
+_WORTH_KEEPING = 10**9  # multiply-adds: from about a second on
+_ARRAY, _META = "x.npy", "meta.json"
+
+
+def hops_folder() -> Path:
+    """`hops` in Shoal's home."""
+    return home_folder() / "hops"
+
+
+def keep_hops(
+    graph: Graph, hops: int, operator: str, compute: Callable[[np.ndarray], None]
+) -> np.ndarray | None:
+    """The hops of a graph, mapped from where they are kept; computed into a file there if they are not.
+
+    None where computing them again takes less than keeping them, or the disk has no room. `compute` fills a matrix.
+    """
+    width = (hops + 1) * graph.num_features
+    if hops * graph.num_entries * graph.num_features < _WORTH_KEEPING:
+        return None
+    about = _describe(graph, hops, operator)
+    folder = hops_folder() / hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
+    if not (folder / _META).is_file():
+        try:
+            _write(folder, about, (graph.num_nodes, width), compute)
+        except OSError:
+            return None
+    try:
+        found = np.load(folder / _ARRAY, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise ShoalError(f"{folder} holds damaged hops ({error}): delete the folder") from None
+    if found.shape != (graph.num_nodes, width) or found.dtype != np.float32:
+        raise ShoalError(f"{folder} holds {found.dtype} of shape {found.shape}: delete the folder")
+    return found
+
+
+def _describe(graph: Graph, hops: int, operator: str) -> dict[str, Any]:
+    """What decides the hops: pattern and split, features and weights, and the settings."""
+    root = graph
+    while root.parent is not None:
+        root = root.parent
+    content = root.content_checksum
+    return {
+        "format": _FORMAT,
+        "graph": graph.checksum,
+        "content": content,
+        "hops": hops,
+        "operator": operator,
+    }
+
+
+def _write(
+    folder: Path, about: dict[str, Any], shape: tuple[int, int], compute: Callable[[np.ndarray], None]
+) -> None:
+    """Write beside, then rename: nothing half-written has the final name."""
+    beside = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
+    try:
+        beside.mkdir(parents=True)
+        made: np.memmap = np.lib.format.open_memmap(beside / _ARRAY, "w+", np.float32, shape)
+        with open(beside / _ARRAY, "r+b") as file:
+            take_space(file.fileno(), (beside / _ARRAY).stat().st_size)
+        compute(made)
+        made.flush()
+        (beside / _META).write_text(json.dumps(about, indent=1))
+        if not folder.exists():
+            beside.rename(folder)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
