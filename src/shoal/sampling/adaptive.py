@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal.batch import Batch, as_tensor
+from shoal.edge_weights import require_unweighted
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
@@ -63,6 +64,7 @@ class AdaptiveSampler(ImportanceSampler):
             setting=setting,
             seed=seed,
         )
+        require_unweighted(graph, f"sampler {self.name!r} does")
         if graph.num_features == 0:
             raise ShoalError(
                 f"graph {graph.name!r} has no features, by which sampler {self.name} draws: use ladies"

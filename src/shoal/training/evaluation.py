@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import torch
 from torch import nn
@@ -13,10 +14,16 @@ from shoal.errors import ShoalError, unknown_name
 from shoal.kernels.plan import SPARSE_WEIGHT
 from shoal.models.gnn import GNN
 from shoal.models.layerwise import plan_rows
+from shoal.settings import Range
 from shoal.training.metrics import score_predictions
 from shoal.training.share import SPLITS, Share
 from shoal.training.targets import TargetScale
 
+EvalShare = Annotated[
+    float,
+    Range(0, 1, open_low=True, said="above 0, up to 1"),
+    "largest share of the work that goes into evaluations while training",
+]
 LARGE_EVALUATION = 10**11  # multiply-adds, sparse ones weighted: from about ten seconds on
 _STEP_FACTOR = 3  # multiply-adds of a training step over those of its forward pass
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -12,9 +12,16 @@ from torch import Tensor
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
 from shoal.registry import Registry
+from shoal.settings import Choices, Null
 
 # A metric is a function of (logits, y) of the scored nodes, or a CountMetric.
 METRICS: Registry[Any] = Registry("metric", "shoal.training")
+Deciding = Annotated[
+    str | Callable[..., float] | None,
+    Choices(METRICS),
+    Null("accuracy, multi-label f1_micro, regression r2"),
+    "validation score that decides which weights are best",
+]
 
 
 @dataclass(frozen=True)

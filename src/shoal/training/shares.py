@@ -17,8 +17,8 @@ from shoal.sampling.adaptive import AdaptiveSampler
 from shoal.sampling.base import Sampler
 from shoal.sampling.full import FullSampler
 from shoal.training.history_share import HistoryShare
-from shoal.training.learning_share import LearningShare
 from shoal.training.label_reuse import LabelReuse, check_reuse
+from shoal.training.learning_share import LearningShare
 from shoal.training.part_share import PartShare
 from shoal.training.share import ReplicaShare, Share
 from shoal.training.swapped_share import SwappedShare
@@ -81,6 +81,10 @@ def _choose_share(
     if history:
         return HistoryShare(graph, sampler, transport, model)
     if isinstance(sampler, AdaptiveSampler):
+        if reuse is not None:
+            raise ShoalError(
+                f"sampler {sampler.name} learns from features alone: leave out training.label_reuse, or use another sampler"
+            )
         return LearningShare(graph, sampler, transport, model)
     return ReplicaShare(graph, sampler, transport)
 

@@ -30,13 +30,13 @@ from shoal.sampling.stream import BatchStream
 from shoal.settings import Above, AtLeast, Choices, Null, Range, Rate, check_settings
 from shoal.training.callback import Callback, make_callbacks
 from shoal.training.checkpoint import save_checkpoint
-from shoal.training.evaluation import choose_interval
+from shoal.training.evaluation import EvalShare, choose_interval
 from shoal.training.fitness import check_fit
 from shoal.training.interruption import Interruption
 from shoal.training.keeper import BEST, load_best, load_last, save_last, save_progress
 from shoal.training.label_reuse import Iterations, ShownShare, make_reuse
 from shoal.training.loss import LOSSES, Loss
-from shoal.training.metrics import METRICS, choose_metric, is_better, worst_score
+from shoal.training.metrics import Deciding, choose_metric, is_better, worst_score
 from shoal.training.optimizer import OPTIMIZERS, make_optimizer
 from shoal.training.predictor import Predictor
 from shoal.training.records import History, Recorded
@@ -118,17 +118,8 @@ class Trainer(Predictor, Recorded):
             Null("1, on large graphs as eval_share allows"),
             "epochs between evaluations",
         ] = None,
-        eval_share: Annotated[
-            float,
-            Range(0, 1, open_low=True, said="above 0, up to 1"),
-            "largest share of the work that goes into evaluations while training",
-        ] = 0.1,
-        metric: Annotated[
-            str | Callable[..., float] | None,
-            Choices(METRICS),
-            Null("accuracy, multi-label f1_micro, regression r2"),
-            "validation score that decides which weights are best",
-        ] = None,
+        eval_share: EvalShare = 0.1,
+        metric: Deciding = None,
         sampling_threads: Annotated[
             int, Range(0, MAX_THREADS), "threads that draw batches ahead of the step; the run is the same"
         ] = 0,
