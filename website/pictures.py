@@ -33,11 +33,11 @@ def scatter(count: int, seed: int) -> tuple[Points, list[list[int]]]:
 
 
 def draw_batches() -> Picture:
-    picture = Picture(960, 600, "A neighbourhood grows with every layer; a subgraph does not")
+    picture = Picture(960, 480, "A neighbourhood grows with every layer; a subgraph does not")
     points, neighbours = scatter(90, 4)
 
     def place(i: int, left: float) -> tuple[float, float]:
-        return left + 390 * points[i][0], 92 + 230 * points[i][1]
+        return left + 390 * points[i][0], 88 + 180 * points[i][1]
 
     def draw_graph(left: float, layer_of: dict[int, int]) -> None:
         kinds = ("orange", "blue", "bluish", "faint")
@@ -75,22 +75,22 @@ def draw_batches() -> Picture:
     }
     for name, left, kind in (("neighbour", 40, "orange"), ("random walk", 520, "blue")):
         most = 8
-        picture.text(left, 362, "Seconds an epoch by number of layers (wordnet30, 2 threads)", "small")
+        picture.text(left, 306, "Seconds an epoch by number of layers (wordnet30, 2 threads)", "small")
         longest = max(one["seconds"] for one in measured["neighbour"])
         for one in measured[name][:most]:
             x = left + 48 * (one["layers"] - 1)
-            height = 150 * one["seconds"] / longest
+            height = 96 * one["seconds"] / longest
             picture.parts.append(
-                f'<rect class="{kind}" x="{x}" y="{548 - height:.1f}" width="30" height="{height:.1f}" rx="2"/>'
+                f'<rect class="{kind}" x="{x}" y="{430 - height:.1f}" width="30" height="{height:.1f}" rx="2"/>'
             )
-            picture.text(x + 15, 540 - height, f"{one['seconds']:.1f}", "middle small")
-            picture.text(x + 15, 567, f"{one['layers']}", "middle small")
+            picture.text(x + 15, 423 - height, f"{one['seconds']:.1f}", "middle small")
+            picture.text(x + 15, 447, f"{one['layers']}", "middle small")
         nodes = measured[name]
         first, last = f"{nodes[0]['nodes']:,.0f}", f"{nodes[-1]['nodes']:,.0f}"
         said = f"A batch reads {first} nodes at any depth."
         if first != last:
             said = f"A batch reads {first} nodes with 1 layer, {last} with {nodes[-1]['layers']}."
-        picture.text(left, 590, said, "small")
+        picture.text(left, 468, said, "small")
     return picture
 
 
