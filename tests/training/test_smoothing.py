@@ -168,3 +168,15 @@ def test_what_cannot_be_smoothed_is_refused():
         shoal.choose_smoothing(graph._copy(val_mask=np.zeros(60, bool)), z)
     with pytest.raises(shoal.ShoalError, match="alpha is"):
         shoal.propagate_labels(graph, alpha=1.0)
+
+
+def test_labels_spread_some_classes_at_a_time_are_the_same(monkeypatch):
+    graph = make_labelled(200)
+    wanted = shoal.propagate_labels(graph, alpha=0.8, steps=5)
+    chosen = choose_propagation(graph)
+    monkeypatch.setattr("shoal.training.smoothing.memory_left", lambda: 2 * 16 * graph.num_nodes)  # one class
+    found = shoal.propagate_labels(graph, alpha=0.8, steps=5)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+    again = choose_propagation(graph)
+    assert again[1:] == chosen[1:]
+    torch.testing.assert_close(again[0], chosen[0], rtol=0, atol=0)

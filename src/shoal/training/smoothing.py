@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -12,15 +13,19 @@ import torch
 from torch import Tensor
 
 from shoal.batch import as_tensor
-from shoal.errors import ShoalError
+from shoal.errors import ShoalError, explain_full_disk
+from shoal.files import take_space
 from shoal.graph import Graph, require_graph
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.spmm import multiply
-from shoal.memory import require_memory
+from shoal.memory import memory_left, require_memory
+from shoal.scratch import split_columns
 from shoal.settings import Above, AtLeast, Null, Rate, check_settings
 from shoal.wording import count
 
-_MATRICES = 8  # of all nodes and classes that are held at most
+_MATRICES = 8  # of all nodes and classes that Correct & Smooth holds at most
+_SPREAD_MATRICES = 4  # of all nodes and some classes that are held while those are spread
+_ROWS_AT_ONCE = 1 << 18
 Spread = Callable[[Tensor], Tensor]
 Alpha = Annotated[float, Rate, "share of a step that comes from neighbours"]
 Steps = Annotated[int, AtLeast(0), "steps of the spreading; 0: none"]
@@ -60,10 +65,36 @@ def propagate_labels(
     `F ← alpha S F + (1 - alpha) Y`, beginning with F = Y: the labels of `nodes`, a mask, by default the training
     nodes, one-hot, and 0 elsewhere. `S = D^-½ A D^-½`; of a directed graph A + Aᵀ. A node that no label reaches has the
     share of each class among the labelled nodes.
+
+    Classes are spread some at a time where memory does not suffice for all, and the result is then in a file without a name.
     """
-    known = check_labels(graph, nodes)
-    y = encode_labels(graph, known)
-    return fill_unreached(last_of(spread_from(y, make_spread(graph), alpha, (steps,)), y), y)
+    known = check_labels(graph, nodes, matrices=0)
+    spread = make_spread(graph)
+    size = 4 * graph.num_nodes * graph.num_classes
+    fits = size <= memory_left() // 2
+    scores = torch.empty(graph.num_nodes, graph.num_classes) if fits else _map_file(graph)
+    for start, end in split_classes(graph):
+        y = encode_labels(graph, known, start, end)
+        scores[:, start:end] = last_of(spread_from(y, spread, alpha, (steps,)), y)
+    shares = share_classes(graph, known)
+    for first in range(0, graph.num_nodes, _ROWS_AT_ONCE):
+        fill_unreached(scores[first : first + _ROWS_AT_ONCE], shares)
+    return scores
+
+
+def split_classes(graph: Graph) -> Iterable[tuple[int, int]]:
+    """(first, last + 1) of classes that can be spread at a time: few enough for what the memory budget has left."""
+    most = memory_left() // 2 // max(4 * _SPREAD_MATRICES * graph.num_nodes, 1)
+    return split_columns(graph.num_classes, most)
+
+
+def _map_file(graph: Graph) -> Tensor:
+    """A matrix of all nodes and classes in a file without a name."""
+    size = 4 * graph.num_nodes * graph.num_classes
+    with explain_full_disk(tempfile.gettempdir()), tempfile.TemporaryFile(prefix="shoal-") as file:
+        file.truncate(size)
+        take_space(file.fileno(), size)
+        return as_tensor(np.memmap(file, np.float32, "r+", shape=(graph.num_nodes, graph.num_classes)))
 
 
 @check_settings
@@ -170,24 +201,38 @@ def make_spread(graph: Graph) -> Spread:
     return spread
 
 
-def encode_labels(graph: Graph, known: Tensor) -> Tensor:
-    """The labels of `known` nodes, one-hot, (num_nodes, num_classes); zeros elsewhere."""
-    y = torch.zeros(graph.num_nodes, graph.num_classes)
+def encode_labels(graph: Graph, known: Tensor, start: int = 0, end: int | None = None) -> Tensor:
+    """The labels of `known` nodes, one-hot, (num_nodes, num_classes), or columns start…end-1 of that; zeros elsewhere."""
+    end = graph.num_classes if end is None else end
+    encoded = torch.zeros(graph.num_nodes, end - start)
     assert graph.y is not None
-    y[known] = torch.nn.functional.one_hot(as_tensor(graph.y)[known], graph.num_classes).float()
-    return y
+    nodes = known.nonzero()[:, 0]
+    labels = as_tensor(graph.y)[nodes]
+    inside = (labels >= start) & (labels < end)
+    encoded[nodes[inside], labels[inside] - start] = 1
+    return encoded
 
 
-def fill_unreached(scores: Tensor, y: Tensor) -> Tensor:
-    """Rows of zeros replaced by the share of each class among the labels."""
-    unreached = scores.abs().sum(1) == 0
-    scores = scores.clone() if scores is y else scores
-    scores[unreached] = y.sum(0) / y.sum().clamp(min=1)
+def share_classes(graph: Graph, known: Tensor) -> Tensor:
+    """The share of each class among the labels of `known` nodes, (num_classes,)."""
+    assert graph.y is not None
+    counts = torch.bincount(as_tensor(graph.y)[known], minlength=graph.num_classes)
+    return counts.float() / counts.sum().clamp(min=1)
+
+
+def fill_unreached(scores: Tensor, shares: Tensor) -> Tensor:
+    """Rows of zeros replaced by the share of each class, in place."""
+    scores[scores.abs().sum(1) == 0] = shares
     return scores
 
 
-def check_labels(graph: Graph, nodes: np.ndarray | Tensor | None = None) -> Tensor:
-    """The mask of labelled nodes, by default the training nodes; what cannot be smoothed is refused."""
+def check_labels(
+    graph: Graph, nodes: np.ndarray | Tensor | None = None, *, matrices: int = _MATRICES
+) -> Tensor:
+    """The mask of labelled nodes, by default the training nodes; what cannot be smoothed is refused.
+
+    So is what exceeds the memory budget: `matrices` of all nodes and classes.
+    """
     require_graph(graph)
     if graph.y is None or not graph.has_split:
         lacks = "labels" if graph.y is None else "split"
@@ -206,7 +251,7 @@ def check_labels(graph: Graph, nodes: np.ndarray | Tensor | None = None) -> Tens
         raise ShoalError(
             "nodes has no labelled node, or one without a label: expected a mask of labelled nodes"
         )
-    size = 4 * _MATRICES * graph.num_nodes * graph.num_classes
+    size = 4 * matrices * graph.num_nodes * graph.num_classes
     require_memory(size, f"spreading {graph.num_classes} classes over {graph.num_nodes:,} nodes")
     return torch.from_numpy(mask)
 

@@ -26,6 +26,8 @@ from shoal.training.smoothing import (
     fill_unreached,
     make_spread,
     propagate_labels,
+    share_classes,
+    split_classes,
     spread_from,
 )
 
@@ -110,13 +112,17 @@ def choose_smoothing(
 
 def choose_propagation(graph: Graph, metric: Metric | None = None) -> tuple[Tensor, float, int]:
     """(scores, alpha, steps) of the label propagation that scores best on the validation nodes, of the same grid."""
-    known, score = _prepare(graph, metric)
-    y, spread = encode_labels(graph, known), make_spread(graph)
-    tried = []
-    for alpha in ALPHAS:
-        for steps, found in spread_from(y, spread, alpha, STEPS):
-            tried.append((score(fill_unreached(found.clone(), y)), alpha, steps))
-    _, alpha, steps = max(tried, key=lambda one: one[0])
+    known, _ = _prepare(graph, metric, matrices=0)
+    assert graph.val_mask is not None
+    rows, spread = torch.from_numpy(np.flatnonzero(graph.val_mask)), make_spread(graph)
+    tried = {(alpha, steps): torch.empty(len(rows), graph.num_classes) for alpha in ALPHAS for steps in STEPS}
+    for start, end in split_classes(graph):
+        y = encode_labels(graph, known, start, end)
+        for alpha in ALPHAS:
+            for steps, found in spread_from(y, spread, alpha, STEPS):
+                tried[alpha, steps][:, start:end] = found[rows]
+    score, shares = make_score(graph, graph.val_mask, metric, chosen=True), share_classes(graph, known)
+    alpha, steps = max(tried, key=lambda one: score(fill_unreached(tried[one], shares)))
     return propagate_labels(graph, alpha=alpha, steps=steps), alpha, steps
 
 
@@ -132,22 +138,24 @@ def _try_correct(z: Tensor, y: Tensor, known: Tensor, spread: Spread) -> Iterato
                         yield replace(settings, scale=other), found * (other / scale)
 
 
-def _prepare(graph: Graph, metric: Metric | None) -> tuple[Tensor, Score]:
+def _prepare(graph: Graph, metric: Metric | None, *, matrices: int | None = None) -> tuple[Tensor, Score]:
     """The mask of training nodes, and what scores predictions on the validation nodes."""
-    known = check_labels(graph)
+    known = check_labels(graph) if matrices is None else check_labels(graph, matrices=matrices)
     if graph.val_mask is None or not graph.val_mask.any():
         raise ShoalError(f"graph {graph.name!r} has no validation nodes: settings are chosen on them")
     return known, make_score(graph, graph.val_mask, metric)
 
 
-def make_score(graph: Graph, mask: np.ndarray, metric: Metric | None = None) -> Score:
-    """What scores predictions for all nodes on those in `mask`."""
+def make_score(
+    graph: Graph, mask: np.ndarray, metric: Metric | None = None, *, chosen: bool = False
+) -> Score:
+    """What scores predictions for all nodes, or only for the `chosen` ones, on those in `mask`."""
     name = choose_metric(metric, graph)
     rows = torch.from_numpy(np.flatnonzero(mask))
     assert graph.y is not None
     y = as_tensor(graph.y)[rows]
     metrics = [] if metric is None else [metric]
-    return lambda scores: score_predictions(scores[rows], y, metrics)[name]
+    return lambda scores: score_predictions(scores if chosen else scores[rows], y, metrics)[name]
 
 
 def _list_nodes(graph: Graph, with_validation: bool) -> np.ndarray | None:
