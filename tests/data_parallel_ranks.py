@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 import shoal
+from shoal.distributed.moving import MovingSampler
 from shoal.distributed.transport import Transport
 from shoal.sampling.dealt import DealtSampler
 from shoal.training.loss import compute_loss
@@ -86,3 +87,27 @@ def train_alone(num_ranks: int) -> list[float]:
             (compute_loss(model(batch, step=k), batch) / num_ranks).backward()
         optimizer.step()
     return torch.cat([value.reshape(-1) for value in model.state_dict().values()]).tolist()
+
+
+def move_here(transport: Transport) -> dict[str, Any]:
+    """Batches of three deals with rows that move between ranks, beside those that read the whole graph's, and bytes sent."""
+    graph = shoal.load("blocks", num_nodes=1000)
+    options: dict[str, Any] = {"assignment": np.arange(1000) % 7, "roots": 100, "depth": 2}
+    moving = MovingSampler(graph, "random-walk", transport=transport, **options)
+    plain = DealtSampler(graph, "random-walk", rank=transport.rank, num_ranks=transport.size, **options)
+    same = True
+    for k in range(3 * moving.num_batches):
+        one, other = moving.sample(k), plain.sample(k)
+        same &= torch.equal(one.x, other.x) and np.array_equal(one.n_id, other.n_id)
+    moved = sum(moving.count_moved(deal) for deal in (1, 2))
+    sent = np.zeros(transport.size, np.int64)
+    for (_, _, peer), (num_bytes, _) in moving.ledger.sent.items():
+        sent[peer] += num_bytes
+    trainers = [shoal.Trainer(make_model(graph), graph, one, transport=transport) for one in (moving, plain)]
+    losses = [[record["loss"] for record in trainer.fit(2)] for trainer in trainers]
+    return {
+        "same": bool(transport.gather(np.array([same])).all()),
+        "sent": transport.gather(sent).tolist(),
+        "counted": (moved * graph.num_features * 4).tolist(),
+        "losses": losses,
+    }

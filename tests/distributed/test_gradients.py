@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from data_parallel_ranks import save_on_rank_0_alone, train_alone, train_here
+from data_parallel_ranks import move_here, save_on_rank_0_alone, train_alone, train_here
 
 
 @pytest.mark.parametrize("num_ranks", [2, 3])
@@ -22,6 +22,14 @@ def test_ranks_that_sample_their_own_parts_end_with_the_same_weights(tmp_path, r
     found = ranks("gloo", 2).call(train_here, str(tmp_path), True)
     assert found["weights"][0] == found["weights"][1]
     assert found["losses"][0][-1] < found["losses"][0][0]
+
+
+def test_rows_that_move_when_parts_are_dealt_anew_are_those_of_the_graph_and_counted_to_the_byte(ranks):
+    found = ranks("gloo", 3).call(move_here)
+    assert found["same"]
+    assert found["sent"] == found["counted"]
+    assert np.sum(found["sent"]) > 0
+    assert found["losses"][0] == found["losses"][1]
 
 
 def test_ranks_of_which_one_has_a_folder_save_after_epochs_alone(tmp_path, ranks):

@@ -39,6 +39,7 @@ class AdaptiveSampler(ImportanceSampler):
     """
 
     name = "asgcn"
+    can_prefetch = False
 
     @check_settings
     def __init__(

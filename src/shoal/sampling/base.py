@@ -64,6 +64,7 @@ class Sampler(ABC):
     name: ClassVar[str]
     is_for_one_rank: ClassVar[bool] = False  # its batches are one rank's own already
     draws_subgraphs: ClassVar[bool] = True  # a batch is a new induced subgraph, of which ranks can take rows
+    can_prefetch: ClassVar[bool] = True  # threads may draw its batches ahead of the step
     needs_edges: ClassVar[bool] = False  # a training graph without edges is refused
 
     @check_settings

@@ -84,10 +84,22 @@ class DealtSampler(Sampler):
 
     def part_nodes(self, deal: int) -> np.ndarray:
         """The increasing nodes (in `self.graph`) of this rank's part in a deal."""
+        return np.flatnonzero(self.deal_owners(deal)[self.assignment] == self.rank)
+
+    def count_moved(self, deal: int) -> np.ndarray:
+        """Rows that rank q sends to rank r when `deal` begins after the one before, (num_ranks, num_ranks)."""
+        owners = [self.deal_owners(one) for one in (deal - 1, deal)]
+        moved = np.zeros((self.num_ranks, self.num_ranks), np.int64)
+        np.add.at(moved, (owners[0][self.assignment], owners[1][self.assignment]), 1)
+        np.fill_diagonal(moved, 0)
+        return moved
+
+    def deal_owners(self, deal: int) -> np.ndarray:
+        """The rank that every cluster is dealt to."""
         order = permute(self.num_clusters, self.seed, _FIRST_DEAL + deal)
-        mine = np.zeros(self.num_clusters, np.bool_)
-        mine[order[self.rank :: self.num_ranks]] = True
-        return np.flatnonzero(mine[self.assignment])
+        owners = np.empty(self.num_clusters, np.int64)
+        owners[order] = np.arange(self.num_clusters) % self.num_ranks
+        return owners
 
     def part_sampler(self, deal: int) -> Sampler:
         """The sampler of this rank's part in a deal; the last two are kept."""

@@ -17,6 +17,7 @@ class FullSampler(Sampler):
 
     name = "full"
     draws_subgraphs = False
+    can_prefetch = False
 
     @check_settings
     def __init__(self, graph: Graph, *, setting: TrainingGraph = "transductive", seed: Seed = 0) -> None:

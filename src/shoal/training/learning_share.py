@@ -25,8 +25,6 @@ class LearningShare(ReplicaShare):
     Batch k is drawn when step k begins, never ahead. The sampler's weights are part of a checkpoint.
     """
 
-    can_prefetch = False
-
     def __init__(
         self, graph: Graph, sampler: AdaptiveSampler, transport: Transport, model: nn.Module
     ) -> None:
@@ -39,7 +37,6 @@ class LearningShare(ReplicaShare):
                 f"sampler {sampler.name} learns from the last aggregation of a stack of convs: use another sampler"
             )
         super().__init__(graph, sampler, transport)
-        self.can_prefetch = False
         self._adaptive, self._squares = sampler, list[Tensor]()
         last = [layer.linear for layer in model.list_layers() if layer.kind is not None][-1]
         last.register_forward_pre_hook(self._keep_squares)

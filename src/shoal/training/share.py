@@ -251,7 +251,7 @@ class ReplicaShare(Share):
             if not self.sampler.is_for_one_rank:
                 self.sampler = ShardedSampler(self.sampler, transport.rank, transport.size)
             self.loss_weight = 1 / transport.size
-        self.can_prefetch = not isinstance(self.sampler, FullSampler)
+        self.can_prefetch = self.sampler.can_prefetch
         own = isinstance(self.sampler, FullSampler) and self.sampler.graph is graph
         self.whole = (self.sampler if own else FullSampler(graph)).sample(0)
 
