@@ -87,6 +87,20 @@ def normal_pair(bits):
     return radius * math.cos(angle), radius * math.sin(angle)
 
 
+def draw_uniform(numbers: np.ndarray, seed: int, stream: int) -> np.ndarray:
+    """A float64 in [0, 1) for each of some numbers (nodes), the same whatever others are asked for."""
+    drawn = np.empty(len(numbers))
+    _fill_uniform(numbers, seed, stream, drawn)
+    return drawn
+
+
+@kernel
+def _fill_uniform(numbers, seed, stream, drawn):
+    k = key(seed, stream)
+    for i in range(len(numbers)):
+        drawn[i] = uniform(random_u64(k, numbers[i]))
+
+
 def permute(n: int, seed: int, stream: int) -> np.ndarray:
     """A uniformly random permutation of 0 … n-1 (Fisher-Yates), int32 where that is enough."""
     order = np.arange(n, dtype=index_dtype(n))

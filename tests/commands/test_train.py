@@ -28,6 +28,19 @@ def train(capsys, folder: Path, *more: str) -> tuple[int, str, str]:
     return run(capsys, "train", "digits", *small, *more)
 
 
+def test_a_run_that_evaluates_a_sample_ends_with_exact_scores(capsys, tmp_path):
+    code, out, _ = train(capsys, tmp_path / "run", "--epochs", "2", "--set", "training.eval_sample=100")
+    assert code == 0
+    assert re.search(r"val accuracy 0\.\d{4} ± 0\.\d{4}", out)
+    assert "best validation accuracy of 100 nodes" in out
+    first, *_, last = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    assert first["val_accuracy"] * 100 == pytest.approx(round(first["val_accuracy"] * 100))
+    assert 0 < first["val_accuracy_error"] < 0.1
+    found = shoal.load_run(tmp_path / "run").evaluate("val")
+    assert last["val_accuracy"] == found["accuracy"]
+    assert "test_accuracy" in last
+
+
 def test_train_leaves_a_run_folder_that_embed_and_predict_read(capsys, tmp_path):
     folder = tmp_path / "run"
     code, out, _ = train(capsys, folder, "--epochs", "3", "--seed", "5", "--set", "model.head_layers=1")

@@ -140,6 +140,7 @@ SAMPLE = [
     Job("gcn", double=True, sparse=True, directed=True, partition="empty", training=REUSE),
     Job("sage", double=True, multi_label=True, cover=False, input_dropout=0.2, training=REUSE),
     Job("mixhop", double=True, sparse=True, setting="inductive", training=REUSE),
+    Job("sage", double=True, training=(("eval_sample", 25),)),
 ]
 
 

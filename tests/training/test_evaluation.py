@@ -7,11 +7,13 @@ import torch
 import shoal
 from shoal.training import evaluation
 from shoal.training.evaluation import choose_interval, count_work
+from shoal.training.metrics import score_predictions
+from shoal.training.split_sample import SplitSample
 from small_graphs import make_labelled
 
 
-def make_trainer(sampler=True, **settings):
-    graph = make_labelled(600)
+def make_trainer(sampler=True, graph=None, **settings):
+    graph = graph or make_labelled(600)
     model = shoal.GNN("sage", graph.num_features, 16, graph.num_classes, dropout=0.2)
     batches = shoal.NodeSampler(graph, budget=60, seed=3) if sampler else None
     return shoal.Trainer(model, graph, batches, **settings)
@@ -135,3 +137,52 @@ def test_full_batches_are_made_once():
     assert trainer.share.whole is trainer.sampler.sample(0)
     inductive = shoal.Trainer(trainer.model, graph, shoal.FullSampler(graph, setting="inductive"))
     assert inductive.share.whole.num_nodes == 100 > inductive.sampler.sample(0).num_nodes
+
+
+def test_a_sample_has_the_score_of_all_within_its_standard_error():
+    """2,000 of 40,000 nodes, again and again: errors are as large as they are said to be, whatever the metric."""
+    rng = np.random.default_rng(1)
+    n, size = 40_000, 2000
+    y = torch.from_numpy(rng.integers(0, 4, n))
+    right = torch.from_numpy(rng.random(n) < 0.7)
+    logits = torch.nn.functional.one_hot(torch.where(right, y, (y + 1) % 4), 4).float()
+
+    def score(chosen, metric):
+        return score_predictions(logits[chosen], y[chosen])[metric]
+
+    def draw_ratio(metric):
+        """How far off the score of a sample is, over its standard error."""
+        chosen = torch.from_numpy(rng.permutation(n)[:size])
+        sample = SplitSample(chosen, torch.arange(size) % 20, size, n, metric)
+        error = sample.estimate_error(lambda kept: score(chosen[kept], metric))
+        return (score(chosen, metric) - score(slice(None), metric)) / error
+
+    for metric in ("accuracy", "f1_macro"):
+        ratios = np.array([draw_ratio(metric) for _ in range(60)])
+        assert 0.7 < np.sqrt(np.square(ratios).mean()) < 1.45  # 60 draws of 19 degrees of freedom
+
+
+def test_evaluations_of_a_sample_are_of_the_same_nodes_and_end_with_exact_scores():
+    settings = {"eval_sample": 100, "lr": 1e-9}
+    graph = make_labelled(2000)
+    trainers = [make_trainer(graph=graph, **settings) for _ in range(2)]
+    first, second = (trainer.eval_sample for trainer in trainers)
+    assert torch.equal(first.mask, second.mask)
+    assert int(first.mask.sum()) == first.size == 100
+    assert not (first.mask.numpy() & ~graph.val_mask).any()
+    record = trainers[0].fit(1)[0]
+    some = first.mask.numpy()
+    right = trainers[0].predict().numpy()[some] == graph.y[some]
+    assert record["val_accuracy"] == pytest.approx(right.mean())
+    assert record["val_accuracy_error"] > 0
+    assert "accuracy_error" not in trainers[0].evaluate("val")
+    assert make_trainer(graph=graph, eval_sample=int(graph.val_mask.sum())).eval_sample is None
+    with pytest.raises(shoal.ShoalError, match="eval_sample is 5: expected at least 20"):
+        make_trainer(graph=graph, eval_sample=5)
+
+
+def test_a_sample_makes_evaluations_more_frequent(monkeypatch):
+    monkeypatch.setattr(evaluation, "LARGE_EVALUATION", 1)
+    graph = make_labelled(4000)
+    every, some = (make_trainer(graph=graph, eval_share=0.01, eval_sample=size) for size in (None, 100))
+    assert some.eval_interval < every.eval_interval

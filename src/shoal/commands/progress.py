@@ -100,7 +100,8 @@ def describe_epoch(record: Record, metric: str) -> str:
     """One epoch in a line. Nodes per second leave out the time in which kernels were compiled."""
     parts = [f"loss {record['loss']:.4f}"]
     if f"val_{metric}" in record:
-        parts.append(f"val {metric} {record[f'val_{metric}']:.4f}")
+        error = f" ± {record[name]:.4f}" if (name := f"val_{metric}_error") in record else ""
+        parts.append(f"val {metric} {record[f'val_{metric}']:.4f}{error}")
     parts += [f"{record['nodes_per_second']:,.0f} nodes/s", f"{record['seconds']:.2f} s"]
     if (compiling := record.get("compile_seconds", 0.0)) >= _LEAST_COMPILING:
         parts.append(f"({compiling:.1f} s compiling)")

@@ -149,11 +149,11 @@ def _train_run(
     best: Record = {}
     if scores["best_epoch"]:
         best = {f"val_{trainer.metric}": trainer.best_score}
-        console.say(
-            f"best validation {trainer.metric} {trainer.best_score:.4f} in epoch {scores['best_epoch']}"
-        )
+        of = "" if trainer.eval_sample is None else f" of {trainer.eval_sample.size:,} nodes"
+        score = f"{trainer.metric}{of} {trainer.best_score:.4f}"
+        console.say(f"best validation {score} in epoch {scores['best_epoch']}")
     for name, value in scores.items():
-        if name.startswith("test_"):
+        if name.startswith(("test_", "val_")):
             console.say(f"{name.replace('_', ' ', 1)} {value:.4f}")
     target = _compare_target(config, scores, console)
     if (memory := run.summarize_memory()) is not None:

@@ -217,8 +217,9 @@ class Run:
             self.trainer.fit(self.config.training.epochs, write)
         self._replace(PLAN, "\n".join(self.explain()) + "\n")
         final: Record = {"best_epoch": self.trainer.best_epoch}
-        if self.trainer.has_nodes("test"):
-            final |= {f"test_{name}": value for name, value in self.trainer.evaluate("test").items()}
+        exact = ("test",) if self.trainer.eval_sample is None else ("val", "test")
+        for split in filter(self.trainer.has_nodes, exact):
+            final |= {f"{split}_{name}": value for name, value in self.trainer.evaluate(split).items()}
         self._append(final)
         self.ranks = self.trainer.share.describe_ranks()
         if self.ranks:
@@ -335,8 +336,7 @@ class Run:
     def _drop_metrics(self, epoch: int) -> None:
         """Drop records past the checkpoint that training resumes from."""
         if self.writes and (self.folder / METRICS).is_file():
-            kept = self._read_records(epoch)
-            self._replace(METRICS, "".join(json.dumps(line) + "\n" for line in kept))
+            self._replace(METRICS, "".join(json.dumps(line) + "\n" for line in self._read_records(epoch)))
 
     def _read_records(self, epoch: int) -> list[Record]:
         """The records of all epochs up to one."""

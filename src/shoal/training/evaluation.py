@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from shoal.batch import Batch, as_tensor
 from shoal.errors import ShoalError, unknown_name
@@ -17,6 +17,7 @@ from shoal.models.layerwise import plan_rows
 from shoal.settings import Range
 from shoal.training.metrics import score_predictions
 from shoal.training.share import SPLITS, Share
+from shoal.training.split_sample import SplitSample
 from shoal.training.targets import TargetScale
 
 EvalShare = Annotated[
@@ -34,42 +35,54 @@ def score_split(
     split: str,
     metrics: Sequence[str | Callable[..., float]],
     targets: TargetScale | None = None,
+    sample: SplitSample | None = None,
 ) -> dict[str, float]:
-    """Scores on a split's nodes, computed on the full graph: the task's own and `metrics`; of `targets` in their units."""
+    """Scores on a split's nodes, computed on the full graph: the task's own and `metrics`; of `targets` in their units.
+
+    Of a `sample` of the split, with the standard error of its metric, `<metric>_error`.
+    """
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
     if share.count_nodes(split) == 0:
         raise ShoalError(f"graph {share.graph.name!r} has no {split} nodes to evaluate on")
-    mask = as_tensor(getattr(share.graph, f"{split}_mask"))
+    mask = as_tensor(getattr(share.graph, f"{split}_mask")) if sample is None else sample.mask
     assert share.graph.y is not None
     logits = (
         share.predict(model, mask) if targets is None else share.predict(model, mask, take=targets.restore)
     )
     share.transport.phase = f"the {split} scores"
     y = as_tensor(share.graph.y)[mask]
-    return score_predictions(logits, y, metrics, total=share.sum, collect=share.collect)
+
+    def score(chosen: Tensor | slice) -> dict[str, float]:
+        return score_predictions(logits[chosen], y[chosen], metrics, total=share.sum, collect=share.collect)
+
+    scores = score(slice(None))
+    if sample is not None:
+        name = sample.metric
+        scores[f"{name}_error"] = sample.estimate_error(lambda chosen: score(chosen)[name])
+    return scores
 
 
-def choose_interval(share: Share, model: nn.Module, most: float) -> int:
+def choose_interval(share: Share, model: nn.Module, most: float, sample: SplitSample | None = None) -> int:
     """Epochs from one evaluation to the next, so that evaluation is at most the share `most` of the work.
 
     Work is counted in multiply-adds, not timed: the same run on another machine, or resumed, evaluates the same epochs.
     Evaluations that are small in themselves come after every epoch.
     """
     share.transport.phase = "the choice of the epochs that are evaluated"
-    work = share.sum(torch.tensor(count_work(share, model), dtype=torch.float64))
+    work = share.sum(torch.tensor(count_work(share, model, sample), dtype=torch.float64))
     evaluation, epoch = work.tolist()
     is_large = evaluation > LARGE_EVALUATION and most < 1
     interval = math.ceil(evaluation * (1 - most) / (most * epoch)) if is_large else 1
     return int(share.agree(max(interval, 1)))  # ranks with batches of their own count different ones
 
 
-def count_work(share: Share, model: nn.Module) -> tuple[float, float]:
-    """Multiply-adds of this rank in an evaluation of the validation nodes and in an epoch of training."""
+def count_work(share: Share, model: nn.Module, sample: SplitSample | None = None) -> tuple[float, float]:
+    """Multiply-adds of this rank in an evaluation of the validation nodes, or a sample of them, and in an epoch of training."""
     forward = count_forward(model, share.whole)
     if forward * share.transport.size <= LARGE_EVALUATION:  # whatever part of it an evaluation is
         return forward, _STEP_FACTOR * forward
-    evaluation = forward * _part_computed(share, model)
+    evaluation = forward * _part_computed(share, model, sample)
     example = share.whole if evaluation * share.transport.size <= LARGE_EVALUATION else share.example()
     if example is share.whole:
         return evaluation, _STEP_FACTOR * forward
@@ -91,9 +104,9 @@ def count_forward(model: nn.Module, batch: Batch) -> float:
     return work
 
 
-def _part_computed(share: Share, model: nn.Module) -> float:
+def _part_computed(share: Share, model: nn.Module, sample: SplitSample | None) -> float:
     """What share of all rows' entries an evaluation of the validation nodes computes."""
-    mask = share.graph.val_mask
+    mask = share.graph.val_mask if sample is None else sample.mask.numpy()
     pattern = share.whole.blocks[0]
     if mask is None or not isinstance(model, GNN) or share.n_id is not None:
         return 1.0

@@ -21,6 +21,7 @@ from shoal.training.evaluation import score_split
 from shoal.training.inference import has_embeddings
 from shoal.training.share import Progress, ReplicaShare, Share
 from shoal.training.shares import check_weights
+from shoal.training.split_sample import SplitSample
 from shoal.training.task import Task
 from shoal.training.weights import KeptWeights
 
@@ -39,11 +40,23 @@ class Predictor:
     weights: KeptWeights
     metrics: Sequence[str | Callable[..., float]]
 
-    def evaluate(self, split: str = "test", *, graph: Graph | None = None) -> dict[str, float]:
+    @property
+    def last_weights(self) -> dict[str, Tensor]:
+        """Those of the last step: after `fit` the model has the best ones."""
+        return self.weights.last or self.model.state_dict()
+
+    def restore_best(self) -> None:
+        """Put back the weights of the best evaluation; fit does so at its end."""
+        self.weights.restore_best()
+
+    def evaluate(
+        self, split: str = "test", *, graph: Graph | None = None, sample: SplitSample | None = None
+    ) -> dict[str, float]:
         """Scores on a split's nodes, computed on the full graph: `f1_micro`, `f1_macro`, for single-label graphs
         `accuracy`, for two classes `roc_auc`, for a regression `r2`, `mae` and `rmse`, and the trainer's own metric.
 
-        The test nodes of another graph that has no split are all its labelled ones.
+        The test nodes of another graph that has no split are all its labelled ones. Of a `sample` of the split, with the
+        standard error of its metric.
         """
         if graph is not None:
             graph = _prepare_scores(graph, self.graph)
@@ -52,7 +65,8 @@ class Predictor:
                 "training nodes see their own labels where those are reused as input: score the val or test nodes"
             )
         with self.weights.averaged():
-            return score_split(self.find_share(graph), self.model, split, self.metrics, self.task.targets)
+            share = self.find_share(graph)
+            return score_split(share, self.model, split, self.metrics, self.task.targets, sample)
 
     def has_nodes(self, split: str) -> bool:
         """Whether the graph has nodes to evaluate in a split."""

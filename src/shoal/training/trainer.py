@@ -43,6 +43,7 @@ from shoal.training.records import History, Recorded
 from shoal.training.schedule import SCHEDULES, scale_learning_rate
 from shoal.training.share import EpochState, Record
 from shoal.training.shares import make_share
+from shoal.training.split_sample import EvalSample, draw_sample
 from shoal.training.task import Task
 from shoal.training.weights import KeptWeights
 
@@ -119,6 +120,7 @@ class Trainer(Predictor, Recorded):
             "epochs between evaluations",
         ] = None,
         eval_share: EvalShare = 0.1,
+        eval_sample: EvalSample = None,
         metric: Deciding = None,
         sampling_threads: Annotated[
             int, Range(0, MAX_THREADS), "threads that draw batches ahead of the step; the run is the same"
@@ -158,6 +160,7 @@ class Trainer(Predictor, Recorded):
         self.unreadable: list[Path] = []  # checkpoints newer than the one it went on from
         self.metrics = [] if metric is None else [metric]
         self.metric = choose_metric(metric, self.graph)
+        self.eval_sample = draw_sample(self.share, "val", eval_sample, self.metric)
         self.epoch = self.epochs = self.step = self.best_epoch = 0
         self.best_score = worst_score(self.metric)
         self._resumed: EpochState | None = None  # of the epoch that a checkpoint was written in
@@ -301,15 +304,6 @@ class Trainer(Predictor, Recorded):
         if lost:
             self.best_epoch, self.best_score = 0, worst_score(self.metric)
 
-    @property
-    def last_weights(self) -> dict[str, Tensor]:
-        """Those of the last step: after `fit` the model has the best ones."""
-        return self.weights.last or self.model.state_dict()
-
-    def restore_best(self) -> None:
-        """Put back the weights of the best evaluation; fit does so at its end."""
-        self.weights.restore_best()
-
     def switch_to_best(self) -> None:
         """Put in the weights of the best evaluation; another call of `fit` goes on from the last ones."""
         self.weights.set_aside()
@@ -323,7 +317,7 @@ class Trainer(Predictor, Recorded):
     @cached_property
     def eval_interval(self) -> int:
         """Epochs from one evaluation to the next: as set, else so many that evaluations take at most `eval_share`."""
-        return self.eval_every or choose_interval(self.share, self.model, self.eval_share)
+        return self.eval_every or choose_interval(self.share, self.model, self.eval_share, self.eval_sample)
 
     def batches(self, first: int = 0) -> Iterator[Batch]:
         """The epoch's batches from the `first` on. Threads go on to the next epoch's while this one is evaluated."""
@@ -336,7 +330,7 @@ class Trainer(Predictor, Recorded):
         started = time.perf_counter()
         self.share.align_buffers(self.model)
         with self.weights.averaged():
-            scores = self.evaluate("val")
+            scores = self.evaluate("val", sample=self.eval_sample)
             record |= {f"val_{name}": value for name, value in scores.items()}
             record["eval_seconds"] = time.perf_counter() - started
             score = self.share.agree(scores[self.metric])
