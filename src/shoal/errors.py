@@ -5,6 +5,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from os import PathLike
+from shutil import disk_usage
+
+from shoal.wording import format_bytes
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -48,11 +51,15 @@ def is_full_disk(error: OSError) -> bool:
 
 @contextmanager
 def explain_full_disk(
-    path: str | PathLike[str], kept: Callable[[], str] = lambda: "nothing was left there"
+    path: str | PathLike[str],
+    kept: Callable[[], str] = lambda: "nothing was left there",
+    *,
+    size: int | None = None,
 ) -> Iterator[None]:
     """Turn a full or forbidden disk inside the block into one sentence naming `path`; other errors pass.
 
-    `path` is what the user named, not the hidden file beside it that is being written; `kept` says what is there.
+    `path` is what the user named, not the hidden file beside it that is being written; `kept` says what is there. Where
+    it is a folder and the `size` of what goes there is known, both that and what is free are named.
     """
     try:
         yield
@@ -63,6 +70,9 @@ def explain_full_disk(
             ) from None
         if not is_full_disk(error):
             raise
+        needs = ""
+        if size is not None:
+            needs = f", which takes {format_bytes(size)} where {format_bytes(disk_usage(path).free)} are free"
         raise ShoalError(
-            f"no space left while writing {path}: free some, or choose another disk; {kept()}"
+            f"no space left while writing {path}{needs}: free some, or choose another disk; {kept()}"
         ) from None

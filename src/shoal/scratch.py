@@ -77,7 +77,7 @@ class FileMatrix(Matrix):
         super().__init__(scratch, num_rows, width, dtype)
 
     def _make(self, dtype: torch.dtype) -> Tensor:
-        with explain_full_disk(self.scratch.folder):
+        with explain_full_disk(self.scratch.folder, size=self.size):
             if self.path is None:
                 handle, name = tempfile.mkstemp(prefix=".shoal-", suffix=".rows", dir=self.scratch.folder)
                 os.unlink(name)
