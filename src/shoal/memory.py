@@ -1,6 +1,7 @@
 """A process's memory: what it holds, what it may still take, and what becomes of freed buffers."""
 
 import ctypes
+import mmap
 import os
 import re
 import resource
@@ -12,6 +13,7 @@ from pathlib import Path
 from shoal.errors import ShoalError
 from shoal.wording import format_bytes
 
+_PAGE = mmap.PAGESIZE
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 KEPT = 1 << 30  # bytes of freed memory to keep
 BUILDING = 48 << 20  # bytes that chunks of rows and edges take while a graph is built
@@ -60,6 +62,15 @@ def return_freed_memory() -> None:
     """Give what was freed back to the system, where the C library can (glibc): it counts as held until then."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def read_ahead(address: int, size: int) -> None:
+    """Have the system read the pages of mapped files in a range of memory, in the background; others stay as they are."""
+    first = address & -_PAGE
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).madvise(
+            ctypes.c_void_p(first), ctypes.c_size_t(address + size - first), mmap.MADV_WILLNEED
+        )
 
 
 def parse_bytes(text: str) -> int:

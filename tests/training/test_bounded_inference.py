@@ -1,7 +1,11 @@
 """Inference with its matrices in files, in slices of columns, and for some rows only, beside a plain forward pass."""
 
+import ctypes
 import errno
+import mmap
 import os
+import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +15,11 @@ import torch
 
 import shoal
 from shoal.kernels.row_sets import LoopedAdjacency
+from shoal.memory import set_memory_budget
 from shoal.models import layerwise
 from shoal.scratch import FileMatrix, KeptScratch, Matrix, Scratch
 from shoal.training.inference import embed_nodes, predict_logits
+from small_graphs import make_labelled
 
 NODES = 60
 STACKS = [
@@ -271,6 +277,25 @@ def test_a_full_disk_is_said_in_a_sentence(tmp_path, monkeypatch):
     assert len(os.listdir("/proc/self/fd")) == handles
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting is root's")
+def test_a_disk_without_room_for_activations_says_what_they_take(tmp_path):
+    graph = make_labelled(2000)
+    model = shoal.GNN("sage", graph.num_features, 256, graph.num_classes, num_layers=3)
+    trainer = shoal.Trainer(model, graph)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", tmp_path], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("no mount here")
+    try:
+        trainer.share.scratch_folder = tmp_path
+        set_memory_budget(1)
+        with pytest.raises(shoal.ShoalError, match=r"which takes 2\.0 MB where 1\.0 MB are free: free some"):
+            trainer.evaluate("val")
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        set_memory_budget(None)
+        subprocess.run(["umount", tmp_path], check=True)
+
+
 @pytest.mark.parametrize("name", ["sage", "gcn", "mixhop", "gat", "mlp"])
 @pytest.mark.parametrize("features", ["float16", "int8"])
 def test_encoded_features_are_decoded_by_chunks(graph, name, features, tmp_path, monkeypatch):
@@ -288,3 +313,27 @@ def test_encoded_features_are_decoded_by_chunks(graph, name, features, tmp_path,
         expected = model(decoded)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(some, expected[rows])
+
+
+def test_rows_behind_a_chunk_are_read_while_it_is_worked_on(tmp_path):
+    """Of a mapped file whose pages were dropped; what is in memory is counted by mincore."""
+    width, page = 1024, mmap.PAGESIZE
+    np.save(tmp_path / "x.npy", np.ones((4096, width), np.float32))
+    handle = os.open(tmp_path / "x.npy", os.O_RDONLY)
+    os.fsync(handle)
+    os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(handle)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="c")
+
+    def count_resident(start, end):
+        first = (mapped.ctypes.data + start * 4 * width) & -page
+        pages = (mapped.ctypes.data + end * 4 * width - first) // page
+        found = (ctypes.c_ubyte * pages)()
+        ctypes.CDLL(None).mincore(ctypes.c_void_p(first), ctypes.c_size_t(pages * page), found)
+        return sum(one & 1 for one in found) / pages
+
+    layerwise.select_rows(torch.from_numpy(mapped), slice(0, 1024))
+    until = time.monotonic() + 30
+    while count_resident(1024, 2048) < 1 and time.monotonic() < until:
+        time.sleep(0.01)
+    assert count_resident(1024, 2048) == 1

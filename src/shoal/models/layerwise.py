@@ -11,11 +11,13 @@ from torch import Tensor
 
 from shoal.block import Block
 from shoal.kernels.adjacency import Adjacency
+from shoal.kernels.arrays import as_tensor
 from shoal.kernels.encoding import EncodedRows
 from shoal.kernels.gather import gather_rows
 from shoal.kernels.row_sets import Rows, grow_rows, take_operator_rows
 from shoal.kernels.spmm import spmm
 from shoal.label_columns import JoinedRows
+from shoal.memory import read_ahead
 from shoal.scratch import Matrix, Scratch, split_columns
 
 Input = Tensor | Adjacency
@@ -24,6 +26,7 @@ ROWS_AT_ONCE = 1 << 15
 ENTRIES_AT_ONCE = 1 << 21  # a chunk has no more unless one row has
 _PICKED_BYTES = 12  # of an entry whose row is picked: its column, its place
 _NODE_BYTES = 24  # degrees, scales, masks
+_WORTH_READING = 1 << 18  # bytes to have read while others are worked on
 _WORTH_CHOOSING = 0.9  # share of the entries from which on all rows are computed
 
 
@@ -67,6 +70,9 @@ class LayerWork:
     def take(self, adj: Adjacency, hop: int = 0) -> Iterator[tuple[Rows, Adjacency]]:
         """The same chunks of an operator's rows."""
         for rows in self.chunks(adj.num_rows, adj.indptr, hop):
+            start, end = _find_span(rows)
+            first, last = int(adj.indptr[start]), int(adj.indptr[end])
+            read_behind(adj.indices, first, last)
             yield rows, take_operator_rows(adj, rows)
 
     def multiply(
@@ -244,10 +250,25 @@ def multiply_weight(h: Input, weight: Tensor) -> Tensor:
     return spmm(h, weight) if isinstance(h, Adjacency) else h @ weight
 
 
+def _find_span(rows: Rows) -> tuple[int, int]:
+    """(first, behind the last) of increasing rows."""
+    return (rows.start, rows.stop) if isinstance(rows, slice) else (int(rows[0]), int(rows[-1]) + 1)
+
+
+def read_behind(stored: Tensor, start: int, end: int) -> None:
+    """While rows from `start` to `end` are worked on, have as many behind them read from their file."""
+    last = min(2 * end - start, len(stored))
+    size = stored[:1].numel() * stored.element_size()
+    if (last - end) * size >= _WORTH_READING and stored.is_contiguous() and stored.device.type == "cpu":
+        read_ahead(stored.data_ptr() + end * size, (last - end) * size)
+
+
 def select_rows(h: Stored, rows: Rows) -> Input:
     """Rows of dense or sparse features; consecutive ones without a copy, all of them are h itself. Encoded ones are decoded."""
     if isinstance(h, JoinedRows):
         return h.take(rows)
+    if not isinstance(h, Adjacency) and (isinstance(rows, slice) or len(rows)):
+        read_behind(as_tensor(h.codes) if isinstance(h, EncodedRows) else h, *_find_span(rows))
     if isinstance(h, EncodedRows):
         return gather_rows(h, torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows)
     if not isinstance(rows, slice):
