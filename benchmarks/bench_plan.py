@@ -33,6 +33,8 @@ def run_plan(graph: str, options: argparse.Namespace) -> dict:
     words = [sys.executable, "-m", "shoal", "plan", graph, "--json", "--seconds", str(options.seconds)]
     words += ["--hosts", str(options.hosts)] if options.hosts > 1 else []
     words += ["--memory", options.memory] if options.memory else []
+    if "samplers" not in options.methods:
+        words += ["--set", "sampler.name=random-walk"]  # the default: others need not be tried
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
     return json.loads(done.stdout) if done.returncode == 0 else {"candidates": []}
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,6 +68,37 @@ class Names:
         return bytes(self.text[self.offsets[i] : self.offsets[i + 1]]).decode(errors="replace")
 
 
+class Called(NamedTuple):
+    """What nodes and classes are called, None for numbers."""
+
+    node_ids: np.ndarray | Names | None
+    class_names: Sequence[str] | None
+    num_classes: int
+
+
+ID_TEXTS = ("node_id_offsets", "node_id_text")
+ID_ARRAYS = ("node_ids", *ID_TEXTS)
+
+
+def list_id_arrays(ids: np.ndarray | Names | None) -> dict[str, np.ndarray]:
+    """The arrays that ids are stored as."""
+    if isinstance(ids, Names):
+        return dict(zip(ID_TEXTS, (ids.offsets, ids.text)))
+    return {} if ids is None else {"node_ids": ids}
+
+
+def read_ids(arrays: Mapping[str, np.ndarray], folder: Path) -> np.ndarray | Names | None:
+    """Ids from the arrays that they were stored as in `folder`."""
+    if ID_TEXTS[0] not in arrays:
+        return arrays.get("node_ids")
+    names = Names(arrays[ID_TEXTS[0]], arrays[ID_TEXTS[1]])
+    if not names.fits():
+        raise ShoalError(
+            f"{folder} is damaged: {ID_TEXTS[0]} does not fit {ID_TEXTS[1]}; import the graph again"
+        )
+    return names
+
+
 def name_nodes(nodes: Sequence[Any]) -> np.ndarray | Names | None:
     """What nodes of any kind are called, as a Graph keeps it: None for 0, 1, 2, …, integers, else texts."""
     if all(type(node) is int and -(2**63) <= node < 2**63 for node in nodes):
@@ -77,3 +111,10 @@ def take_ids(ids: np.ndarray | Names | None, nodes: np.ndarray, num_nodes: int) 
     if ids is None:
         return nodes if len(nodes) < num_nodes else None
     return ids.take(nodes) if isinstance(ids, Names) else np.asarray(ids)[nodes]
+
+
+def name_classes(numbers: np.ndarray, names: Sequence[str] | None) -> np.ndarray:
+    """Class numbers, one a node, by name where there are `names`; a 0/1 matrix and targets as they are."""
+    if names is None or numbers.ndim > 1 or numbers.dtype.kind != "i":
+        return numbers
+    return np.array(names)[numbers]

@@ -119,7 +119,8 @@ class Setting:
             return None
         value = self._convert(value, where)
         if self.choices is not None and isinstance(value, str) and value not in self.choices.names:
-            raise unknown_name(label or self.name, value, self.choices.names)
+            kind = label or self.name
+            raise unknown_name(f"value of {kind!r}" if kind == "unknown" else kind, value, self.choices.names)
         if self.range is not None and not isinstance(value, str | bool):
             values = value if isinstance(value, list | tuple) else [value]
             if not all(self.range.holds(one) for one in values):

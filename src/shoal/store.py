@@ -17,7 +17,7 @@ from shoal.files import create_array, flush
 from shoal.graph import MASKS, Features, Graph
 from shoal.kernels.encoding import FEATURE_TYPES, STORED_AS, EncodedRows, describe_type, encode_matrix
 from shoal.lock import building
-from shoal.names import Names
+from shoal.names import ID_ARRAYS, ID_TEXTS, list_id_arrays, read_ids
 from shoal.verified import SEAL, Verified, check_seal, seal
 
 FORMAT = "shoal-graph"
@@ -38,8 +38,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 }
 _AGAIN = "import the graph again"
 _SPARSE = ("x_data", "x_indices", "x_indptr")
-_NAMES = ("node_id_offsets", "node_id_text")
-_ARRAYS = ("indptr", "indices", "edge_weight", "x", *_SPARSE, "y", *MASKS, "node_ids", *_NAMES)
+_ARRAYS = ("indptr", "indices", "edge_weight", "x", *_SPARSE, "y", *MASKS, *ID_ARRAYS)
 
 
 def save_graph(
@@ -147,13 +146,7 @@ def open_graph(folder: str | Path) -> Graph:
             raise ShoalError(
                 f"{folder} is damaged: {', '.join(_SPARSE)} are no sparse matrix; import the graph again"
             ) from None
-    node_ids: np.ndarray | Names | None = arrays.get("node_ids")
-    if "node_id_offsets" in arrays:
-        node_ids = Names(arrays["node_id_offsets"], arrays["node_id_text"])
-        if not node_ids.fits():
-            raise ShoalError(
-                f"{folder} is damaged: {_NAMES[0]} does not fit {_NAMES[1]}; import the graph again"
-            )
+    node_ids = read_ids(arrays, folder)
     known = _know(folder, meta)
     known.check(_AGAIN)
     graph = Graph(
@@ -245,7 +238,7 @@ def _check_meta(path: Path, meta: dict[str, Any]) -> None:
     missing = [key for key in _KINDS if key not in meta]
     if isinstance(meta.get("arrays"), dict):
         missing += [f"arrays/{name}" for name in ("indptr", "indices") if name not in meta["arrays"]]
-        for group in (_SPARSE, _NAMES):
+        for group in (_SPARSE, ID_TEXTS):
             if any(name in meta["arrays"] for name in group):
                 missing += [f"arrays/{name}" for name in group if name not in meta["arrays"]]
     if missing:
@@ -297,8 +290,4 @@ def _arrays(graph: Graph) -> dict[str, np.ndarray]:
         value = getattr(graph, name)
         if value is not None:
             arrays[name] = value
-    if isinstance(graph.node_ids, Names):
-        arrays |= {"node_id_offsets": graph.node_ids.offsets, "node_id_text": graph.node_ids.text}
-    elif graph.node_ids is not None:
-        arrays["node_ids"] = graph.node_ids
-    return arrays
+    return arrays | list_id_arrays(graph.node_ids)

@@ -85,3 +85,17 @@ def test_a_full_disk_names_the_file_and_leaves_nothing(graph, tmp_path, name):
     said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     assert said.startswith(f"no space left while writing {tmp_path / name}: ")
     assert {path.name for path in tmp_path.iterdir()} == before
+
+
+def test_tables_leave_as_csv_without_lists(graph, tmp_path):
+    write_nodes(tmp_path / "y.csv", "label", np.array([1, 0, 1]), graph)
+    lines = (tmp_path / "y.csv").read_text().splitlines()
+    assert lines == ['"node","id","label","class"', '0,"bob","red",1', '1,"änn","blue",0', '2,"cho","red",1']
+    write_nodes(tmp_path / "y.csv", "label", np.array([[1, 1], [0, 0], [0, 1]], np.uint8), graph)
+    assert (tmp_path / "y.csv").read_text().splitlines()[1:] == [
+        '0,"bob","blue|red"',
+        '1,"änn",""',
+        '2,"cho","red"',
+    ]
+    write_nodes(tmp_path / "z.csv", "embedding", np.array([[1, 2], [3, 4], [5, 6.5]], np.float32), graph)
+    assert (tmp_path / "z.csv").read_text().splitlines()[3] == '2,"cho",5,6.5'

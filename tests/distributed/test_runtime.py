@@ -1,8 +1,12 @@
 """Who started this process, and what doctor advises, from the environment and from measurements."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
+from launched_ranks import rank_environment
 from shoal.analysis.probe import Network, advise
 from shoal.distributed.detect import Launch, detect_launch
 from shoal.distributed.runtime import open_transport
@@ -70,3 +74,18 @@ def test_doctor_names_the_setting_where_a_host_name_leads_nowhere_and_the_pair_t
     assert len(advice) == 2
     bandwidth[0, 2] = bandwidth[2, 0] = 1e8
     assert advise(Network(["a"] * 3, ["127.0.0.1"] * 3, [""] * 3, latency, bandwidth, []), []) == []
+
+
+def test_a_process_group_of_the_users_keeps_its_own_limit() -> None:
+    program = (
+        "import datetime, os, torch.distributed as dist\n"
+        "dist.init_process_group('gloo', timeout=datetime.timedelta(seconds=1234), rank=0, world_size=1, store=dist.HashStore())\n"
+        "from shoal.distributed.runtime import default_transport\n"
+        "print(default_transport().limit)\n"
+        "os.environ['SHOAL_TIMEOUT'] = '55'\n"
+        "print(default_transport().limit)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=rank_environment()
+    )
+    assert ended.stdout.split() == ["1234.0", "55.0"]

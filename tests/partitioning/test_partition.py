@@ -122,6 +122,17 @@ def test_a_users_method_is_called_by_its_name_with_its_settings(graph, own_metho
         shoal.partition_graph(graph, 4, "parity", fist=1)
 
 
+def test_a_users_method_can_be_given_as_a_function(graph):
+    def by_parity(work, *, first: Annotated[int, AtLeast(0), "the first node's part"] = 0):
+        return (np.arange(work.graph.num_nodes) + first) % work.num_parts
+
+    found = shoal.partition_graph(graph, 4, by_parity, first=1)
+    np.testing.assert_array_equal(found.assignment, (np.arange(400) + 1) % 4)
+    assert found.method == "by_parity"
+    with pytest.raises(shoal.ShoalError, match=r"method 'by_parity'.*did you mean 'first'"):
+        shoal.partition_graph(graph, 4, by_parity, fist=1)
+
+
 def test_a_users_method_can_be_what_auto_chooses(graph, own_methods, monkeypatch):
     @PARTITION_METHODS.named("best")
     @traits(preference=0, node_bytes=100)

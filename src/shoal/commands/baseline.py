@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("data", required=False)
 @click.option("--recipe", metavar="NAME|FILE", help="The data, their options and the metric of a recipe.")
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="File for the labels: .npy or .parquet.")
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), help="File for the labels: .npy, .parquet or .csv."
+)
 @json_option()
 @memory_option()
 @plugin_option(expose=True)

@@ -10,7 +10,11 @@ from shoal.commands.listing import memory_option
 
 _RUN = click.argument("folder", metavar="RUN", type=click.Path(path_type=Path))
 _OUT = click.option(
-    "-o", "--out", required=True, type=click.Path(path_type=Path), help="File to write: .npy or .parquet."
+    "-o",
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="File to write: .npy, .parquet or .csv.",
 )
 _DATA = click.option(
     "--data",

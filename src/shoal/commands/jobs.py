@@ -24,12 +24,12 @@ def train_run(
     folder: Path,
     *,
     workers: int | None = None,
-    epochs: int | None = None,
+    changes: dict[str, Any] | None = None,
     parts: str | None = None,
     max_restarts: int = 0,
     as_json: bool = False,
 ) -> None:
-    """Train a new run, or go on with the folder's where there is no config, to other `epochs` or on other `parts` if given.
+    """Train a new run, or go on with the folder's where there is no config, with `changes` of its training settings or on other `parts` if given.
 
     Ranks are those that a launcher has started, or `workers` that are started here and get the configuration. When
     one of these is lost, all are started again, at most `max_restarts` times.
@@ -50,7 +50,7 @@ def train_run(
         make_paths_absolute(config)
         if config.partition.folder is None or config.method == "swapped":
             check_known(config.data)  # before ranks are started that would each say so
-    job: dict[str, Any] = {"task": "train", "folder": str(folder), "epochs": epochs, "parts": parts}
+    job: dict[str, Any] = {"task": "train", "folder": str(folder), "changes": changes or {}, "parts": parts}
     job["json"] = as_json
     if config is not None:
         job["config"] = config.to_dict()
@@ -101,7 +101,7 @@ def do_job(job: dict[str, Any], transport: Transport) -> None:
         if config is not None:
             config.validate()  # which loads its plug-ins
         folder, as_json = Path(job["folder"]), job.get("json", False)
-        train_here(config, folder, job["epochs"], transport, job.get("parts"), as_json=as_json)
+        train_here(config, folder, job["changes"], transport, job.get("parts"), as_json=as_json)
 
 
 def _count_ranks(config: RunConfig, workers: int | None, parts: str | None) -> int:

@@ -1,4 +1,4 @@
-"""Per-node results as .npy or .parquet files, written in one rename."""
+"""Per-node results as .npy, .parquet or .csv files, written in one rename."""
 
 from __future__ import annotations
 
@@ -7,26 +7,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shoal.commands.node_tables import write_table
 from shoal.errors import ShoalError, explain_full_disk
 from shoal.files import create_array, replace_file
 from shoal.graph import Graph
 from shoal.lock import writing
-from shoal.names import Names
+from shoal.names import Called
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from shoal.distributed.transport import Transport
     from shoal.partitioning.part import Part
     from shoal.runs.run import Run
     from shoal.runs.trained import TrainedRun
 
-SUFFIXES = (".npy", ".parquet")
-_ROWS_IN_GROUP = 1 << 20  # of a .parquet file
+SUFFIXES = (".npy", ".parquet", ".csv")
 
 
 def check_output(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> None:
@@ -41,16 +39,22 @@ def check_output(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> None:
         raise ShoalError(f"{path.parent} does not exist: make the folder first")
 
 
-def write_nodes(path: Path, column: str, values: np.ndarray, graph: Graph | Part) -> None:
-    """Write one row per node: the array itself as .npy, or a table as .parquet.
+def write_nodes(path: Path, column: str, values: np.ndarray, graph: Graph | Called) -> None:
+    """Write one row per node: the array itself as .npy, or a table as .parquet or .csv.
 
     The table has the node's number, its id where the graph came with ids, and the values. Labels have two columns:
     `label` is what the user calls it (a class name where there are names; a list of them with several labels a
     node), `class` the class number, or the 0/1 list of a multi-label graph. Of a regression, `label` is the number
     predicted, or the list of several.
     """
-    with explain_full_disk(path):
-        _write(path, column, values, graph)
+    called = graph
+    if not isinstance(called, Called):
+        called = Called(called.node_ids, called.class_names, called.num_classes)
+    with explain_full_disk(path), replace_file(path) as scratch, open(scratch, "wb") as file:
+        if path.suffix == ".npy":
+            np.save(file, values, allow_pickle=False)
+        else:
+            write_table(file, path.suffix, column, values, called)
 
 
 @contextmanager
@@ -140,6 +144,7 @@ def write_rows(folder: Path, out: Path, column: str, transport: Transport) -> No
 def _write_parts(run: Run, out: Path, column: str, values: np.ndarray, part: Part) -> None:
     """All ranks write one array; rank 0 makes the table of it, with ids and names where the run's data have any."""
     from shoal.datasets import load
+    from shoal.partitioning.stored import open_names
 
     config, transport = run.config, run.transport
     if out.suffix == ".npy":
@@ -154,8 +159,9 @@ def _write_parts(run: Run, out: Path, column: str, values: np.ndarray, part: Par
         )  # removed by whoever writes next
         try:
             _fill_together(rows, values, part, transport)
-            called: Graph | Part = part
-            if config.data != config.partition.folder:
+            if config.data == config.partition.folder:
+                called: Graph | Called = open_names(config.partition.folder)
+            else:
                 called = load(config.data, **config.data_options)
             write_nodes(out, column, np.load(rows, mmap_mode="r"), called)
         finally:
@@ -206,55 +212,3 @@ def _compute_rows(
             compute(out=table.tensor.view(shape), scratch=kept)
             write_nodes(out, column, table.tensor.view(shape).numpy(), graph)
     return shape
-
-
-def _write(path: Path, column: str, values: np.ndarray, graph: Graph | Part) -> None:
-    with replace_file(path) as scratch, open(scratch, "wb") as file:
-        if path.suffix == ".npy":
-            np.save(file, values, allow_pickle=False)
-        else:
-            _write_table(file, column, values, graph)
-
-
-def _write_table(file: BinaryIO, column: str, values: np.ndarray, graph: Graph | Part) -> None:
-    """By groups of rows: values that are mapped to a file are never in memory all at once."""
-    import pyarrow.parquet as pq
-
-    writer: pq.ParquetWriter | None = None
-    for start in range(0, max(len(values), 1), _ROWS_IN_GROUP):
-        table = _make_table(column, values[start : start + _ROWS_IN_GROUP], start, graph)
-        writer = writer or pq.ParquetWriter(file, table.schema)
-        writer.write_table(table)
-    assert writer is not None
-    writer.close()
-
-
-def _make_table(column: str, values: np.ndarray, start: int, graph: Graph | Part) -> pa.Table:
-    """Rows `start` and on, as a table."""
-    import pyarrow as pa
-
-    end = start + len(values)
-    table = {"node": pa.array(np.arange(start, end))}
-    ids = graph.node_ids if isinstance(graph, Graph) else None
-    if ids is not None:
-        table["id"] = ids.to_arrow()[start:end] if isinstance(ids, Names) else pa.array(ids[start:end])
-    flat = pa.array(values.reshape(-1))
-    content = flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
-    if column == "label" and values.dtype.kind != "f":
-        table |= {"label": _name_classes(values, graph), "class": content}
-    else:
-        table[column] = content
-    return pa.table(table)
-
-
-def _name_classes(labels: np.ndarray, graph: Graph | Part) -> pa.Array:
-    """Each node's class, or the list of its classes, by name where the graph has names and else by number."""
-    import pyarrow as pa
-
-    names = graph.class_names if isinstance(graph, Graph) else None  # parts are stored without
-    known = pa.array(range(graph.num_classes) if names is None else names)
-    if labels.ndim == 1:
-        return known.take(pa.array(labels))
-    rows, classes = np.nonzero(labels)
-    ends = np.searchsorted(rows, np.arange(len(labels) + 1))
-    return pa.LargeListArray.from_arrays(pa.array(ends, pa.int64()), known.take(pa.array(classes)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shoal.errors import ShoalError, Stopped
 from shoal.wording import count
@@ -24,7 +24,7 @@ NO_VALIDATION = "the graph has no validation nodes: all epochs are trained, noth
 def train_here(
     config: RunConfig | None,
     folder: Path,
-    epochs: int | None,
+    changes: dict[str, Any],
     transport: Transport,
     parts: str | None = None,
     *,
@@ -55,9 +55,10 @@ def train_here(
         elif config is not None:
             found = _train_run(Run.create(folder, config, transport), folder, console)
         elif Repeat.is_one(folder):
-            found = _train_all(Repeat.open(folder, transport, epochs=epochs), console)
+            found = _train_all(Repeat.open(folder, transport, **changes), console)
         else:
-            run = Run.open(folder, transport, epochs=epochs, parts=parts)
+            run = Run.open(folder, transport, **changes, parts=parts)
+            epochs = changes.get("epochs")
             if epochs is not None and epochs < run.trainer.epoch:
                 raise ShoalError(
                     f"{folder} has trained {count(run.trainer.epoch, 'epoch')}: --epochs {epochs} would end before, give more"

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from shoal.runs.config import RunConfig
 
 
+_PATIENCE = "training.patience="
+
+
 def _list_settings() -> Iterator[tuple[str, Rows]]:
     from shoal.commands.components import list_training
 
@@ -119,8 +122,8 @@ def train(
     Examples:
       shoal train digits
       shoal train my-graph/ --model gcn --epochs 100 --out runs/first
-      shoal train my-graph/ --set sampler.roots=2000 --set training.lr=0.003
-      shoal train --resume runs/first --epochs 200
+      shoal train my-graph/ --set sampler.roots=2000 --set model.hidden=128 --set training.lr=0.003
+      shoal train --resume runs/first --epochs 200 --set training.patience=50
       shoal train --recipe cora --repeat 5
       shoal train my-graph/ --workers 2 --boundary-rate 0.1
       shoal train my-graph/ --workers 2 --sampler node
@@ -132,6 +135,7 @@ def train(
     from shoal.commands.jobs import train_run
     from shoal.errors import ShoalError
     from shoal.runs.choose import leave_open
+    from shoal.runs.config import parse_value
 
     if resume is not None:
         named: dict[str, object] = {
@@ -146,17 +150,22 @@ def train(
             "--recipe": recipe,
             "--repeat": repeat,
             "--plugin": plugins or None,
-            "--set": settings or None,
         }
         given = [name for name, value in named.items() if value is not None]
+        given += [f"--set {one}" for one in settings if not one.startswith(_PATIENCE)]
         if given:
-            raise ShoalError(f"--resume continues a run as it was configured: leave out {', '.join(given)}")
+            raise ShoalError(
+                f"--resume continues a run as it was configured, but for --epochs and --set {_PATIENCE}N: leave out {', '.join(given)}"
+            )
         stored = None if parts is None else str(Path(parts).resolve())
+        changes = {} if epochs is None else {"epochs": epochs}
+        if settings:
+            changes["patience"] = parse_value(settings[-1].removeprefix(_PATIENCE), f"--set {settings[-1]}")
         train_run(
             None,
             resume,
             workers=workers,
-            epochs=epochs,
+            changes=changes,
             parts=stored,
             max_restarts=max_restarts,
             as_json=as_json,

@@ -35,7 +35,9 @@ _WIDTH = 80
     help="Time for everything, the fresh seeds included  [default: 10, without --trials]",
 )
 @click.option(
-    "--trials", type=click.IntRange(min=1), help="Most trials, those before --resume included  [default: any]"
+    "--trials",
+    type=click.IntRange(min=1),
+    help="Most trials, those before --resume included; with --minutes, whichever comes first  [default: any]",
 )
 @click.option(
     "--seeds",

@@ -34,7 +34,7 @@ def default_transport() -> Transport:
     if dist.is_available() and dist.is_initialized():
         from shoal.distributed.transports.gloo import GlooTransport
 
-        return GlooTransport.join_group(read_limit())
+        return GlooTransport.join_group(read_limit() if "SHOAL_TIMEOUT" in os.environ else None)
     return LocalTransport(read_limit())
 
 

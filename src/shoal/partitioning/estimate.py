@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.memory import base_memory, given_budget, memory_budget, memory_left
-from shoal.partitioning.work import PARTITION_METHODS, traits_of
+from shoal.partitioning.work import PARTITION_METHODS, Method, find_method, name_method, traits_of
 from shoal.threads import available_cores
 from shoal.wording import format_bytes
 
@@ -16,9 +16,9 @@ _MAX_PAIRS = 4096**2
 _COVER_BYTES = 24  # of an entry or a node, patterns and their transposes while a part's cover is found
 
 
-def estimate_memory(graph: Graph, num_parts: int, method: str) -> int:
+def estimate_memory(graph: Graph, num_parts: int, method: str | Method) -> int:
     """Bytes that partitioning takes beside the graph, an upper estimate."""
-    told = traits_of(PARTITION_METHODS[method])
+    told = traits_of(find_method(method))
     return (
         told.entry_bytes * graph.num_entries
         + told.node_bytes * graph.num_nodes
@@ -27,16 +27,16 @@ def estimate_memory(graph: Graph, num_parts: int, method: str) -> int:
     )
 
 
-def check_method(graph: Graph, num_parts: int, method: str) -> None:
+def check_method(graph: Graph, num_parts: int, method: str | Method) -> None:
     """Refuse a method that cannot run here, with what to do instead."""
     obstacle = find_obstacle(graph, num_parts, method)
     if obstacle is not None:
-        raise ShoalError(f"method {method!r} {obstacle}")
+        raise ShoalError(f"method {name_method(method)!r} {obstacle}")
 
 
-def find_obstacle(graph: Graph, num_parts: int, method: str) -> str | None:
+def find_obstacle(graph: Graph, num_parts: int, method: str | Method) -> str | None:
     """Why a method cannot run here; None if it can."""
-    most = traits_of(PARTITION_METHODS[method]).max_entries
+    most = traits_of(find_method(method)).max_entries
     if most is not None and graph.num_entries > most:
         return f"numbers at most {most:,} entries and the graph has {graph.num_entries:,}: use another method"
     needed, budget = base_memory() + estimate_memory(graph, num_parts, method), memory_budget()
@@ -47,7 +47,7 @@ def find_obstacle(graph: Graph, num_parts: int, method: str) -> str | None:
             f"would take about {format_bytes(needed)} of memory, Python, torch and compiled kernels included, and "
             f"{format_bytes(budget)} {free}: {others}allow more with --memory, or use a machine with more memory"
         )
-    for module, package in traits_of(PARTITION_METHODS[method]).needs.items():
+    for module, package in traits_of(find_method(method)).needs.items():
         if find_spec(module) is None:
             return f"needs {module}: pip install '{package}'"
     return None

@@ -21,7 +21,15 @@ from shoal.partitioning.methods.random import partition_at_random
 from shoal.partitioning.nets import make_nets
 from shoal.partitioning.part import MAX_PARTS, Part, check_assignment, split_graph
 from shoal.partitioning.quality import Quality, compare_quality, list_figures, measure_quality
-from shoal.partitioning.work import PARTITION_METHODS, Work, traits_of, weigh_nodes
+from shoal.partitioning.work import (
+    PARTITION_METHODS,
+    Method,
+    Work,
+    find_method,
+    name_method,
+    traits_of,
+    weigh_nodes,
+)
 from shoal.settings import AtLeast, Choices, Null, Range, Seed, check_options, check_settings, list_settings
 from shoal.threads import available_cores
 from shoal.wording import count
@@ -102,7 +110,7 @@ class Partition:
 def partition_graph(
     graph: Graph,
     num_parts: Annotated[int, Range(1, MAX_PARTS), "how many parts: one for each rank"],
-    method: Annotated[str, "how to split: a partition method, or auto"] = AUTO,
+    method: Annotated[str | Method, "how to split: a partition method, or auto"] = AUTO,
     *,
     imbalance: Annotated[float, Range(0, 10), "how much heavier than the average a part may be"] = 0.01,
     seed: Seed = 0,
@@ -124,7 +132,7 @@ def partition_graph(
     """Split the nodes of `graph` into `num_parts` parts; deterministic in the seed.
 
     Methods are those of `PARTITION_METHODS` (`shoal partition --help` lists them), and `auto`: the most preferred
-    one that is installed and fits in memory.
+    one that is installed and fits in memory. A function of your own takes a Work and answers every node's part.
 
     Args:
         imbalance: how much heavier than the average a part may be. A row heavier than that alone cannot be helped.
@@ -136,7 +144,7 @@ def partition_graph(
         options: the method's own settings.
     """  # fmt: skip
     require_graph(graph)
-    if method != AUTO and method not in PARTITION_METHODS:
+    if isinstance(method, str) and method != AUTO and method not in PARTITION_METHODS:
         raise unknown_name("method", method, (AUTO, *PARTITION_METHODS))
     notices: list[str] = []
     if method == AUTO:
@@ -145,7 +153,7 @@ def partition_graph(
     else:
         check_method(graph, num_parts, method)
     options = _check_options(method, options)
-    told = traits_of(PARTITION_METHODS[method])
+    told = traits_of(find_method(method))
     work = Work(
         graph,
         num_parts,
@@ -164,7 +172,7 @@ def partition_graph(
         graph,
         check_assignment(assignment, graph.num_nodes, num_parts),
         num_parts,
-        method,
+        name_method(method),
         balance,
         imbalance,
         seed,
@@ -174,21 +182,21 @@ def partition_graph(
     return partition if parts_per_host is None else partition.map_to_hosts(parts_per_host)
 
 
-def _check_options(method: str, options: dict[str, Any]) -> dict[str, Any]:
+def _check_options(method: str | Method, options: dict[str, Any]) -> dict[str, Any]:
     """The settings of a method, checked; what it passes on (`**settings`) is checked by whom it is for."""
-    function = PARTITION_METHODS[method]
+    function = find_method(method)
     declared = list_settings(function)
     passed_on = any(known.kind == known.VAR_KEYWORD for known in signature(function).parameters.values())
     others = {name: value for name, value in options.items() if passed_on and name not in declared}
     own = {name: value for name, value in options.items() if name not in others}
     if own and not declared:
-        raise ShoalError(f"method {method!r} takes no settings: {next(iter(own))!r} was given")
-    return check_options(declared, own, what=f"method {method!r}") | others
+        raise ShoalError(f"method {name_method(method)!r} takes no settings: {next(iter(own))!r} was given")
+    return check_options(declared, own, what=f"method {name_method(method)!r}") | others
 
 
-def _assign(work: Work, method: str, options: dict[str, Any]) -> np.ndarray:
+def _assign(work: Work, method: str | Method, options: dict[str, Any]) -> np.ndarray:
     """Run a method; graphs and numbers of parts that leave nothing to choose are split in blocks."""
-    function, n, num_parts = PARTITION_METHODS[method], work.graph.num_nodes, work.num_parts
+    function, n, num_parts = find_method(method), work.graph.num_nodes, work.num_parts
     told = traits_of(function)
     heavy = int((work.weights > work.max_weight).sum())
     if heavy and num_parts > 1 and told.balances:
@@ -203,5 +211,5 @@ def _assign(work: Work, method: str, options: dict[str, Any]) -> np.ndarray:
         return partition_in_blocks(work.weights if num_parts < n else np.ones(n, np.int64), num_parts)
     if told.refines:
         return function(work, **options)
-    assignment: np.ndarray = work.time(method, lambda: function(work, **options))
+    assignment: np.ndarray = work.time(name_method(method), lambda: function(work, **options))
     return work.search(make_nets(work.graph), assignment) if work.refine else assignment

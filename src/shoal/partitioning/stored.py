@@ -18,6 +18,7 @@ from shoal.files import flush_tree
 from shoal.graph import MASKS, Graph
 from shoal.kernels.csr import index_dtype
 from shoal.lock import building, writing
+from shoal.names import ID_ARRAYS, ID_TEXTS, Called, list_id_arrays, read_ids
 from shoal.partitioning.cut import find_halo, list_members
 from shoal.partitioning.estimate import count_part_threads
 from shoal.partitioning.part import MAX_PARTS, Part, cut_part
@@ -181,6 +182,9 @@ def _write_part(part: Part, fresh: Path) -> None:
 
 
 def _write_manifest(graph: Graph, partition: Partition, quality: Quality, fresh: Path) -> None:
+    ids = {
+        name: write_array(fresh, name, a, flushed=False) for name, a in list_id_arrays(graph.node_ids).items()
+    }
     manifest = {
         "format": FORMAT,
         "version": VERSION,
@@ -193,6 +197,8 @@ def _write_manifest(graph: Graph, partition: Partition, quality: Quality, fresh:
         "num_classes": graph.num_classes,
         "multi_label": graph.multi_label,
         "directed": graph.directed,
+        "class_names": graph.class_names,
+        "node_ids": ids,
         "method": partition.method,
         "balance": partition.balance,
         "imbalance": partition.imbalance,
@@ -237,6 +243,26 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
         raise ShoalError(f"{path} is damaged or not Shoal's: expected format {FORMAT!r}") from None
     check_seal(path, manifest, _AGAIN)
     return manifest
+
+
+def open_names(folder: str | Path) -> Called:
+    """What nodes and classes of stored parts are called; parts of older versions do not tell."""
+    folder = Path(folder)
+    manifest = read_manifest(folder)
+    names, entries = manifest.get("class_names"), manifest.get("node_ids", {})
+    damaged = ShoalError(f"{folder} is damaged: its names of nodes or classes cannot be read; {_AGAIN}")
+    if not (names is None or (isinstance(names, list) and all(isinstance(name, str) for name in names))):
+        raise damaged
+    if (
+        not isinstance(entries, dict)
+        or find_odd_entries(entries, ID_ARRAYS)
+        or len(set(ID_TEXTS) & set(entries)) == 1
+    ):
+        raise damaged
+    ids = read_ids({name: map_array(folder, name, entry) for name, entry in entries.items()}, folder)
+    if ids is not None and len(ids) != manifest["num_nodes"]:
+        raise damaged
+    return Called(ids, names, manifest["num_classes"])
 
 
 def open_part(folder: str | Path, rank: int, *, verify: bool = False) -> Part:

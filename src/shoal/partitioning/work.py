@@ -121,6 +121,16 @@ def traits_of(method: Method) -> Traits:
     return found
 
 
+def find_method(method: str | Method) -> Method:
+    """A method by its registered name, or a function of the user's own as it is."""
+    return PARTITION_METHODS[method] if isinstance(method, str) else method
+
+
+def name_method(method: str | Method) -> str:
+    """What a method is called."""
+    return method if isinstance(method, str) else getattr(method, "__name__", type(method).__name__)
+
+
 def weigh_nodes(graph: Graph, balance: str) -> np.ndarray:
     """What a node weighs: the entries of its row in A + I, or 1."""
     if balance == "nodes":

@@ -9,6 +9,7 @@ import numpy as np
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
 from shoal.models.hops import StackedGraph
+from shoal.names import name_classes
 from shoal.runs.build import make_trainer
 from shoal.runs.choose import leave_open, settle_method
 from shoal.runs.config import FROM_GRAPH, RunConfig, update_config
@@ -157,10 +158,13 @@ class NodeClassifier(NodeEstimator):
         names = self.graph_.class_names
         return np.arange(self.graph_.num_classes) if names is None else np.array(names)
 
-    def predict(self, graph: Any = None) -> np.ndarray:
-        """Every node's class as in `classes_`, of the graph it was fitted on or of another one; multi-label a 0/1 matrix."""
+    def predict(self, graph: Any = None, *, names: bool = True) -> np.ndarray:
+        """Every node's class as in `classes_`, of the graph it was fitted on or of another one; multi-label a 0/1 matrix.
+
+        Without `names`, class numbers: places in `classes_`.
+        """
         numbers = self._predict(graph)
-        return numbers if numbers.ndim == 2 else self.classes_[numbers]
+        return name_classes(numbers, self.graph_.class_names) if names else numbers
 
     def predict_proba(self, graph: Any = None) -> np.ndarray:
         """Every node's probability of each of `classes_`, (num_nodes, num_classes)."""

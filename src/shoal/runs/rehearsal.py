@@ -28,7 +28,7 @@ from shoal.runs.run import Run
 from shoal.training.evaluation import count_forward
 from shoal.training.trainer import Trainer
 
-_STEPS = 32  # that are timed at most, behind one that is not
+_STEPS, _LONG = 32, 1.0  # steps, and seconds of them, that are enough to time
 _LOOK = 0.005  # seconds between two looks at the memory
 
 
@@ -110,12 +110,12 @@ def rehearse_apart(config: RunConfig, seconds: float, budget: int | None = None)
 def _time_steps(trainer: Trainer, seconds: float) -> tuple[float, float, float, float]:
     """Seconds, CPU seconds and work of an epoch, and seconds that compiling took.
 
-    The first step loads kernels: neither it counts nor one that compiles any.
+    The first step loads kernels, and a few more find cold caches: they do not count, nor does one that compiles.
     """
     steps: list[tuple[float, float, float]] = []
     compiling, ends = 0.0, time.monotonic() + seconds
     with closing(_take_batches(trainer)) as batches:
-        while len(steps) <= _STEPS:
+        while len(steps) <= _STEPS or sum(step[0] for step in steps) < _LONG:
             began, busy, compiled = time.perf_counter(), time.process_time(), count_compiled()
             batch = next(batches)
             trainer.train_step(batch)
@@ -126,7 +126,7 @@ def _time_steps(trainer: Trainer, seconds: float) -> tuple[float, float, float, 
             steps.append((spent, time.process_time() - busy, count_forward(trainer.model, batch)))
             if len(steps) > 1 and time.monotonic() + spent > ends:
                 break
-    wall, cpu, work = np.mean(steps[1:], axis=0) * trainer.sampler.num_batches
+    wall, cpu, work = np.mean(steps[max(len(steps) // 8, 1) :], axis=0) * trainer.sampler.num_batches
     return float(wall), float(cpu), float(work), compiling
 
 

@@ -66,12 +66,14 @@ class Repeat:
         return (folder / REPEAT).is_file()
 
     @classmethod
-    def open(cls, folder: Path, transport: Transport | None = None, *, epochs: int | None = None) -> Repeat:
+    def open(
+        cls, folder: Path, transport: Transport | None = None, *, epochs: int | None = None, **changes: Any
+    ) -> Repeat:
         """Go on with what was started: finished runs stay, unless more epochs are asked for."""
         config = read_config(folder / REPEAT)
         config.validate()  # before anything is read of it
-        if epochs is not None:
-            config.training.epochs = epochs
+        changes |= {} if epochs is None else {"epochs": epochs}
+        config.training.update(changes, "--set")
         return cls(folder, config, transport)
 
     @property
@@ -91,7 +93,9 @@ class Repeat:
         for seed in self.seeds:
             folder = self.folder / f"seed-{seed}"
             if self._has_begun(folder):
-                run = Run.open(folder, self.transport, epochs=self.config.training.epochs)
+                given = self.config.training.given
+                changed = {name: given[name] for name in ("epochs", "patience") if name in given}
+                run = Run.open(folder, self.transport, **changed)
             else:
                 config = copy.deepcopy(self.config)
                 config.repeat, config.training.seed = 1, seed

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 from shoal.digest import digest_array
 from shoal.distributed.runtime import agree, share_cores
@@ -129,10 +130,11 @@ class Run:
         epochs: int | None = None,
         parts: str | None = None,
         to_train: bool = True,
+        **changes: Any,
     ) -> Run:
         """Open a run that was started before, with its last checkpoint loaded on every rank.
 
-        Where there are other ranks than it was started on, the graph is cut anew, or stored `parts` are taken. A run
+        `changes` are other training settings, such as patience. Where there are other ranks than it was started on, the graph is cut anew, or stored `parts` are taken. A run
         whose ranks all had the whole graph can be used, not `to_train`, by a single one.
         """
         config = read_run_config(folder)
@@ -144,8 +146,7 @@ class Run:
         cuts = to_train and (parts is not None or (config.num_ranks or 1) != transport.size)
         if cuts:
             share_among(config, transport.size, parts)
-        if epochs is not None:
-            config.training.epochs = epochs
+        config.training.update(changes | ({} if epochs is None else {"epochs": epochs}), "--set")
         check_data(config, folder / CONFIG)
         run = cls(folder, config, transport, cuts=cuts, to_train=to_train)
         agree(transport, "this many checkpoints:", len(list_last(folder / CHECKPOINTS)))
@@ -265,10 +266,8 @@ class Run:
         if trainer.epoch >= asked:
             return f"all {trainer.epoch:,} epochs are trained: give a larger --epochs to go on"
         if trainer.is_out_of_patience():
-            return (
-                f"stopped by patience in epoch {trainer.epoch:,}, nothing left to train: "
-                f"give a larger training.patience in {self.folder / CONFIG} to go on"
-            )
+            said = f"go on with --set training.patience=N, larger than {trainer.patience}"
+            return f"stopped by patience in epoch {trainer.epoch:,}, nothing left to train: {said}"
         return None
 
     def explain(self) -> list[str]:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from shoal.datasets import load
@@ -13,6 +14,7 @@ from shoal.datasets.importers import detect_format
 from shoal.datasets.places import find_path
 from shoal.errors import ShoalError
 from shoal.graph import Graph
+from shoal.names import name_classes
 from shoal.runs.data import check_data, hold_whole_graph, make_paths_absolute
 from shoal.runs.folder import CONFIG, read_run_config
 from shoal.runs.run import Run
@@ -53,9 +55,14 @@ class TrainedRun:
         """The epoch whose weights are loaded; 0 where none was evaluated, and the last ones are."""
         return self.trainer.best_epoch
 
-    def predict(self, graph: Any = None) -> Tensor:
-        """Every node's class, (num_nodes,), or a 0/1 matrix for multi-label graphs; `class_names` are the graph's."""
-        return self.trainer.predict(graph=find_graph(graph, self.graph))
+    def predict(self, graph: Any = None, *, names: bool = True) -> np.ndarray:
+        """Every node's class, (num_nodes,), by name where the graph has names, as NodeClassifier answers; a 0/1 matrix for
+        multi-label graphs, numbers of a regression.
+
+        Without `names`, class numbers: places in `graph.class_names`. `trainer.predict` answers them as a tensor.
+        """
+        numbers = self.trainer.predict(graph=find_graph(graph, self.graph)).numpy()
+        return name_classes(numbers, self.graph.class_names) if names else numbers
 
     def predict_proba(self, graph: Any = None) -> Tensor:
         """Every node's probability of each class, (num_nodes, num_classes)."""

@@ -159,8 +159,14 @@ class Sampler(ABC):
         self, nodes: np.ndarray, *, with_entries: bool = False, values: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """The same for nodes that `draw_nodes` gave: those of Shoal's own samplers are not checked."""
-        trusted = type(self).draw_nodes.__module__.startswith("shoal.")
-        return (self._extract if trusted else self.extract)(nodes, with_entries=with_entries, values=values)
+        if not type(self).draw_nodes.__module__.startswith("shoal."):
+            try:
+                nodes = check_nodes(np.asarray(nodes), self.graph.num_nodes)
+            except ShoalError as error:
+                raise ShoalError(
+                    f"{type(self).__name__}.draw_nodes returned a wrong batch: {error}"
+                ) from None
+        return self._extract(nodes, with_entries=with_entries, values=values)
 
     def _extract(
         self, nodes: np.ndarray, *, with_entries: bool, values: np.ndarray | None

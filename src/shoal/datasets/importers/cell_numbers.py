@@ -35,6 +35,19 @@ def parse_plain(cells: pa.Array) -> np.ndarray | None:
         return None
 
 
+def parse_marked(cells: pa.Array, decimal: str | None = None) -> np.ndarray | None:
+    """The cells as float64, NaN where null, if all are numbers and it is clear with which decimal mark; else None.
+
+    `decimal` decides where both marks are possible.
+    """
+    plain = parse_plain(cells) if decimal != COMMA else None
+    if plain is not None:
+        return plain
+    fits = {mark for mark, found in count_shapes(cells).items() if pc.all(found, min_count=0).as_py()}
+    mark = decimal if decimal in fits else next(iter(fits)) if len(fits) == 1 else None
+    return None if mark is None else parse_numbers(cells, mark)
+
+
 def parse_numbers(cells: pa.Array, mark: str) -> np.ndarray:
     """The cells as float64 with that decimal mark, NaN where null or no number."""
     plain = parse_plain(cells) if mark == POINT else None

@@ -217,7 +217,7 @@ class ColumnScan:
         whole = [mark for mark, count in self.numbers.items() if count == self.filled]
         if self.options.decimal in whole:
             return self.options.decimal
-        if self.options.decimal is not None:
+        if self.options.decimal is not None and len(whole) > 1:
             whole = []
         if len(whole) == 2 and self.comma is not None:  # 1,234 may be either
             if self.table.delimiter == ";":  # where a comma in a cell is usual

@@ -294,6 +294,9 @@ def load_columns(encoding: dict[str, Any], place: str) -> list[Column]:
     damaged = ShoalError(f"{place} holds no encoding of columns that this Shoal reads: import it again")
     if encoding.get("version") != VERSION or not isinstance(encoding.get("columns"), list):
         raise damaged
+    called = [encoding.get("id", ""), *(encoding.get("labels") or [])]
+    if not all(isinstance(name, str) for name in called):
+        raise damaged
     columns = []
     for entry in encoding["columns"]:
         if not isinstance(entry, dict) or entry.get("kind") not in [*KINDS]:

@@ -38,11 +38,16 @@ ROWS_AT_ONCE = 1 << 16
 
 @dataclass(frozen=True)
 class Like:
-    """A stored graph whose encoding of columns and numbering of classes new tables are given."""
+    """A stored graph whose encoding of columns and numbering of classes new tables are given.
+
+    `id` and `labels` are the columns that held its ids and labels, where it is known.
+    """
 
     place: str
     columns: list[Column]
     classes: Classes | None
+    id: str = ""
+    labels: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -72,8 +77,14 @@ def read_nodes(table: Table, options: NodeOptions, notices: list[str]) -> tuple[
     The table is read twice where columns hold more than lists: means and categories come first.
     """
     excluded = [table.require(name) for name in split_names(options.exclude)]
-    id_column = table.require(options.id) if options.id else table.find(*ID_NAMES) or table.names[0]
+    known_id, known_labels = ("", []) if options.like is None else (options.like.id, options.like.labels)
+    if options.id:
+        id_column = table.require(options.id)
+    else:
+        id_column = table.find(*([known_id] if known_id else []), *ID_NAMES) or table.names[0]
     label_columns = [table.require(name) for name in split_names(options.labels)]
+    if not label_columns and all(name in table.names and name not in excluded for name in known_labels):
+        label_columns = list(known_labels)
     if not label_columns:
         free = [name for name in LABEL_NAMES if table.find(name) not in (None, id_column, *excluded)]
         label_columns = [name for one in free[:1] if (name := table.find(one)) is not None]
@@ -100,14 +111,16 @@ def read_nodes(table: Table, options: NodeOptions, notices: list[str]) -> tuple[
     if columns:
         tally = Tally()
         fields["x"] = _read_features(table, columns, rows, tally)
-        fields["encoding"] = dump_columns(columns)
+        fields["encoding"] = dump_columns(columns) | {"id": id_column, "labels": label_columns}
         if options.like is None:
             notices += describe_columns(columns, trained=train is not None)
         notices += describe_tally(tally, None if options.like is None else options.like.place)
     like = None if options.like is None else options.like.classes
     if label_columns:
         chosen_labels = {name: kept[name] for name in label_columns}
-        fields["y"], fields["class_names"] = read_labels(table, chosen_labels, notices, like, options.task)
+        fields["y"], fields["class_names"] = read_labels(
+            table, chosen_labels, notices, like, options.task, options.columns.decimal
+        )
         if is_regression(fields["y"]):
             fields["task"] = "regression"
         if like is not None:

@@ -220,4 +220,7 @@ def read_like(graph: str | Path | Graph) -> Like:
         )
     names, several = meta["class_names"], bool(meta.get("multi_label"))
     classes = Classes(place, meta["num_classes"], names and list(names), several, regression)
-    return Like(place, load_columns(meta["encoding"], file), classes if meta["num_classes"] else None)
+    encoding = meta["encoding"]
+    id_column, labels = encoding.get("id", ""), encoding.get("labels", [])
+    columns = load_columns(encoding, file)
+    return Like(place, columns, classes if meta["num_classes"] else None, id_column, labels)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shoal.datasets.importers.cell_numbers import parse_plain
+from shoal.datasets.importers.cell_numbers import parse_marked
 from shoal.datasets.importers.table_targets import UNLABELLED, read_targets
 from shoal.datasets.importers.tabular import Table, is_number, to_integers
 from shoal.errors import ShoalError
@@ -25,6 +25,7 @@ MASK_OF = {
 }
 _MOST_NAMES_SAID = 50
 _FEW_LABELS = 20  # of fewer it cannot be told whether classes are shared
+_FEW_ROWS = 10  # of a class, on average
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ def read_labels(
     notices: list[str],
     like: Classes | None = None,
     task: str | None = None,
+    decimal: str | None = None,
 ) -> tuple[np.ndarray, list[str] | None]:
     """Labels and, where they were given, the names of the classes; those of `like` where that is given.
 
@@ -52,7 +54,7 @@ def read_labels(
     """
     if like is not None:
         task = "regression" if like.regression else "classification"
-    if (y := read_targets(table, columns, task)) is not None:
+    if (y := read_targets(table, columns, task, decimal)) is not None:
         notices.append("the labels are numbers: a regression, scored by R² (--task classification: classes)")
         names = list(columns) if len(columns) > 1 else None
         if like is not None and (like.number, like.names) != (len(columns), names):
@@ -70,12 +72,12 @@ def read_labels(
     if pa.types.is_large_string(column.type):
         unknown = pc.is_in(column, pa.array(UNLABELLED, column.type))
         column = pc.replace_with_mask(column, unknown, pa.scalar(None, column.type))
-        numbers = _to_class_numbers(table, name, column)
+        numbers = _to_class_numbers(table, name, column, decimal)
         if numbers is None:
             if like is not None:
                 return _read_known(column, like, notices), like.names
             y, names = _read_names(column, notices)
-            _check_shared(table, name, y, len(names))
+            _check_shared(table, name, y, len(names), notices)
             return y, names
         column = numbers
     if not is_number(column.type):
@@ -99,20 +101,20 @@ def read_labels(
     if like is not None:
         words = pa.array([None if value < 0 else str(value) for value in values.tolist()], pa.large_string())
         return _read_known(words, like, notices), like.names
-    _check_shared(table, name, values, len(np.unique(values[values >= 0])))
+    _check_shared(table, name, values, len(np.unique(values[values >= 0])), notices)
     return _close_gaps(values, notices)
 
 
-def _to_class_numbers(table: Table, name: str, column: pa.Array) -> pa.Array | None:
+def _to_class_numbers(table: Table, name: str, column: pa.Array, decimal: str | None) -> pa.Array | None:
     """Class numbers in text as int64, 1.0 as 1; None if they are names."""
     numbers = to_integers(column)
     if numbers is not None:
         return numbers
-    values = parse_plain(column)
+    values = parse_marked(column, decimal)
     if values is None or not np.isfinite(values[~np.isnan(values)]).all():
         return None
     if (values[~np.isnan(values)] == np.floor(values[~np.isnan(values)])).all():
-        points = pc.match_substring(column, ".")
+        points = pc.match_substring_regex(column, "[.,]")
         return pa.array(values) if pc.all(points).as_py() else None  # 007 and 7 are two names
     _refuse_real(table, name, np.where(np.isnan(values), -1, values))
     return None
@@ -130,13 +132,18 @@ def _refuse_real(table: Table, name: str, values: np.ndarray) -> None:
         )
 
 
-def _check_shared(table: Table, name: str, y: np.ndarray, num_classes: int) -> None:
-    """Refuse classes of which hardly two nodes have the same."""
+def _check_shared(table: Table, name: str, y: np.ndarray, num_classes: int, notices: list[str]) -> None:
+    """Refuse classes of which hardly two nodes have the same; say where few have."""
     labelled = int(np.count_nonzero(y >= 0)) if y.ndim == 1 else 0
     if labelled >= _FEW_LABELS and 2 * num_classes > labelled:
         raise ShoalError(
             f"{table.path}: column {name!r} has {num_classes:,} different values in {labelled:,} rows: expected classes that many nodes share "
             f"(--task regression takes numbers); --label names another column, --option exclude={name} leaves it out"
+        )
+    if num_classes > _FEW_LABELS and labelled < _FEW_ROWS * num_classes:
+        notices.append(
+            f"column {name!r} has {num_classes:,} classes in {labelled:,} labelled rows, {labelled / num_classes:.1f} rows a class: "
+            "few to learn from; if they are amounts, --task regression takes them as numbers"
         )
 
 

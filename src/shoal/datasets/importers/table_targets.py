@@ -6,24 +6,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shoal.datasets.importers.cell_numbers import parse_plain
+from shoal.datasets.importers.cell_numbers import parse_marked
 from shoal.datasets.importers.tabular import Table, is_number
 from shoal.errors import ShoalError
 
 UNLABELLED = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "<NA>", "#N/A")
 
 
-def read_targets(table: Table, columns: dict[str, pa.Array], task: str | None) -> np.ndarray | None:
+def read_targets(
+    table: Table, columns: dict[str, pa.Array], task: str | None, decimal: str | None = None
+) -> np.ndarray | None:
     """Targets (rows, columns) as float32, NaN where a cell is empty; None where the labels are classes.
 
-    Numbers are targets where any of them has a fraction, or where `task` says so.
+    Numbers are targets where any of them has a fraction, or where `task` says so; `decimal` is their decimal mark.
     """
     if task == "classification":
         return None
     y = np.empty((len(next(iter(columns.values()))), len(columns)), np.float32)
     has_fractions = False
     for i, (name, column) in enumerate(columns.items()):
-        values = _to_numbers(column)
+        values = _to_numbers(column, decimal)
         if values is None:
             if task is None:
                 return None
@@ -36,10 +38,10 @@ def read_targets(table: Table, columns: dict[str, pa.Array], task: str | None) -
     return y if has_fractions or task == "regression" else None
 
 
-def _to_numbers(column: pa.Array) -> np.ndarray | None:
+def _to_numbers(column: pa.Array, decimal: str | None) -> np.ndarray | None:
     if pa.types.is_large_string(column.type):
         unknown = pc.is_in(column, pa.array(UNLABELLED, column.type))
-        return parse_plain(pc.replace_with_mask(column, unknown, pa.scalar(None, column.type)))
+        return parse_marked(pc.replace_with_mask(column, unknown, pa.scalar(None, column.type)), decimal)
     if not is_number(column.type) and not pa.types.is_decimal(column.type):
         return None
     values: np.ndarray = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
-import torch.distributed.nn.functional  # noqa: F401 (close(): imported after ranks have met, it would keep their group)
+import torch.distributed.nn.functional  # (close(): imported after ranks have met, it would keep their group)
 from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
 from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
@@ -85,8 +85,12 @@ class GlooTransport(Transport):
         return cls(rank, size, store, limit, read_token())
 
     @classmethod
-    def join_group(cls, limit: float) -> GlooTransport:
-        """The ranks of the process group that the caller's program has initialised."""
+    def join_group(cls, limit: float | None = None) -> GlooTransport:
+        """The ranks of the process group that the caller's program has initialised; waits have its own limit by default."""
+        if limit is None:
+            group = dist.group.WORLD
+            assert group is not None
+            limit = group._get_backend(torch.device("cpu")).options._timeout.total_seconds()
         return cls(dist.get_rank(), dist.get_world_size(), _get_default_store(), limit)
 
     def start(self, receives: dict[int, Tensor]) -> Exchange:
