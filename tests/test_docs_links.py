@@ -103,3 +103,13 @@ def test_the_site_is_built_and_loads_nothing_from_elsewhere(tmp_path, monkeypatc
     assert len(pages) > 40
     for page in pages:
         assert not re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="?https?://', page.read_text()), page
+
+
+def test_the_decision_picture_has_the_bounds_of_the_rule():
+    from shoal.runs import choose, defaults, plan
+
+    said = (FOLDER / "choice.svg").read_text()
+    assert f"allow {defaults.ENOUGH_STEPS} full steps" in said
+    assert "half of the nodes" in said
+    assert choose._COVERED == 0.5
+    assert f"save less than {100 - 100 * plan._FASTER:.0f} %" in said
