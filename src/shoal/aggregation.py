@@ -51,6 +51,7 @@ AGGREGATIONS = {
 
 
 def find_aggregation(name: str) -> Aggregation:
+    """The aggregation of that name; an unknown one is refused."""
     if name not in AGGREGATIONS:
         raise unknown_name("aggregation", name, AGGREGATIONS)
     return AGGREGATIONS[name]

@@ -122,6 +122,7 @@ def map_file(path: Path) -> np.ndarray:
 
 
 def map_array(folder: Path, name: str, entry: dict[str, Any]) -> np.ndarray:
+    """Memory-map a stored array after checking its size, type and shape against its entry."""
     path = folder / entry["file"]
     if not path.is_file():
         raise ShoalError(f"{path} is missing: the stored graph is incomplete, import it again")
@@ -177,7 +178,7 @@ def _find_map(array: Any) -> mmap.mmap | None:
 
 
 def hash_file(path: Path) -> str:
-    """The SHA-256 of a file; who watches is told how far that of a large one is."""
+    """The SHA-256 of a file; progress on a large one is reported."""
     size, done, digest = path.stat().st_size, 0, hashlib.sha256()
     with open(path, "rb", buffering=0) as file:
         while block := file.read(_HASHED_AT_ONCE):

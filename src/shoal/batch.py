@@ -83,10 +83,12 @@ class Batch:
 
     @property
     def num_nodes(self) -> int:
+        """Nodes whose features the batch reads, the output nodes included."""
         return len(self.nodes)
 
     @property
     def num_edges(self) -> int:
+        """Entries of all blocks."""
         return sum(block.num_edges for block in self.blocks)
 
     @property
@@ -121,10 +123,12 @@ class Batch:
 
     @cached_property
     def n_id(self) -> Tensor:
+        """Ids of the rows of x in the graph the user loaded, int64 (num_nodes,)."""
         return as_tensor(np.ascontiguousarray(self.graph.global_ids(self.nodes), np.int64))
 
     @cached_property
     def x(self) -> Tensor | Adjacency:
+        """Features (num_nodes, num_features), gathered on first use; sparse ones are an `Adjacency`."""
         x, rows = self.graph.find_features(self.nodes)
         if not isinstance(x, sp.csr_array):
             if not self.fixed or len(rows) != len(x):
@@ -167,12 +171,14 @@ class Batch:
 
     @cached_property
     def y(self) -> Tensor:
+        """Labels of the output nodes."""
         if self.graph.y is None:
             raise ShoalError(f"graph {self.graph.name!r} has no labels: training needs y")
         return as_tensor(self.graph.y[self.nodes[: self.num_outputs]])
 
     @cached_property
     def train_mask(self) -> Tensor:
+        """Which of the output nodes the loss counts, bool (num_outputs,)."""
         if self.graph.train_mask is None:
             return torch.ones(self.num_outputs, dtype=torch.bool)
         return as_tensor(self.graph.train_mask[self.nodes[: self.num_outputs]])
@@ -198,10 +204,12 @@ class Batch:
 
     @property
     def edge_weight(self) -> Tensor | None:
+        """Weights of the first block's entries, None for an unweighted graph."""
         return self.blocks[0].edge_weight
 
     @property
     def edge_norm(self) -> Tensor | None:
+        """Factors by which a sampler normalises the first block's entries, None for none."""
         return self.blocks[0].edge_norm
 
     def __repr__(self) -> str:

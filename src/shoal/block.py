@@ -73,10 +73,12 @@ class Block:
 
     @property
     def num_rows(self) -> int:
+        """Nodes that the block computes."""
         return len(self.indptr) - 1
 
     @property
     def num_edges(self) -> int:
+        """Entries of the pattern."""
         return len(self.indices)
 
     def at_layer(self, layer: int) -> Block:

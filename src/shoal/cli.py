@@ -9,6 +9,7 @@ import click
 
 from shoal import __version__
 from shoal.commands.baseline import baseline
+from shoal.commands.completion import completion
 from shoal.commands.data import data
 from shoal.commands.demo import demo
 from shoal.commands.doctor import doctor
@@ -32,6 +33,7 @@ class SuggestingGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; an unknown name is refused with the nearest known one."""
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             near = get_close_matches(args[0], self.list_commands(ctx), n=1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}?" if near else "`shoal --help` lists the commands"
@@ -69,6 +71,7 @@ for command in (
     data,
     doctor,
     demo,
+    completion,
     rank,
 ):
     shoal.add_command(command)

@@ -211,6 +211,7 @@ def read_networkx(graph: Any, fields: dict[str, Any]) -> tuple[np.ndarray, int, 
 
 
 def guess_num_nodes(edge_index: np.ndarray, fields: dict[str, Any]) -> int:
+    """Nodes of a graph given by edges: the rows of features, labels or masks, else the largest id plus one."""
     for key in ("x", "y", *MASKS):
         if fields.get(key) is not None:
             value = fields[key]

@@ -44,6 +44,7 @@ class RunSorter:
         self._file = place.opened.enter_context(open(self.path, "w+b", buffering=0))  # noqa: SIM115
 
     def add(self, rows: np.ndarray, columns: np.ndarray) -> None:
+        """Add entries; full buffers are written as sorted runs."""
         done = 0
         while done < len(rows):
             done, self.size = pack_entries(rows, columns, self.symmetrize, done, self.keys, self.size)

@@ -39,6 +39,7 @@ class Graph(Interchange):
         train_mask, val_mask, test_mask: bool `(num_nodes,)`.
         edge_weight: float32 above 0, one for each entry of `indices`; aggregations weigh neighbours by it. None: all alike.
         directed: whether the pattern may be asymmetric.
+        name: what messages and listings call the graph.
         node_ids: what the nodes were called where the graph came from, integers or Names; None if 0, 1, 2, ….
         class_names: what the classes were called.
         notices: what was mended while the graph was built, one sentence each.
@@ -88,6 +89,7 @@ class Graph(Interchange):
 
     @property
     def num_nodes(self) -> int:
+        """Number of nodes."""
         return len(self.indptr) - 1
 
     @property
@@ -105,20 +107,24 @@ class Graph(Interchange):
 
     @property
     def num_self_loops(self) -> int:
+        """Number of entries on the diagonal."""
         return count_diagonal(self.indptr, self.indices)
 
     @property
     def num_features(self) -> int:
+        """Columns of x, 0 without features."""
         if self._x is None:
             return 0 if self.parent is None else self.parent.num_features
         return int(self._x.shape[1])
 
     @property
     def multi_label(self) -> bool:
+        """Whether y is a 0/1 matrix: any number of classes per node."""
         return is_multi_label(self.y)
 
     @property
     def regression(self) -> bool:
+        """Whether y holds numbers to predict rather than classes."""
         return is_regression(self.y)
 
     @property
@@ -139,6 +145,7 @@ class Graph(Interchange):
 
     @property
     def has_split(self) -> bool:
+        """Whether there is a training mask."""
         return self.train_mask is not None
 
     @property
@@ -322,12 +329,8 @@ class Graph(Interchange):
         )
 
     def _repr_html_(self) -> str:
-        masks = {name: getattr(self, name) for name in MASKS}
-        split = [
-            f"{name.removesuffix('_mask')} {int(mask.sum()):,}"
-            for name, mask in masks.items()
-            if mask is not None
-        ]
+        masks = [(name.removesuffix("_mask"), getattr(self, name)) for name in MASKS]
+        split = [f"{name} {int(mask.sum()):,}" for name, mask in masks if mask is not None]
         facts = {
             "nodes": self.num_nodes,
             "entries": f"{self.num_entries:,}, {'directed' if self.directed else 'undirected'}",

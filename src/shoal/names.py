@@ -30,6 +30,7 @@ class Names:
         return cls(ends - ends[0], content[ends[0] : ends[-1]])
 
     def to_arrow(self) -> pa.LargeStringArray:
+        """The names as an Arrow array, without copying."""
         import pyarrow as pa
 
         return pa.LargeStringArray.from_buffers(
@@ -38,6 +39,7 @@ class Names:
 
     @classmethod
     def from_texts(cls, texts: Sequence[str]) -> Names:
+        """Names from Python strings."""
         encoded = [text.encode() for text in texts]
         offsets = np.zeros(len(encoded) + 1, np.int64)
         np.cumsum([len(text) for text in encoded], out=offsets[1:])

@@ -1,4 +1,4 @@
-"""How far long work is: whoever does it tells, whoever watches shows it.
+"""Progress of long work: whoever works reports it, whoever watches shows it.
 
 with watching(show):  # show(what, done, total)
     ...               # follow_work("edges", 1_000_000, 5_000_000) somewhere below
@@ -29,6 +29,6 @@ def watching(follow: Follow | None) -> Iterator[None]:
 
 
 def follow_work(what: str, done: int, total: int) -> None:
-    """Tell who watches, if somebody does, how far `what` is."""
+    """Report how far `what` is to the watcher, if there is one."""
     if _watchers:
         _watchers[-1](what, done, total)

@@ -63,6 +63,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return lambda component: self.add(name, component)
 
     def add(self, name: str, component: Any) -> Any:
+        """Register a component under a name; a name that another component has is refused."""
         known = self._components.get(name)
         if known is not None and not _is_same(known, component):
             raise ShoalError(f"there is a {self.kind} called {name!r} already: give yours another name")

@@ -157,6 +157,7 @@ class Scratch:
 
     @property
     def writer(self) -> ThreadPoolExecutor:
+        """The thread that writes files, started on first use."""
         if self._writer is None:
             self._writer = ThreadPoolExecutor(1, "shoal-scratch")
         return self._writer
@@ -196,6 +197,7 @@ class Scratch:
         matrix.settle()
 
     def close(self) -> None:
+        """Free all matrices and remove their files."""
         for matrix in self._matrices:
             matrix.close()
         self._matrices.clear()

@@ -1,4 +1,4 @@
-"""Settings: what a component can be told, declared once in its signature and read everywhere else.
+"""Settings of components, declared once in their signatures and read everywhere else.
 
 A parameter becomes a setting by an annotation that says what it means, and where that matters which values it takes:
 
@@ -47,6 +47,7 @@ class Range:
     said: str = ""
 
     def holds(self, value: float) -> bool:
+        """Whether a value lies in the range."""
         above = value > self.low if self.open_low else value >= self.low
         below = value < self.high if self.open_high or self.high == math.inf else value <= self.high
         return above and below
@@ -63,10 +64,12 @@ class Range:
 
 
 def AtLeast(low: float) -> Range:
+    """The range from `low` on."""
     return Range(low)
 
 
 def Above(low: float) -> Range:
+    """The range above `low`, without it."""
     return Range(low, open_low=True)
 
 

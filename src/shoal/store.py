@@ -48,6 +48,12 @@ def save_graph(
 
     Dense `features` are stored as float32, float16, bfloat16 or int8 with a scale a row, by default as they are; the
     graph's notices say what that loses. Sparse ones stay as they are.
+
+    Args:
+        graph (Graph): the graph.
+        folder (str or Path): folder to write.
+        overwrite (bool, default False): replace a stored graph that is there.
+        features (str, default None): type of stored dense features; None keeps theirs.
     """
     folder = Path(folder)
     if features is not None and features not in FEATURE_TYPES:
@@ -129,8 +135,13 @@ def put_in_place(fresh: Path, folder: Path, old: Path) -> None:
 
 
 def open_graph(folder: str | Path) -> Graph:
-    """Open a stored graph memory-mapped. Sizes are checked, and once on every machine all the rest: files whose bytes
-    differ from what was written are refused, arrays that kernels would not survive too. `verify_graph` does it again."""
+    """Open a stored graph, memory-mapped.
+
+    Sizes are checked every time, checksums and arrays once on every machine; `verify_graph` checks them again.
+
+    Args:
+        folder (str or Path): folder that `save_graph` or `shoal data import` wrote.
+    """
     folder = Path(folder)
     meta = read_meta(folder)
     _check_shapes(folder, meta)
@@ -203,6 +214,7 @@ def verify_graph(folder: str | Path) -> list[str]:
 
 
 def is_stored_graph(folder: str | Path) -> bool:
+    """Whether a folder holds a stored graph."""
     return (Path(folder) / META).is_file()
 
 

@@ -54,6 +54,7 @@ def validate_attributes(graph: Graph) -> None:
 
 
 def validate_topology(graph: Graph) -> None:
+    """Raise unless indptr and indices are a CSR pattern with sorted rows and valid columns."""
     for name, array in (("indptr", graph.indptr), ("indices", graph.indices)):
         if not isinstance(array, np.ndarray):
             raise ShoalError(f"{name} is a {type(array).__name__}: expected an array of signed integers")
@@ -131,11 +132,13 @@ def check_truth(name: str, mask: np.ndarray) -> None:
 
 
 def validate_names(names: Names) -> None:
+    """Raise unless the offsets of node ids fit their text."""
     if not names.fits() or first_fall(names.offsets) >= 0:
         raise ShoalError("the offsets of the node ids do not fit their text: expected one id per node")
 
 
 def validate_features(graph: Graph, x: Features) -> None:
+    """Raise unless x has one finite float32 row per node."""
     if x.ndim != 2:
         raise ShoalError(f"x has shape {x.shape}: expected (num_nodes, num_features)")
     if x.shape[0] != graph.num_nodes:
@@ -161,6 +164,7 @@ def validate_features(graph: Graph, x: Features) -> None:
 
 
 def validate_labels(graph: Graph, y: np.ndarray) -> None:
+    """Raise unless y has one valid label per node."""
     if y.ndim not in (1, 2) or (y.ndim == 1 and y.dtype.kind not in "iuf"):
         raise ShoalError(
             f"y is {y.dtype} of shape {y.shape}: expected integers (num_nodes,), a 0/1 matrix (num_nodes, num_classes), or float32 targets"
@@ -216,6 +220,7 @@ def _validate_targets(graph: Graph, y: np.ndarray) -> None:
 
 
 def validate_split(graph: Graph) -> None:
+    """Raise unless the masks are boolean, one value per node, disjoint, and have labelled nodes only."""
     masks = [(name, mask) for name in MASKS if (mask := getattr(graph, name)) is not None]
     for name, mask in masks:
         if mask.shape != (graph.num_nodes,) or mask.dtype != np.bool_:

@@ -4,7 +4,7 @@
         graph = read(...)              # what would not fit the memory budget is built in files of `place`
         save_graph(graph, "my-graph")  # which takes the files as they are
 
-Whoever builds an array asks `find_workspace`: a reader of files need not be told where its arrays go.
+Whoever builds an array asks `find_workspace`: a reader of files need not know where its arrays go.
 """
 
 from __future__ import annotations
@@ -105,6 +105,7 @@ class Writer:
             self._digest = hashlib.sha256(self._file.read())
 
     def append(self, block: np.ndarray) -> None:
+        """Append rows to the file."""
         block = np.ascontiguousarray(block, self.dtype)
         if block.size:
             content = block.reshape(-1).view(np.uint8).data
@@ -146,6 +147,7 @@ class Rows:
             self._whole = np.empty((rows, *row), self.dtype)
 
     def append(self, block: np.ndarray) -> None:
+        """Append rows, in memory or, beyond the budget, in a file."""
         if self._writer is None and self.rows is None:
             self._spill(self._filled + len(block))
         if self._writer is not None:
@@ -157,6 +159,7 @@ class Rows:
         self._filled += len(block)
 
     def finish(self) -> np.ndarray:
+        """All rows as one array."""
         if self._writer is not None:
             return self._writer.finish()
         if self._whole is None:
@@ -192,6 +195,7 @@ class FeatureRows(Rows):
         super().__init__("x", dtype, (width,), rows)
 
     def append(self, block: np.ndarray) -> None:
+        """Encode feature rows and append them."""
         for start in range(0, len(block), _ENCODED_AT_ONCE):
             some = np.asarray(block[start : start + _ENCODED_AT_ONCE], np.float32)
             super().append(self.encoder.encode(some))

@@ -51,6 +51,7 @@ class Network:
 
     @property
     def worst_bandwidth(self) -> float:
+        """Bytes a second of the slowest pair."""
         return float(self.bandwidth.min())
 
 

@@ -30,10 +30,12 @@ class Character:
 
     @property
     def num_nodes(self) -> int:
+        """Nodes of the graph."""
         return len(self.degrees)
 
     @property
     def mean_degree(self) -> float:
+        """Mean degree."""
         return float(self.degrees.mean())
 
     def quantile(self, share: float) -> float:
@@ -64,6 +66,7 @@ def measure_samples(sampler: Sampler, num_samples: int) -> SampleCharacter:
 
 
 def measure_graph(graph: Graph) -> Character:
+    """Measures of a graph."""
     return measure_pattern(graph.indptr, graph.indices)
 
 

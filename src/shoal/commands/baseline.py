@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shoal.commands.completion import complete, list_data
 from shoal.commands.listing import json_option, memory_option, plugin_option
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("data", required=False)
+@click.argument("data", required=False, **complete(list_data, files=True))
 @click.option("--recipe", metavar="NAME|FILE", help="The data, their options and the metric of a recipe.")
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path), help="File for the labels: .npy, .parquet or .csv."

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from shoal.commands.completion import complete, list_data
 from shoal.commands.data_build import generate, order
 from shoal.commands.listing import (
     ListingCommand,
@@ -66,7 +67,7 @@ def list_graphs(as_json: bool) -> None:
 
 
 @data.command("info")
-@click.argument("graph", metavar="NAME|PATH")
+@click.argument("graph", metavar="NAME|PATH", **complete(list_data, files=True))
 @json_option()
 def describe(graph: str, as_json: bool) -> None:
     """Describe a graph.
@@ -226,7 +227,7 @@ def import_(
 
 
 @data.command("get")
-@click.argument("name")
+@click.argument("name", **complete(list_data))
 @click.option(
     "-o", "--out", "folder", type=click.Path(path_type=Path), help="Folder to write instead of Shoal's home."
 )

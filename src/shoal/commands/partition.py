@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shoal.commands.completion import complete, list_data, list_partition_methods
 from shoal.commands.listing import (
     ListingCommand,
     Rows,
@@ -53,9 +54,15 @@ def _list_methods() -> list[tuple[str, Rows]]:
 
 
 @click.command(cls=ListingCommand, listing=_list_methods)
-@click.argument("data")
+@click.argument("data", **complete(list_data, files=True))
 @click.option("--parts", "num_parts", type=int, required=True, help="How many parts: one for each rank.")
-@click.option("--method", default="auto", show_default=True, help="How to split, see below.")
+@click.option(
+    "--method",
+    default="auto",
+    show_default=True,
+    **complete(list_partition_methods),
+    help="How to split, see below.",
+)
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder to write the parts to.")
 @click.option(
     "--balance", default="edges", show_default=True, help="What parts have equally much of: edges or nodes."

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shoal.commands.completion import complete, list_data
 from shoal.commands.listing import plugin_option
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _UNITS = {"kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8}
 
 
 @click.command()
-@click.argument("data")
+@click.argument("data", **complete(list_data, files=True))
 @click.option("--hosts", type=click.IntRange(1, 4096), default=1, help="Machines to plan for  [default: 1]")
 @click.option("--memory", metavar="SIZE", help="Memory of a host, such as 16GB  [default: what is free here]")
 @click.option("--network", metavar="RATE", help="Wire between hosts, such as 1Gbit  [default: 1Gbit]")

@@ -94,6 +94,12 @@ class ProgressBar(Callback):
         """Close the bar."""
         if self._shown is not None:
             self._shown.__exit__(None, None, None)
+            self._shown = None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no bar is being drawn."""
+        return self._shown is None
 
 
 def describe_epoch(record: Record, metric: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shoal.commands.completion import complete, list_recipe_names
 from shoal.commands.listing import json_option
 from shoal.wording import count
 
@@ -21,7 +22,7 @@ TABLE = "table.md"
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", **complete(list_recipe_names))
 @click.option("--run", "train", is_flag=True, help="Train them, all whose data is here, and write a table.")
 @click.option(
     "--out",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shoal.commands.completion import complete, list_data, list_samplers
 from shoal.commands.listing import ListingCommand, Rows, json_option, list_components, plugin_option
 
 if TYPE_CHECKING:
@@ -23,8 +24,14 @@ def _list_samplers() -> list[tuple[str, Rows]]:
 
 
 @click.command(cls=ListingCommand, listing=_list_samplers)
-@click.argument("data")
-@click.option("--sampler", default="frontier", show_default=True, help="The sampler's name, see below.")
+@click.argument("data", **complete(list_data, files=True))
+@click.option(
+    "--sampler",
+    default="frontier",
+    show_default=True,
+    **complete(list_samplers),
+    help="The sampler's name, see below.",
+)
 @click.option("--stats", is_flag=True, help="Measure the samples beside the full graph, and plot degrees.")
 @click.option(
     "--samples",

@@ -137,6 +137,7 @@ class ScreenWatcher:
         self.progress.stop()
 
     def on_bytes(self, file: str, done: int, total: int | None) -> None:
+        """Show how much of a file has arrived."""
         if file not in self.tasks:
             self.tasks[file] = self.progress.add_task(file, total=total, counted=False)
             if not self.console.shows_bars:
@@ -158,4 +159,5 @@ class ScreenWatcher:
             self.on_step(f"{what}: {done:,} of {total:,}, {left:.0f} s left")
 
     def on_step(self, sentence: str) -> None:
+        """Print a step."""
         self.console.say(sentence, style="dim")

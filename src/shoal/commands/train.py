@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shoal.commands.completion import complete, list_data, list_models, list_recipe_names, list_samplers
 from shoal.commands.listing import ListingCommand, json_option, memory_option, plugin_option
 
 if TYPE_CHECKING:
@@ -26,16 +27,20 @@ def _list_settings() -> Iterator[tuple[str, Rows]]:
 
 
 @click.command(cls=ListingCommand, listing=_list_settings)
-@click.argument("data", required=False)
+@click.argument("data", required=False, **complete(list_data, files=True))
 @click.option(
     "--method",
+    **complete(lambda: ("sampled", "full", "swapped", "partitioned")),
     help="sampled (subgraph mini-batches), full (the whole graph every step), swapped (the same where it does not fit in memory: one part after the other, the rest in files) or partitioned (the whole graph, shared among ranks; implied by the options below that name it)  [default: full or sampled, whichever fits the graph]",
 )
 @click.option(
     "--sampler",
+    **complete(list_samplers),
     help="How batches are drawn, one of the samplers below; method partitioned takes the whole graph every step unless one is given  [default: random-walk]",
 )
-@click.option("--model", help="One of the models below  [default: as fits the graph]")
+@click.option(
+    "--model", **complete(list_models), help="One of the models below  [default: as fits the graph]"
+)
 @click.option(
     "--epochs", type=click.IntRange(min=1), help="Most epochs to train  [default: as fits the graph]"
 )
@@ -80,6 +85,7 @@ def _list_settings() -> Iterator[tuple[str, Rows]]:
 @click.option(
     "--recipe",
     metavar="NAME|FILE",
+    **complete(list_recipe_names, files=True),
     help="A published configuration (`shoal recipes`), or your own as a YAML file.",
 )
 @click.option(

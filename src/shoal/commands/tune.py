@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shoal.commands.completion import complete, list_data
 from shoal.commands.listing import json_option, memory_option, plugin_option
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _WIDTH = 80
 
 
 @click.command()
-@click.argument("data", required=False)
+@click.argument("data", required=False, **complete(list_data, files=True))
 @click.option(
     "--minutes",
     type=click.FloatRange(0, min_open=True),
@@ -178,6 +179,7 @@ class TuningProgress:
         self.console.say("training the best configuration with fresh seeds", style="dim")
 
     def show_epoch(self, trainer: Trainer, record: Record) -> None:
+        """Update the status line after an epoch; nothing in a pipe."""
         if self._status is None:
             return
         best = "" if self._best is None else f", best {self._best.score:.4f} (trial {self._best.number})"
@@ -185,6 +187,7 @@ class TuningProgress:
         self._status.update(f"{self._what}, epoch {record['epoch']}{best}{left}")
 
     def show_trial(self, tried: Tried) -> None:
+        """Print a line for a finished trial."""
         from shoal.wording import count
 
         self._best = self.search.best

@@ -27,6 +27,10 @@ def load(name_or_path: str | Path, **settings: Any) -> Graph:
         shoal.load("digits")
         shoal.load("kronecker", scale=18, degree=16, seed=1)
         shoal.load("my-graph/")
+
+    Args:
+        name_or_path (str or Path): a file, a folder, a generator's name or a data set's name.
+        settings: settings of the importer or generator.
     """
     check_known(name_or_path)
     path = find_path(name_or_path)

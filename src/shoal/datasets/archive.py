@@ -46,6 +46,7 @@ class ArchiveError(ShoalError):
 
 
 def is_archive(path: str | Path) -> bool:
+    """Whether a file's name is that of an archive."""
     return Path(path).name.lower().endswith(SUFFIXES)
 
 

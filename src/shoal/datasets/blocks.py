@@ -12,6 +12,7 @@ _EDGES_AT_ONCE = 1 << 22
 
 
 def draw_features(y: np.ndarray, num_classes: int, num_features: int, signal: float, seed: int) -> np.ndarray:
+    """Features (num_nodes, num_features): standard normal around a random mean per class, scaled by `signal`."""
     means = draw_normal(num_classes, num_features, seed, MEANS) * np.float32(signal / num_features**0.5)
 
     def shift(start: int, block: np.ndarray) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Watcher(Protocol):
-    """Is told how a fetch goes on."""
+    """Receives the progress of a fetch."""
 
     def on_bytes(self, file: str, done: int, total: int | None) -> None:
         """`done` of `total` bytes of `file` are here."""
@@ -40,13 +40,13 @@ class Silence:
     """A Watcher that says nothing."""
 
     def on_bytes(self, file: str, done: int, total: int | None) -> None:
-        pass
+        """Ignore arrived bytes."""
 
     def on_step(self, sentence: str) -> None:
-        pass
+        """Ignore a step."""
 
     def on_count(self, what: str, done: int, total: int) -> None:
-        pass
+        """Ignore a count."""
 
 
 def fetch_dataset(

@@ -61,6 +61,7 @@ class SyncBatchNorm(nn.BatchNorm1d):
             return self.transport.sum(sums)
 
     def remember(self, mean: Tensor, variance: Tensor) -> None:
+        """Update the running mean and variance."""
         if not self.track_running_stats:
             return
         assert self.running_mean is not None

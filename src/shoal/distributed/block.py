@@ -59,6 +59,7 @@ class PartBlock(Block):
 
     @property
     def num_edges(self) -> int:
+        """Entries in local and halo columns."""
         return len(self.plan.part.local_indices) + len(self.plan.part.halo_indices)
 
     def at_layer(self, layer: int) -> Block:

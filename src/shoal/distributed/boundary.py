@@ -31,10 +31,10 @@ class BoundarySampler(Sampler):
     times, so that every aggregation stays unbiased (BNS-GCN). `edges` keeps each entry in a halo column with probability p and exchanges the rows that some
     entry still reads; `dropedge` leaves out entries of the whole graph but self loops, as many as the others do on average: each with probability (1 - p) times
     the share of entries that cross parts. These are the alternatives of the paper's ablation (table 9). Owners
-    are told by one bit for each row they might send, which is counted as traffic and travels while the epoch before trains.
+    receive one bit for each row they might send, which is counted as traffic and travels while the epoch before trains.
 
     What an epoch keeps is a pure function of (seed, epoch, rank and node, or edge). An edge's random number depends
-    on neither ranks nor direction. What the first layer reads of others is exchanged once before training and not sampled,
+    on neither ranks nor direction. The first layer's halo input is exchanged once before training and not sampled,
     but for MixHop's higher powers, unless `sample_input`, the paper's way, asks for it. Attention gives what is kept of the halo the weight 1/p in its softmax; with `dropedge`,
     which leaves out local entries too, all that is kept has the weight 1.
 
@@ -99,12 +99,12 @@ class BoundarySampler(Sampler):
             choice = self._choose(k)
         self._coming = None
         batch = self.batch if choice is None else self._thin(choice)
-        if k + 1 < self.epochs:  # told while this epoch trains
+        if k + 1 < self.epochs:  # sent while this epoch trains
             self._coming = self._choose(k + 1)
         return batch
 
     def settle(self) -> None:
-        """Hear what was told of an epoch that will not be trained: no message may be left under way."""
+        """Drain pending messages of an epoch that will not run."""
         if self._coming is not None:
             self._coming.hear()
             self._coming = None
@@ -126,7 +126,7 @@ class BoundarySampler(Sampler):
 
 
 class Choice:
-    """What this rank keeps of its halo in an epoch, being told to the owners of these rows.
+    """The halo rows that this rank keeps in an epoch, being sent to their owners.
 
     Rows, or sums, are kept with probability `rate`, with `edges` and `dropedge` entries. One bit a row, in the order both sides list them. Every rank makes a Choice and hears those of others at the same
     places among its exchanges.
@@ -161,7 +161,7 @@ class Choice:
             self._exchange.send(q, bits)
 
     def thin(self) -> HaloPlan:
-        """The epoch's plan, once the others have told what they keep."""
+        """The epoch's plan, once the lists of the other ranks have arrived."""
         sent = self.hear()
         self.plan.ledger.begin(INPUT, IDS)
         for q, bits in self._told.items():

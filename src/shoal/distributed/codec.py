@@ -34,6 +34,7 @@ class Codec:
         self.limit = (1 << bits - 1) - 1
 
     def row_bytes(self, width: int) -> int:
+        """Bytes of an encoded row of `width` values, its scale included."""
         return _SCALE_BYTES + (width * self.bits + 7) // 8
 
     def encode(self, rows: Tensor, ids: np.ndarray, stream: int, out: Tensor) -> None:
@@ -67,7 +68,7 @@ def count_row_bytes(messages: str, width: int, item_bytes: int = 4) -> int:
 
 
 def make_stream(seed: int, *numbers: int) -> int:
-    """The stream that the roundings of one exchange are drawn from, given by what tells it from others."""
+    """The random stream for the rounding of one exchange, keyed by what identifies the exchange."""
     stream = key(seed, _PURPOSE)
     for number in numbers:
         stream = key(np.uint64(stream), number)

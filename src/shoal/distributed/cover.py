@@ -82,7 +82,7 @@ def count_received(part: Part) -> np.ndarray:
 
 
 def exchange_items(part: Part, transport: Transport, ledger: Ledger) -> Items:
-    """A rank's items. Every rank tells the owners of its halo what to sum; all ranks do so at the same time."""
+    """A rank's items. Every rank sends the owners of its halo rows what to sum; all ranks do so at the same time."""
     cover = list_cover(part.halo_indptr, part.halo_indices, part.halo_offsets, find_cover(part))
     ids = identify_items(cover, part.halo_id, part.n_id)
     sizes = {q: torch.empty(4, dtype=torch.int64) for q, _, _ in list_spans(part.send_offsets, part.rank)}
@@ -134,7 +134,7 @@ def identify_items(
 
 
 def _write_order(part: Part, cover: Cover, ids: np.ndarray, q: int) -> list[np.ndarray]:
-    """What a rank tells owner q: ids of the items, how many rows each sum adds, and all rows: those that travel as they
+    """The message to owner q: ids of the items, how many rows each sum adds, and all rows: those that travel as they
     are, then each sum's, by their places among those that q might send; of a weighted graph the weights in the sums."""
     a, b = cover.offsets[q], cover.offsets[q + 1]
     rows = cover.source[a:b][cover.is_row[a:b]]

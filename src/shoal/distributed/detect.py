@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from shoal.errors import ShoalError
 
-# What `shoal --workers` tells the ranks it starts.
+# Environment variables that `shoal --workers` sets for the ranks it starts.
 JOB = "SHOAL_JOB"  # the same after a restart
 TOKEN = "SHOAL_TOKEN"  # a secret that ranks know each other by (`token`)
 LAUNCHER = "SHOAL_LAUNCHER"  # its process
@@ -53,9 +53,9 @@ def detect_launch(environment: Mapping[str, str] = os.environ) -> Launch:
 
 
 def name_job(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Which job this process belongs to, the same after its ranks were started again; None where nothing tells.
+    """Which job this process belongs to, the same after its ranks were started again; None where unknown.
 
-    torchrun without a rendezvous of its own calls every job `none`: then it is the launcher's process that tells.
+    torchrun without a rendezvous of its own calls every job `none`: then the launcher's process identifies it.
     """
     if JOB in environment:
         return environment[JOB]

@@ -1,4 +1,4 @@
-"""ExchangeMethod: how the rows that one rank needs of others travel; one file each in `exchanges/`."""
+"""ExchangeMethod: how halo rows travel between ranks; one file each in `exchanges/`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class ExchangeMethod(ABC):
         return 1.0, 1.0
 
     def count_ids(self, parts: Sequence[Part]) -> np.ndarray:
-        """(P, P): bytes in which rank q tells rank r in every epoch which rows it keeps."""
+        """(P, P): bytes of the list of kept halo rows that rank q sends to rank r in every epoch."""
         return np.zeros((len(parts), len(parts)), np.int64)
 
     @property

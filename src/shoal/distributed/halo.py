@@ -81,7 +81,7 @@ class HaloPlan:
 
     @cached_property
     def send_ids(self) -> np.ndarray:
-        """What tells each of the rows sent from others, int64."""
+        """An id for each of the rows sent, int64."""
         return np.ascontiguousarray(self.part.n_id[self.part.send_rows], np.int64)
 
     @cached_property

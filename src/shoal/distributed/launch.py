@@ -31,7 +31,7 @@ def follow_launcher() -> None:
 def joined_ranks() -> Iterator[Transport]:
     """The transport to the other ranks; an error inside ends this process with one sentence on the right rank.
 
-    A rank that ends early tells the others why, so that they name the reason and not their own broken wait. An error
+    A rank that ends early sends the others its reason, so that they report that and not their own broken wait. An error
     that rank 0 has too is said by rank 0 alone.
     It ends without waiting for threads of the transport, which may never come back from a dead peer.
     """
@@ -51,7 +51,7 @@ def joined_ranks() -> Iterator[Transport]:
 
 
 def end_early(sentence: str, launch: Launch) -> None:
-    """End a rank that found an error before it met the others, who learn of it, or have found the same."""
+    """Report an error found before rendezvous to the other ranks, then exit."""
     transport: Transport | None = None
     with suppress(ShoalError):
         os.environ["SHOAL_TIMEOUT"] = str(min(read_limit(), _MEETING))

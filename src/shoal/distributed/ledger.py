@@ -20,11 +20,11 @@ class Ledger:
 
     Seconds: `exposed` is waiting for rows that the product with local columns did not hide, `reduce` summing
     gradients and norms, `idle` waiting for slower ranks before that, `sampling` choosing what an epoch
-    exchanges and telling the owners. The rest of an epoch is computing.
+    exchanges and sending that to the owners. The rest of an epoch is computing.
 
     Attributes:
-        sent: (layer, direction, peer) → [bytes, messages]; layers count aggregations from 1. What tells owners
-            which rows to send has the direction `ids` and layer 0.
+        sent: (layer, direction, peer) → [bytes, messages]; layers count aggregations from 1. Lists of rows
+            to send have the direction `ids` and layer 0.
         seconds: kind → seconds.
         exchanges: (layer, direction) of every exchange begun, whether or not this rank had anything to send: the same
             on every rank.
@@ -35,15 +35,18 @@ class Ledger:
     exchanges: set[tuple[int, str]] = field(default_factory=set)
 
     def begin(self, layer: int, direction: str) -> None:
+        """Record that an exchange took place, whether bytes were sent or not."""
         self.exchanges.add((layer, direction))
 
     def count(self, layer: int, direction: str, peer: int, num_bytes: int, messages: int = 1) -> None:
+        """Add bytes and messages sent to a peer in an exchange."""
         entry = self.sent[layer, direction, peer]
         entry[0] += num_bytes
         entry[1] += messages
 
     @contextmanager
     def timing(self, kind: str) -> Iterator[None]:
+        """Add the block's seconds to a kind of waiting."""
         started = time.perf_counter()
         try:
             yield
@@ -52,10 +55,12 @@ class Ledger:
 
     @property
     def num_bytes(self) -> int:
+        """Bytes sent since the counts were taken last."""
         return sum(entry[0] for entry in self.sent.values())
 
     @property
     def num_messages(self) -> int:
+        """Messages sent since the counts were taken last."""
         return sum(entry[1] for entry in self.sent.values())
 
     def take(self) -> Ledger:

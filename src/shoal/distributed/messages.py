@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Wire:
     """How a rank's messages travel, and the buffers they come into.
 
-    What is told applies to steps of training. Features, exchanged once, and what evaluation exchanges travel as they are
+    These settings apply to training steps. Features, exchanged once, and what evaluation exchanges travel as they are
     and are waited for, so that scores are those of the model whatever training did.
 
     Two buffers serve every layer and both directions, because an exchange ends before the next begins: `halo`
@@ -177,10 +177,12 @@ class HaloExchange:
         return self.rows
 
     def finish(self) -> None:
+        """Wait until all rows have arrived; the time counts as exposed communication."""
         if not self._has_left:
             with self.plan.ledger.timing(EXPOSED):
                 self._exchange.finish()
             self._has_left = True
 
     def progress(self) -> None:
+        """Let messages advance while this rank computes."""
         self._exchange.progress()

@@ -32,6 +32,7 @@ class StaleHalos:
     def start(
         self, plan: HaloPlan, direction: str, layer: int, turn: int, width: int, dtype: torch.dtype
     ) -> HaloExchange:
+        """Begin an exchange whose rows the next epoch uses; returns the one that this epoch uses."""
         lane = self._lanes.setdefault((layer, direction, turn), _Lane())
         place = f" of {layer} {direction} {turn}"
         takes_turns = not self.smoothing and plan.wire.codec is None  # what came is read while the next comes

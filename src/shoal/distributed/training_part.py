@@ -23,7 +23,7 @@ from shoal.partitioning.part import Part
 def take_training_part(part: Part, transport: Transport, ledger: Ledger) -> Part:
     """The same rank's part of `graph.train_graph("inductive")`, cut as `part` is; all ranks ask together.
 
-    Nodes keep their numbers in the whole graph. The ranks tell each other which halo nodes are training nodes and which of
+    Nodes keep their numbers in the whole graph. The ranks exchange which halo nodes are training nodes and which of
     them are still read, and then the degrees in the training graph.
     """
     if part.train_mask is None:

@@ -16,7 +16,7 @@ from shoal.registry import Registry
 
 DEFAULT_LIMIT = 300.0
 KEPT = 10.0  # seconds that rank 0 stays for ranks that are still busy
-LAST_WORD = 3.0  # seconds for the others to say why they end, and to hear it
+LAST_WORD = 3.0  # seconds for ranks to exchange why they end
 
 
 def read_limit() -> float:
@@ -39,7 +39,7 @@ def as_bytes(tensor: Tensor) -> Tensor:
 
 
 class RankGone(ShoalError):
-    """A peer did not answer in time, or its connection broke; `told` if that peer has said why itself."""
+    """A peer did not answer in time, or its connection broke; `told` if that peer has reported the reason itself."""
 
     def __init__(self, sentence: str, *, told: bool = False) -> None:
         super().__init__(sentence)
@@ -130,7 +130,7 @@ class Transport(ABC):
         return False
 
     def linger(self, limit: float) -> None:  # noqa: B027
-        """Before a rank ends early: stay, where it must, until the others have heard why, at most `limit` seconds."""
+        """Before a rank ends early: wait, where needed, until the others have received the reason, at most `limit` seconds."""
 
     def close(self) -> None:  # noqa: B027
         """Take leave after all is done."""

@@ -1,4 +1,4 @@
-"""Ranks started on this machine: watched, told of signals once, and all started again when one is lost."""
+"""Ranks started on this machine: watched, signalled once, and all started again when one is lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shoal.memory import anonymous_memory
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 _LAST_WORDS = 6.0  # seconds in which ranks that wait for a lost one say so
-_ENDING = 16.0  # seconds in which ranks hear of another's error
+_ENDING = 16.0  # seconds in which ranks learn of another's error
 _NAP = 0.05
 
 

@@ -27,6 +27,9 @@ def open_stores(data: Graph | str | Path) -> tuple[Any, Any]:
 
     Features of a stored graph stay in its files: only rows that are asked for are read. Edges are kept by target (`csc`), as
     int64, which PyG's samplers need. Both are read only. There is one type of nodes and of edges, called None.
+
+    Args:
+        data (Graph, str or Path): the graph, or what `shoal.load` takes.
     """
     graph = data if isinstance(data, Graph) else load(data)
     require_unweighted(graph, "PyG's stores do")

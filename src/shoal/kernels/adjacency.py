@@ -70,18 +70,22 @@ class Adjacency:
 
     @property
     def num_rows(self) -> int:
+        """Number of rows."""
         return len(self.indptr) - 1
 
     @property
     def shape(self) -> tuple[int, int]:
+        """(rows, columns)."""
         return self.num_rows, self.num_columns
 
     @property
     def num_entries(self) -> int:
+        """Number of stored entries."""
         return len(self.indices)
 
     @property
     def device(self) -> torch.device:
+        """Where the arrays are."""
         return self.indices.device
 
     @classmethod

@@ -34,7 +34,7 @@ def gat_attention(
 
     j runs over the entries of row i, of those in `kept` where it is given. Where `adj` has values w or a column scale c, an entry counts w_ij c_j times, in the
     sum and in what it is divided by: `softmax_j( … + ln w_ij + ln c_j )`. Its row scale plays no part. A row without entries gives
-    zeros, or what `onto` has there, which is used up: it may be overwritten and returned. Self loops are the caller's: put them in `adj`.
+    zeros, or the rows of `onto`, which is overwritten and may be returned. Self loops are the caller's: put them in `adj`.
     Differentiable in z, both scores and `onto`.
 
     Shapes: adj (n, m); z (m, heads, f); score_dst (n, heads); score_src (m, heads); kept (nnz,) bool; result (n, heads, f).

@@ -70,6 +70,7 @@ def mark(bitmap, node):
 
 @kernel
 def is_marked(bitmap, node):
+    """Whether the bit of `node` is set."""
     v = np.uint64(node)
     return ((bitmap[v >> _SHIFT] >> (v & _WORD)) & _ONE) != 0
 

@@ -161,6 +161,7 @@ def _insert_diagonal(indptr, indices, full_indptr, full_indices, origin):
 
 @kernel
 def count_rows(rows, counts):
+    """Add every row's number of entries to `counts`, shifted by one so that a running sum gives indptr."""
     for i in range(len(rows)):
         counts[rows[i] + 1] += 1
 

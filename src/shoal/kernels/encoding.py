@@ -54,6 +54,7 @@ class EncodedRows:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the codes."""
         return self.codes.nbytes
 
     def __len__(self) -> int:

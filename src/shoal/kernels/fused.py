@@ -204,6 +204,7 @@ class _BiasReluDropout(torch.autograd.Function):
 
 
 def keep_threshold(rate: float) -> int:
+    """The dropout `rate` as a 32-bit integer: values below it are dropped."""
     return min(round(rate * 2**32), 2**32 - 1)
 
 

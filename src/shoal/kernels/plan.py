@@ -176,6 +176,7 @@ class LayerPlan:
     transform_first_dense: int
 
     def explain(self) -> str:
+        """The chosen order of products, with the multiply-adds of both."""
         order = "A (H W)" if self.transform_first else "(A H) W"
         return (
             f"{order}: (A H) W needs {self.aggregate_first_sparse:,} sparse + {self.aggregate_first_dense:,} dense "

@@ -160,4 +160,5 @@ def open_queue(depth):
 
 @kernel
 def close_queue(queue):
+    """Close a queue of asynchronous reads."""
     return _syscall(_DESTROY, queue, 0, 0, 0, 0)

@@ -22,6 +22,7 @@ class LoopedAdjacency(Adjacency):
         return self.select_rows(torch.arange(start, end))
 
     def select_rows(self, rows: Tensor) -> Adjacency:
+        """The given rows, with their self loops."""
         indptr, indices = take_rows(self.indptr, self.indices, rows, loops=True)
         scale = None if self.row_scale is None else self.row_scale[rows]
         return Adjacency(
@@ -29,6 +30,7 @@ class LoopedAdjacency(Adjacency):
         )
 
     def whole(self) -> Adjacency:
+        """All rows, with their self loops."""
         return self.select_rows(torch.arange(self.num_rows))
 
 

@@ -252,14 +252,17 @@ class _RowEmitter:
 
 
 def int_constant(value):
+    """A 64-bit integer constant."""
     return ir.Constant(_I64, value)
 
 
 def constant(kind, value):
+    """A constant of a scalar or vector type; a vector holds `value` in every lane."""
     return ir.Constant(kind, [value] * kind.count if isinstance(kind, ir.VectorType) else value)
 
 
 def splat(builder, scalar, width):
+    """A vector of `width` lanes that all hold `scalar`."""
     if width == 1:
         return scalar
     kind = ir.VectorType(scalar.type, width)

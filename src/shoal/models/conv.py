@@ -49,6 +49,10 @@ class Conv(nn.Module, ABC):
     A conv writes `forward`; settings of its own are annotated parameters of its constructor. What is declared here fits
     a forward that calls `aggregate` once; a conv that multiplies otherwise overrides `exchange_widths` and `explain`.
     Layer-wise inference, the simulator and training across ranks ask these, never for a type.
+
+    Args:
+        in_features (int): columns of the input.
+        out_features (int): columns of the output.
     """
 
     name: ClassVar[str]

@@ -78,6 +78,12 @@ def stack_hops(
     about a second are kept in Shoal's home, by graph and settings, and mapped from there the next time, so that batches read their
     rows by the feature cache where memory does not hold all; others are in memory while they take less than half of what the budget
     has left, else in a file without a name in `folder`, by default the system's folder for temporary files.
+
+    Args:
+        graph (Graph): the graph, with features.
+        hops (int, default 3): K.
+        operator (str, default "gcn"): S; "gcn" for D̃^-½ÃD̃^-½, "mean" for D⁻¹A.
+        folder (Path, default None): where a large result is kept.
     """
     require_graph(graph)
     if not graph.num_features:

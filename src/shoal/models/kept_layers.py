@@ -40,6 +40,7 @@ class KeptLayers:
         return 0
 
     def write(self, number: int, rows: Rows, out: Tensor) -> None:
+        """Keep rows of a layer's output; for max jumping also the maximum of the layers so far."""
         if number not in self._layers:
             self._layers[number] = self._make("layer", number)
         self._layers[number].write(rows, out)

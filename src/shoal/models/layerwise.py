@@ -280,4 +280,5 @@ def select_rows(h: Stored, rows: Rows) -> Input:
 
 
 def count_rows(h: Stored) -> int:
+    """Rows of a dense or sparse matrix."""
     return h.num_rows if isinstance(h, Adjacency) else h.shape[0]

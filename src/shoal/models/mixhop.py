@@ -23,6 +23,9 @@ class MixHopConv(Conv):
     """`H' = ‖_{k=0..K} Â^k H W_k`, Â as in GCN, by repeated sparse products; the weight holds the W_k side by side.
 
     The parts share out_features as evenly as possible, the lower powers getting the wider ones.
+
+    Args:
+        order (int): the highest power K.
     """
 
     name = "mixhop"

@@ -56,12 +56,14 @@ class Stack(nn.Module):
         return show_facts(type(self).__name__, facts)
 
     def list_layers(self) -> Iterator[Layer]:
+        """The layers, input first."""
         for layer in self.layers:
             assert isinstance(layer, Layer)
             yield layer
 
     @property
     def num_aggregations(self) -> int:
+        """Layers that aggregate over neighbours."""
         return sum(layer.kind is not None for layer in self.list_layers())
 
     @property

@@ -45,6 +45,7 @@ class StageInput(NamedTuple):
 
     @property
     def n_id(self) -> Tensor:
+        """Ids of the rows that the stage computes."""
         return self.ids[: self.num_rows]
 
     @property
@@ -95,7 +96,7 @@ def list_stages(model: nn.Module, *, sparse: bool) -> list[Stage]:
     if not isinstance(model, GNN):
         raise ShoalError(
             f"parts worked on one after the other, and histories, are for stacks of convs and {type(model).__name__} is none: "
-            "it does not say where it reads rows of others"
+            "it does not declare where it reads halo rows"
         )
     stages: list[Stage] = []
     h, results = FEATURES, []

@@ -68,7 +68,7 @@ def sample_nets(sampler: Sampler, num_nets: int) -> tuple[Nets, np.ndarray, np.n
 def _merge_nets(net: np.ndarray, pin: np.ndarray, owner: np.ndarray, num_nodes: int) -> Nets:
     """Nets from pairs (net, pin) ordered by net; those with the same pins become one of their number's weight.
 
-    They are told apart by a sum of 64 random bits for each pin. Whose row a merged net stands for is lost: the rows
+    They are distinguished by a sum of 64 random bits for each pin. Whose row a merged net stands for is lost: the rows
     that all send together stay the same, and that is what batches are partitioned by.
     """
     begins = np.searchsorted(net, np.arange(len(owner) + 1))

@@ -1,4 +1,4 @@
-"""What the steps of a partition cost, in CPU seconds told beforehand from pins and parts; measured on real graphs."""
+"""What the steps of a partition cost, in CPU seconds estimated from pins and parts; rates were measured on real graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Minimum vertex covers of what one part reads of others: which rows to send as they are, which as partial sums.
+"""Minimum vertex covers of a part's halo entries: which rows to send as they are, which as partial sums.
 
 For a receiver q and an owner p, the entries with rows in q and columns in p form a bipartite graph. A vertex cover of it
 says how to send less than every column: a covered column travels as it is, and for a covered row the owner sums its other

@@ -125,7 +125,7 @@ def _join(indptr, indices, back_indptr, back, origin, both, other, number):
 
 @kernel
 def _gather(entries, assignment, nodes, q, place, slot):
-    """Entries that part q reads of others, as a pattern of (row, owner) by columns; undirected, of owners before q only.
+    """Entries of part q in halo columns, as a pattern of (row, owner) by columns; undirected, of owners before q only.
 
     Returns indptr, columns, the entries' numbers, the node of every row, the node of every column. `place` and `slot`
     have one -1 per node and per part, and are left so.

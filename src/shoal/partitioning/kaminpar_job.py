@@ -10,6 +10,7 @@ import numpy as np
 
 
 def main() -> None:
+    """Partition the graph file named on the command line and write the assignment as int32."""
     import kaminpar
 
     graph, preset, seed, num_parts, imbalance, out = sys.argv[1:]

@@ -32,6 +32,7 @@ class Nets(NamedTuple):
 
     @property
     def num_nets(self) -> int:
+        """Number of nets."""
         return len(self.owner)
 
 
@@ -130,6 +131,7 @@ def _count_all(nets, assignment, num_parts, counts, loads):
 
 @kernel
 def get_count(counts, j, p):
+    """Pins of net `j` in part `p`."""
     first = counts.start[j]
     if counts.is_table[j]:
         return counts.counts[first + p]

@@ -26,6 +26,9 @@ class Part:
     """One rank's share of a graph; the same whether cut in memory or opened from its folder.
 
     Attributes:
+        rank, num_parts: number of this part, and of all parts.
+        num_global_nodes: nodes of the whole graph.
+        directed, num_classes, multi_label, name: as of the whole graph.
         n_id: int64 (num_local,), the graph's numbers of the local rows, in local order.
         halo_id: int64 (num_halo,), the numbers of the halo rows, by owner, ascending within one.
         halo_offsets: int64 (P + 1,): rank q owns `halo_id[halo_offsets[q]:halo_offsets[q + 1]]`, and sends
@@ -80,10 +83,12 @@ class Part:
 
     @property
     def num_local(self) -> int:
+        """Rows that this rank owns."""
         return len(self.n_id)
 
     @property
     def num_halo(self) -> int:
+        """Rows of other ranks that this rank's rows read."""
         return len(self.halo_id)
 
     @property
@@ -93,6 +98,7 @@ class Part:
 
     @property
     def num_features(self) -> int:
+        """Columns of x, 0 without features."""
         return 0 if self.x is None else int(self.x.shape[1])
 
     def __repr__(self) -> str:

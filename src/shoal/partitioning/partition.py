@@ -44,6 +44,7 @@ class Partition:
 
     Attributes:
         assignment: int32 (num_nodes,), from 0 to num_parts - 1.
+        method, balance, imbalance, seed: how it was made (`partition_graph`); method `given` for one made elsewhere.
         parts_per_host: where parts were mapped to hosts, parts 0 … h-1 are on the first and so on.
         seconds: how long each step took.
         notices: what was adapted, one sentence each.

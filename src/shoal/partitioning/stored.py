@@ -60,6 +60,14 @@ def store_parts(
     Memory: a few integers per node and as many parts at a time as there are cores and memory for, one at least,
     whatever the size of a memory-mapped graph. The halos are found first and kept in a scratch file, from which each
     rank's send lists are read; parts are cut and their covers found in parallel.
+
+    Args:
+        graph (Graph): the graph that was partitioned.
+        partition (Partition): which part each node belongs to.
+        folder (str or Path): folder to write; one subfolder per part.
+        quality (Quality, default None): figures for the manifest; None measures them.
+        overwrite (bool, default False): replace parts that are in the folder.
+        progress: called with (parts written, parts in all).
     """
     folder = Path(folder)
     with building(folder) as scratch, explain_full_disk(folder):
@@ -218,6 +226,7 @@ def _write_manifest(graph: Graph, partition: Partition, quality: Quality, fresh:
 
 
 def name_folder(rank: int) -> str:
+    """The folder of a rank's part."""
     return f"part-{rank:05d}"
 
 
@@ -266,8 +275,13 @@ def open_names(folder: str | Path) -> Called:
 
 
 def open_part(folder: str | Path, rank: int, *, verify: bool = False) -> Part:
-    """One rank's share, memory-mapped; nothing but its own folder is read. Once on every machine, or if told to `verify`,
-    every byte is checked."""
+    """One rank's part, memory-mapped; only its own subfolder is read.
+
+    Args:
+        folder (str or Path): folder that `store_parts` or `shoal partition` wrote.
+        rank (int): number of the part.
+        verify (bool, default False): check every byte now; otherwise that happens once on every machine.
+    """
     folder = Path(folder)
     manifest = read_manifest(folder)
     check_whole("rank", rank, 0, manifest["num_parts"] - 1)

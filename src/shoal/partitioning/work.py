@@ -1,4 +1,4 @@
-"""Work, what a partition method is given; traits, what it tells of itself; the registry of methods.
+"""Work, what a partition method is given; traits, what it declares; the registry of methods.
 
 @PARTITION_METHODS.named("parity")
 @traits(node_bytes=8)
@@ -61,6 +61,7 @@ class Work:
 
     @property
     def max_weight(self) -> float:
+        """Weight that no part may exceed."""
         return (1 + self.imbalance) * -(-int(self.weights.sum()) // self.num_parts)
 
     def time(self, step: str, run: Callable[[], Any]) -> Any:
@@ -81,7 +82,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Traits:
-    """What a method tells of itself.
+    """What a method declares.
 
     Attributes:
         entry_bytes, node_bytes: memory it takes for each stored entry and each node of the graph, beside the graph.
@@ -116,7 +117,7 @@ def traits(**told: Any) -> Callable[[F], F]:
 
 
 def traits_of(method: Method) -> Traits:
-    """A method's traits; one that tells none is taken to hold a few numbers per node."""
+    """A method's traits; one without any is assumed to hold a few numbers per node."""
     found: Traits = getattr(method, "traits", Traits())
     return found
 

@@ -186,9 +186,11 @@ class RunConfig:
         return content
 
     def to_yaml(self) -> str:
+        """The configuration as YAML."""
         return yaml.safe_dump(self.to_dict(), sort_keys=False)
 
     def items(self) -> Iterator[tuple[str, Any]]:
+        """(name, value) of every field."""
         for one in fields(self):
             yield one.name, getattr(self, one.name)
 

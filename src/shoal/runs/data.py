@@ -1,4 +1,4 @@
-"""What a run trains on: its graph, or a rank's part of it, and what tells that from another under the same path."""
+"""What a run trains on: its graph, or a rank's part of it, and what identifies it."""
 
 from __future__ import annotations
 

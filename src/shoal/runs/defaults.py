@@ -44,6 +44,7 @@ class Facts:
 
     @property
     def labels_per_class(self) -> float:
+        """Labelled training nodes per class."""
         return self.num_labels / max(self.num_classes, 1)
 
 

@@ -107,16 +107,19 @@ class NodeEstimator:
 
     @property
     def trainer_(self) -> Trainer:
+        """The trainer after `fit`."""
         if self._trainer is None:
             raise ShoalError(f"this {type(self).__name__} is not fitted yet: call fit(graph) first")
         return self._trainer
 
     @property
     def model_(self) -> Any:
+        """The trained model."""
         return self.trainer_.model
 
     @property
     def graph_(self) -> Graph:
+        """The graph that was trained on, with its split."""
         graph = self.trainer_.graph
         return graph.source if isinstance(graph, StackedGraph) else graph
 
@@ -155,6 +158,7 @@ class NodeClassifier(NodeEstimator):
 
     @property
     def classes_(self) -> np.ndarray:
+        """Names of the classes, or their numbers where the graph has no names."""
         names = self.graph_.class_names
         return np.arange(self.graph_.num_classes) if names is None else np.array(names)
 
@@ -183,7 +187,7 @@ class NodeClassifier(NodeEstimator):
 
 
 class NodeRegressor(NodeEstimator):
-    """Predicts numbers of a graph's nodes, with the arguments of NodeClassifier.
+    """Predicts numbers of a graph's nodes. Arguments are those of NodeClassifier: model, method, sampler, epochs, seed, settings.
 
     shoal.NodeRegressor().fit(graph).predict()
     """

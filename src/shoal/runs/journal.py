@@ -95,7 +95,8 @@ class NoLock:
     """No lock of Optuna's own: whoever searches holds the folder's (`shoal.lock`), which ends with its process."""
 
     def acquire(self) -> bool:
+        """Always succeed."""
         return True
 
     def release(self) -> None:
-        pass
+        """Do nothing."""

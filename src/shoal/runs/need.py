@@ -217,7 +217,7 @@ def _count_step(trainer: Trainer) -> tuple[int, int]:
 
 
 def _count_whole(graph: Graph, model: nn.Module, halo: int = 0, more: int = 0) -> tuple[int, int]:
-    """Bytes of the activations of a step on all rows and `halo` ones of others; bytes that stay: operators and `A x`."""
+    """Bytes of the activations of a step on all local rows and `halo` halo rows; bytes that stay: operators and `A x`."""
     width = getattr(model, "in_features", 0)
     joined = 2 * width if width > graph.num_features else 0  # labels behind features, and `A x` of both
     known = graph.num_nodes * (joined + (graph.num_features if _keeps_aggregate(model, graph) else 0))
@@ -279,7 +279,7 @@ def _find_source(sampler: Sampler) -> Sampler:
 
 
 def _count_halo(trainer: Trainer) -> tuple[int, int]:
-    """Rows of others that a rank with a part holds beside its own, and its entries in their columns."""
+    """Halo rows that a rank with a part holds, and its entries in their columns."""
     if not isinstance(trainer.share, PartShare):
         return 0, 0
     part = trainer.share.part

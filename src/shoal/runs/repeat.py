@@ -63,6 +63,7 @@ class Repeat:
 
     @classmethod
     def is_one(cls, folder: Path) -> bool:
+        """Whether a folder holds repeated runs."""
         return (folder / REPEAT).is_file()
 
     @classmethod
@@ -78,6 +79,7 @@ class Repeat:
 
     @property
     def seeds(self) -> range:
+        """The seeds, ascending from `training.seed`."""
         return range(self.config.training.seed, self.config.training.seed + self.config.repeat)
 
     @property
@@ -106,7 +108,7 @@ class Repeat:
 
     def _heed(self, missed: int | None) -> None:
         """End here if a signal came, on whichever rank, after a run's last step."""
-        self.transport.phase = "the signals that ranks have heard"
+        self.transport.phase = "the signals that ranks have received"
         if number := int(self.transport.gather(np.array([missed or 0])).max()):
             raise Stopped(number)
 

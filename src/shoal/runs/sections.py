@@ -62,6 +62,7 @@ class Section:
 
     @property
     def declared(self) -> Declared:
+        """Every setting of the section, those of the chosen component included."""
         declared: Declared = self._declare(self)
         return declared
 
@@ -188,7 +189,7 @@ def _chosen(section: Section, key: str, default: str) -> str:
 
 
 def model_settings(name: str) -> Declared:
-    """What a model can be told: a stack of convs has the stack's settings and its conv's, others their own."""
+    """Settings of a model: a stack of convs has the stack's settings and its conv's, others their own."""
     if name in CONVS and name in MODELS:
         raise ShoalError(f"there is a conv called {name!r} already: give your model another name")
     if name not in MODEL_NAMES:
@@ -201,6 +202,8 @@ def model_settings(name: str) -> Declared:
 
 
 def model_section() -> Section:
+    """The section `model`: the model's name and its settings."""
+
     def declare(section: Section) -> Declared:
         name = _chosen(section, "name", "sage")
         return _choose("name", "sage", MODEL_NAMES, "the model") | dict(model_settings(name))
@@ -229,6 +232,8 @@ def model_section() -> Section:
 
 
 def sampler_section() -> Section:
+    """The section `sampler`: the sampler's name and its settings."""
+
     def declare(section: Section) -> Declared:
         name = _chosen(section, "name", "random-walk")
         chosen = _choose("name", "random-walk", SAMPLERS, "how batches are drawn")
@@ -238,12 +243,13 @@ def sampler_section() -> Section:
 
 
 def features_section() -> Section:
+    """The section `features`: how features on disk are read."""
     return Section("features", lambda section: list_settings(FeatureCaching))
 
 
 @dataclass
 class RunSettings:
-    """What a run is told beside its trainer."""
+    """Settings of a run beside its trainer's."""
 
     epochs: Annotated[int, AtLeast(1), "most epochs to train"] = 50
     setting: Annotated[str, Choices(SETTINGS), "what of the graph training sees"] = "transductive"
@@ -260,6 +266,8 @@ class RunSettings:
 
 
 def training_section() -> Section:
+    """The section `training`: the trainer's, the loss's and the run's settings."""
+
     def declare(section: Section) -> Declared:
         trainer = dict(list_settings(Trainer))
         trainer["patience"] = replace(trainer["patience"], default=10)
@@ -291,6 +299,8 @@ class PartitionSettings:
 
 
 def partition_section() -> Section:
+    """The section `partition`: how the graph is cut and how ranks exchange rows."""
+
     def declare(section: Section) -> Declared:
         exchange, method = _chosen(section, "exchange", "p2p"), _chosen(section, "method", "auto")
         if method in PARTITION_METHODS:
@@ -309,6 +319,7 @@ def partition_section() -> Section:
 
 
 def exchange_settings(name: str) -> dict[str, Setting]:
+    """Settings of an exchange but for its seed, which is the run's."""
     if name not in EXCHANGES:
         raise unknown_name("exchange", name, EXCHANGES)
     return _without(list_settings(EXCHANGES[name]), "seed")
@@ -325,6 +336,8 @@ class TargetSettings:
 
 
 def target_section() -> Section:
+    """The section `target`: the score that a recipe must reach."""
+
     def check(section: Section) -> None:
         if section.score is not None and section.metric is None:
             raise ShoalError(f"target.score is {section.score}: expected target.metric with it")

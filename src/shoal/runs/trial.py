@@ -47,6 +47,7 @@ class Clock:
 
     @property
     def left(self) -> float:
+        """Seconds left."""
         return self.end - time.monotonic()
 
 

@@ -53,6 +53,8 @@ class Sampler(ABC):
     Those with an annotated meaning are settings of a run (`shoal.settings`).
 
     Args:
+        graph: the graph, with its split.
+        seed: decides every batch.
         setting: `"inductive"` or `"transductive"`: what of the graph training sees.
         coverage: normalise batches by counts from so many draws of each node on average (see
             `shoal.sampling.normalize`); they are made before the first batch. None for no normalisation.

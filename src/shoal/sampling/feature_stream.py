@@ -44,10 +44,12 @@ class FeatureCounts:
     wait_seconds: float = 0.0
 
     def add(self, other: FeatureCounts) -> None:
+        """Add the counts of another."""
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
 
     def to_record(self) -> dict[str, float]:
+        """The counts as an epoch's record has them."""
         return {f"feature_{name}": value for name, value in vars(self).items()}
 
 

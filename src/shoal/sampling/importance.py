@@ -30,6 +30,7 @@ class Distribution(NamedTuple):
 
 
 def make_distribution(weights: np.ndarray, candidates: np.ndarray | None = None) -> Distribution:
+    """A distribution proportional to `weights`, with an alias table to draw from."""
     table = build_alias(weights) if len(weights) else _NO_TABLE
     return Distribution(weights, float(weights.sum()), table, candidates)
 

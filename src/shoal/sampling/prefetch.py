@@ -28,7 +28,8 @@ def gather_fields(batch: Batch) -> None:
 class Draws(Protocol):
     """A Sampler, or what draws batches as one does."""
 
-    def sample(self, k: int) -> Batch: ...
+    def sample(self, k: int) -> Batch:
+        """Batch number `k`."""
 
 
 class Prefetcher(Iterator[Batch]):

@@ -149,10 +149,12 @@ def _list_own(folder: Path, kind: str, rank: int) -> dict[int, Path]:
 
 
 def read_own(folder: Path, kind: str, step: int, rank: int) -> dict[str, Tensor]:
+    """The tensors that `save_own` wrote for a rank and step."""
     return read_tensors(name_own(folder, kind, step, rank), kind)[0]
 
 
 def name_own(folder: Path, kind: str, step: int, rank: int) -> Path:
+    """The file of a rank's own tensors of a step."""
     return folder / f"{_stem(kind)}-{step}-{rank}.safetensors"
 
 

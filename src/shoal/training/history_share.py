@@ -65,6 +65,7 @@ class HistoryShare(ReplicaShare):
 
     @property
     def histories(self) -> Histories:
+        """The histories, made on first use: in memory, beyond half of what is free in files."""
         if self._histories is None:
             folder = self.scratch_folder
             place = folder if folder is not None and folder.is_dir() else None

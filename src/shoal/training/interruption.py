@@ -23,7 +23,7 @@ _BITS = 13  # of a number that up to 4,096 ranks add 1 to
 
 
 class Interruption:
-    """What a trainer is asked to do after a step. Ranks tell each other with the step's loss, so that all do it alike.
+    """What a trainer is asked to do after a step. Requests travel with the step's loss, so that all ranks act alike.
 
     Args:
         minutes: from one checkpoint to the next inside an epoch, None for none.
@@ -39,7 +39,7 @@ class Interruption:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Signals in the block let the step end; a second Ctrl-C does not. Only a program's main thread hears any."""
+        """Signals in the block let the step end; a second Ctrl-C does not. Only a program's main thread receives signals."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

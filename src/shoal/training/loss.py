@@ -75,7 +75,7 @@ def _smooth_labels(y: Tensor, logits: Tensor, share: float) -> Tensor:
 
 
 def loss_settings(name: str) -> Mapping[str, Setting]:
-    """What the loss called `name` can be told; an object that is called has no settings."""
+    """Settings of the loss called `name`; a function passed as loss has none."""
     loss = LOSSES[name]
     return list_settings(loss) if inspect.isroutine(loss) else {}
 

@@ -139,7 +139,7 @@ class PartShare(Share):
         return self.plan.wire.training(step)
 
     def save(self, folder: Path, step: int, model: nn.Module, *, keep: int, in_epoch: bool = False) -> None:
-        """What the next step uses of others is not in the weights: every rank writes its own, before rank 0 writes those."""
+        """Write the rank's halo state, which the weights do not hold, before rank 0 writes the weights."""
         if (stale := self.plan.wire.stale) is not None:
             save_own(folder, HALO_FORMAT, step, self.transport.rank, stale.export(), keep)
             self.transport.phase = f"the halos of epoch {step}"

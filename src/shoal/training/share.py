@@ -107,13 +107,13 @@ class Share(ABC):
         """Do what is done once, before the first step, when all ranks have the same weights."""
 
     def begin(self, epochs: int, *, saves: bool = False) -> None:  # noqa: B027
-        """Training is about to go on to epoch `epochs`."""
+        """Prepare to train up to epoch `epochs`."""
 
     def end(self) -> None:  # noqa: B027
-        """Training has ended for now: no message may be left under way."""
+        """Drain pending messages after the last epoch."""
 
     def release(self) -> None:  # noqa: B027
-        """Training has ended, by an exception too: give back what only steps need, without messages."""
+        """Free what only steps need, without messages; called after an exception too."""
 
     def stepping(self, step: int) -> AbstractContextManager[None]:
         """What is exchanged inside the block belongs to an optimizer step."""

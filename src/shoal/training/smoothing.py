@@ -67,6 +67,12 @@ def propagate_labels(
     share of each class among the labelled nodes.
 
     Classes are spread some at a time where memory does not suffice for all, and the result is then in a file without a name.
+
+    Args:
+        graph (Graph): the graph, with labels.
+        alpha (float, default 0.9): weight of the neighbours' scores.
+        steps (int, default 50): number of iterations.
+        nodes (bool array, default None): nodes whose labels are used; None for the training nodes.
     """
     known = check_labels(graph, nodes, matrices=0)
     spread = make_spread(graph)
@@ -116,6 +122,14 @@ def correct_and_smooth(
     every step of `E ← α S E + (1 - α) E₀`, and s E is added. Smooth: labelled nodes get their labels, and
     `G ← (1 - α) G₀ + α S G` spreads them. `nodes` is a mask, by default the training nodes; S as in `propagate_labels`.
     The largest value of a row is the predicted class; rows are no probabilities any more.
+
+    Args:
+        graph (Graph): the graph, with labels.
+        probabilities (Tensor or array): one row per node.
+        correct_alpha, correct_steps: α and number of steps of the correct part; 0 steps leave it out.
+        scale (float, default None): factor on spread errors; None scales them automatically.
+        smooth_alpha, smooth_steps: α and number of steps of the smooth part; 0 steps leave it out.
+        nodes (bool array, default None): nodes whose labels are used; None for the training nodes.
     """
     known = check_labels(graph, nodes)
     z = check_probabilities(graph, probabilities)

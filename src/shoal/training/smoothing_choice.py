@@ -64,7 +64,12 @@ class Smoothed:
 
 
 def smooth_predictions(trainer: Trainer, *, with_validation: bool = False) -> Smoothed:
-    """`choose_smoothing` for the predictions of a trainer that has the whole graph, by its metric."""
+    """`choose_smoothing` for the predictions of a trainer that has the whole graph, by its metric.
+
+    Args:
+        trainer (Trainer): a trained one.
+        with_validation (bool, default False): spread labels of validation nodes too, once settings are chosen.
+    """
     if trainer.share.n_id is not None:
         raise ShoalError("this rank holds a part of the graph: smoothing needs the whole graph")
     graph = trainer.graph.source if isinstance(trainer.graph, StackedGraph) else trainer.graph
@@ -85,6 +90,12 @@ def choose_smoothing(
     The grid has alpha .5, .8, .95 and 5, 20, 50 steps for each part, and autoscale or the scales .5, 1, 2. The correct
     part is chosen first, then the smooth part, behind it and without it. Labels of training nodes are spread;
     `with_validation`, those of validation nodes too, once the choice is made.
+
+    Args:
+        graph (Graph): the graph, with labels and a validation mask.
+        probabilities (Tensor or array): predictions of a model, one row per node.
+        metric (str or function, default None): the score to compare by; None for the graph's usual one.
+        with_validation (bool, default False): spread labels of validation nodes too.
     """
     known, score = _prepare(graph, metric)
     name = choose_metric(metric, graph)

@@ -50,6 +50,7 @@ class SwappedBatchNorm(SyncBatchNorm):
         return self._totals.get(backward, sums)
 
     def remember(self, mean: Tensor, variance: Tensor) -> None:
+        """Update the running statistics, once for all parts of a step."""
         if not self._totals or not self._is_remembered:
             self._is_remembered = True
             super().remember(mean, variance)

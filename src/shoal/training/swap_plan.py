@@ -32,16 +32,19 @@ class Traffic:
     moved: dict[tuple[int, str], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
 
     def count(self, layer: int, direction: str, *, read: int = 0, written: int = 0) -> None:
+        """Add bytes read and written for a layer and direction."""
         entry = self.moved[layer, direction]
         entry[0] += read
         entry[1] += written
 
     @property
     def read(self) -> int:
+        """Bytes read."""
         return sum(entry[0] for entry in self.moved.values())
 
     @property
     def written(self) -> int:
+        """Bytes written."""
         return sum(entry[1] for entry in self.moved.values())
 
     def to_record(self) -> dict[str, Any]:
@@ -82,6 +85,7 @@ class SwapPlan:
         return passes
 
     def width(self, value: int) -> int:
+        """Columns of a value that stages exchange."""
         if value == FEATURES:
             return self.graph.num_features + self.further
         return self.stages[value - 1].width

@@ -18,7 +18,7 @@ def kronecker(
     scale: Annotated[int, Range(1, 31), "the graph has 2^scale nodes"] = 16,
     degree: Annotated[float, AtLeast(0), "edges drawn, counted per node; twice the arcs if directed"] = 16,
     num_features: Annotated[
-        int, Range(0, 2**20), "standard normal features, which tell nothing about classes; 0 for none"
+        int, Range(0, 2**20), "standard normal features, independent of the classes; 0 for none"
     ] = 50,
     num_classes: Annotated[int, AtLeast(1), "classes of equal size, drawn at random"] = 2,
     seed: Seed = 0,

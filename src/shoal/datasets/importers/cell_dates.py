@@ -24,6 +24,7 @@ _EARLIEST, _LATEST = np.datetime64("0001-01-01", "s"), np.datetime64("9999-12-31
 
 
 def is_date(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is a date or a timestamp."""
     return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
 
 

@@ -71,6 +71,7 @@ class Moments:
         self.count, self.mean, self.squares = 0, 0.0, 0.0
 
     def add(self, values: np.ndarray) -> None:
+        """Update count, mean and squared deviations by finite `values`."""
         values = values[np.isfinite(values)]
         if not len(values):
             return
@@ -112,6 +113,7 @@ class ColumnScan:
         self.different: set[str] = set()
 
     def add(self, values: pa.Array, train: np.ndarray | None) -> None:
+        """Update the scan by a chunk of the column; `train` marks rows of training nodes, None for all."""
         done = self.rows
         self.rows += len(values)
         if not (self.is_text or is_number(self.native) or is_date(self.native)):

@@ -26,6 +26,7 @@ _LIST = {
 
 
 def is_database(path: Path) -> bool:
+    """Whether a path is a SQLite or DuckDB file."""
     return path.suffix in SQLITE + DUCKDB and path.is_file()
 
 

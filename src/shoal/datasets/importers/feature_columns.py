@@ -43,6 +43,7 @@ class Column:
 
     @property
     def all_names(self) -> list[str]:
+        """Names of the features that the column becomes, the one that marks missing values last."""
         return [*self.names, *([f"{self.column} missing"] if self.marked else [])]
 
     def encode(self, table: Table, values: pa.Array, done: int, tally: Tally) -> np.ndarray:

@@ -79,11 +79,13 @@ def open_text(path: Path) -> IO[str]:
 
 
 def read_json(path: Path, expected: str) -> Any:
+    """The content of a JSON file; anything else is refused as not what was `expected`."""
     with reading(path, expected), open(path, encoding="utf-8") as file:
         return json.load(file)
 
 
 def read_json_object(path: Path, expected: str) -> dict[str, Any]:
+    """The object in a JSON file; anything else is refused as not what was `expected`."""
     found = read_json(path, expected)
     if not isinstance(found, dict):
         raise ShoalError(f"{path} holds a {type(found).__name__}: expected {expected}")

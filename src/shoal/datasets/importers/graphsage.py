@@ -19,6 +19,7 @@ EXPECTED = 'a NetworkX node-link object with "nodes" and "links"'
 
 
 def matches(path: Path) -> bool:
+    """Whether a path holds GraphSAGE's files."""
     return any(path.glob("*-G.json")) if path.is_dir() else path.name.endswith(ENDINGS)
 
 

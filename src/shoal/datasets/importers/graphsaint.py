@@ -31,6 +31,7 @@ FILES = ("adj_full.npz", "adj_train.npz", "role.json", "class_map.json", "feats.
 
 
 def matches(path: Path) -> bool:
+    """Whether a path holds GraphSAINT's files."""
     folder = path if path.is_dir() else path.parent
     return (folder / FILES[0]).is_file() and (path.is_dir() or path.name in FILES)
 

@@ -34,10 +34,12 @@ class Header(NamedTuple):
 
     @property
     def width(self) -> int:
+        """Numbers in a line: row, column and those of the field."""
         return 2 + FIELDS[self.field]
 
 
 def matches(path: Path) -> bool:
+    """Whether a path is a Matrix Market file."""
     return path.name.endswith((".mtx", ".mtx.gz"))
 
 

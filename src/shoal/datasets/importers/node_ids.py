@@ -43,6 +43,7 @@ class NodeIds:
 
     @property
     def are_integers(self) -> bool:
+        """Whether the ids are integers rather than text."""
         return bool(pa.types.is_integer(self.values.type))
 
     @property

@@ -15,6 +15,7 @@ EXPECTED = "integers of shape (2, edges) or (edges, 2)"
 
 
 def matches(path: Path) -> bool:
+    """Whether a path is a .npy file."""
     return path.is_file() and path.suffix == ".npy"
 
 

@@ -38,6 +38,7 @@ EXPECTED = "a CSR pattern in indptr and indices"
 
 
 def matches(path: Path) -> bool:
+    """Whether a path is an .npz file."""
     return path.is_file() and path.suffix == ".npz"
 
 

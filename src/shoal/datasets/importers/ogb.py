@@ -25,6 +25,7 @@ INVERSE_EDGES = ("ogbn_products", "ogbn_proteins")
 
 
 def matches(path: Path) -> bool:
+    """Whether a path is a folder of an OGB data set."""
     raw = path / "raw"
     return (raw / "edge.csv.gz").is_file() or (raw / "data.npz").is_file()
 

@@ -20,6 +20,7 @@ ENDINGS = ("test.index", "allx", "ally", "graph", "tx", "ty", "x", "y")
 
 
 def matches(path: Path) -> bool:
+    """Whether a path holds Planetoid's files."""
     return any(path.glob("ind.*.graph")) if path.is_dir() else path.name.startswith("ind.")
 
 

@@ -23,6 +23,7 @@ KIND = re.compile(r"\b(un)?directed\b", re.IGNORECASE)
 
 
 def matches(path: Path) -> bool:
+    """Whether a path is a SNAP edge list."""
     return path.is_file() and path.name.endswith((".txt", ".txt.gz"))
 
 

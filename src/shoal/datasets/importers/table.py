@@ -32,6 +32,7 @@ from shoal.wording import list_some
 
 
 def matches(path: Path) -> bool:
+    """Whether a path is a table, a folder of tables or a database."""
     if path.is_dir():
         return find_edges(path) is not None
     return path.name.endswith(ENDINGS) or is_database(path)

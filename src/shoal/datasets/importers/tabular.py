@@ -158,17 +158,20 @@ def plain(column: pa.Array) -> pa.Array:
 
 
 def is_text(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is text, dictionary-encoded too."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def is_number(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is a number or a truth value."""
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     return bool(numeric or pa.types.is_boolean(kind))
 
 
 def is_list(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is a list."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 

@@ -111,6 +111,7 @@ class GlooTransport(Transport):
         return tensor
 
     def wait(self, work: Any, peer: int | None) -> None:
+        """Wait for a message within the time limit; an error names the peer."""
         try:
             work.wait(self._limit)
         except RuntimeError as error:

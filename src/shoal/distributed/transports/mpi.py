@@ -92,7 +92,7 @@ class MPITransport(Transport):
                 raise self._name_missing(missing())
 
     def _name_missing(self, peer: int | None) -> RankGone:
-        """Ranks that still run and wait say so to all; those not heard from are the missing ones."""
+        """Ranks that still run and wait report so to all; the silent ones are missing."""
         others = [q for q in range(self.size) if q != self.rank]
         token = bytearray(1)
         for q in others:

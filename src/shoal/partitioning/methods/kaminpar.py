@@ -37,6 +37,7 @@ def assign_by_kaminpar(
 
 
 def has_kaminpar() -> bool:
+    """Whether KaMinPar is installed."""
     return find_spec("kaminpar") is not None
 
 
