@@ -61,7 +61,8 @@ def scan_names(room: str, registry: str) -> list[str]:
     """Names of the built-in components in a room, read from its source: importing it would take seconds."""
     door = rf'(?m)^@{registry}\.(?:named\("([^"]+)"\)|register\s+class[\s\S]+?\n    name(?:: [^=]+)? = "([^"]+)")'
     sources = (path.read_text() for path in sorted((Path(__file__).parents[1] / room).rglob("*.py")))
-    return sorted(named or own for source in sources for named, own in re.findall(door, source))
+    code = (re.sub(r'"""[\s\S]*?"""', "", source) for source in sources)
+    return sorted(named or own for source in code for named, own in re.findall(door, source))
 
 
 def list_samplers() -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from html import escape
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -35,7 +36,7 @@ class TrainingProgress:
         self.console = console
         self.epochs = epochs
         self.metric = metric
-        self.has_bar = console.is_terminal or console.is_jupyter
+        self._cell = None if not console.is_jupyter else NotebookBar(epochs)
         bar = [BarColumn(bar_width=24)] if console.width >= _WIDTH_WITH_BAR else []
         self._bar = Progress(
             TextColumn("[bold]epoch"),
@@ -45,7 +46,7 @@ class TrainingProgress:
             TextColumn("[dim]left"),
             TimeRemainingColumn(),
             console=console,
-            disable=not self.has_bar,
+            disable=not console.is_terminal,
         )
         self._task = self._bar.add_task("starting", total=epochs, completed=done)
 
@@ -63,11 +64,33 @@ class TrainingProgress:
     def show(self, record: Record) -> None:
         """Show an epoch that has ended; where there is no bar at most 50 of them have a line."""
         text = describe_epoch(record, self.metric)
-        if self.has_bar:
+        if self._cell is not None:
+            self._cell.show(record["epoch"], text)
+        elif self.console.is_terminal:
             self._bar.update(self._task, completed=record["epoch"], description=text)
         elif record["epoch"] % -(-self.epochs // _MOST_LINES) == 0 or record["epoch"] in (1, self.epochs):
             line = f"epoch {record['epoch']}/{self.epochs}  {text}"
             self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+class NotebookBar:
+    """A bar in a notebook's cell, drawn by the browser."""
+
+    def __init__(self, epochs: int) -> None:
+        from IPython.display import display
+
+        self.epochs = epochs
+        self._handle = display(self._draw(0, "starting"), display_id=True)
+
+    def show(self, epoch: int, text: str) -> None:
+        """Move the bar to an epoch."""
+        self._handle.update(self._draw(epoch, text))
+
+    def _draw(self, epoch: int, text: str) -> Any:
+        from IPython.display import HTML
+
+        bar = f"<progress value={epoch} max={self.epochs}></progress>"
+        return HTML(f"{bar} epoch {epoch}/{self.epochs} &nbsp; {escape(text)}")
 
 
 class ProgressBar(Callback):
@@ -124,7 +147,7 @@ def show_counting(console: Screen, sampler: Sampler) -> None:
         BarColumn(bar_width=24),
         TextColumn("{task.description}"),
         console=console,
-        disable=not console.shows_bars,
+        disable=not console.is_terminal,
     ) as bar:
         task = bar.add_task("", total=None)
 

@@ -38,11 +38,6 @@ _SECONDS_BETWEEN_LINES = 10.0  # of progress in a pipe
 class Screen(Console):
     """A console whose sentences are printed as they are: wrapped at words on a terminal, one line each in a pipe."""
 
-    @property
-    def shows_bars(self) -> bool:
-        """Whether progress bars can be drawn: on a terminal and in a notebook."""
-        return self.is_terminal or self.is_jupyter
-
     def say(self, sentence: str = "", *, style: str | None = None) -> None:
         """Print a sentence without markup or highlighting."""
         self.print(sentence, style=style, markup=False, highlight=False, soft_wrap=not self.is_terminal)
@@ -86,13 +81,13 @@ def follow_steps(console: Screen, what: str) -> Iterator[Callable[[int, int], No
     def follow(done: int, total: int) -> None:
         nonlocal said
         bar.update(task, completed=done, total=total)
-        if not console.shows_bars and time.monotonic() - said >= _SECONDS_BETWEEN_LINES:
+        if not console.is_terminal and time.monotonic() - said >= _SECONDS_BETWEEN_LINES:
             said = time.monotonic()
             console.say(f"{what}: {done:,} of {total:,} steps, {said - began:.0f} s")
 
-    with Progress(console=console, transient=True, disable=not console.shows_bars) as bar:
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=None)
-        if not console.shows_bars:
+        if not console.is_terminal:
             console.say(f"{what} …", style="dim")
         yield follow
 
@@ -121,7 +116,7 @@ class ScreenWatcher:
             _Figures(),
             TimeRemainingColumn(),
             console=self.console,
-            disable=not self.console.shows_bars,
+            disable=not self.console.is_terminal,
         )
         self.tasks: dict[str, TaskID] = {}
         self._began: dict[str, float] = {}
@@ -140,7 +135,7 @@ class ScreenWatcher:
         """Show how much of a file has arrived."""
         if file not in self.tasks:
             self.tasks[file] = self.progress.add_task(file, total=total, counted=False)
-            if not self.console.shows_bars:
+            if not self.console.is_terminal:
                 size = format_bytes(total) if total is not None else "size unknown"
                 resumed = f", {format_bytes(done)} of it here already" if done else ""
                 self.on_step(f"fetching {file} ({size}{resumed})")
@@ -153,7 +148,7 @@ class ScreenWatcher:
             self.tasks[what] = self.progress.add_task(what, total=total, counted=True)
             self._began[what] = now
         self.progress.update(self.tasks[what], completed=done, total=total)
-        if not self.console.shows_bars and now - self._said >= _SECONDS_BETWEEN_LINES:
+        if not self.console.is_terminal and now - self._said >= _SECONDS_BETWEEN_LINES:
             self._said = now
             left = (now - self._began[what]) * (total - done) / max(done, 1)
             self.on_step(f"{what}: {done:,} of {total:,}, {left:.0f} s left")

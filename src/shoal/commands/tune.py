@@ -156,7 +156,7 @@ class TuningProgress:
         self.console, self.search, self.clock = console, search, clock
         self._what = "trial 0"
         self._best = search.best
-        self._status = Status("starting", console=console) if console.shows_bars else None
+        self._status = Status("starting", console=console) if console.is_terminal else None
 
     def __enter__(self) -> TuningProgress:
         if self._status is not None:

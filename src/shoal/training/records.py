@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import ShoalError, missing_extra
@@ -43,7 +44,6 @@ class History(list[Record]):
         if not self:
             raise ShoalError("nothing is trained yet: call fit before plot")
         try:
-            import matplotlib.pyplot  # noqa: F401 (notebooks then show figures)
             from matplotlib.figure import Figure
         except ImportError:
             raise missing_extra("matplotlib", "report", "a plot of the history") from None
@@ -52,7 +52,15 @@ class History(list[Record]):
         if metric is not None and f"val_{metric}" not in scores:
             raise ShoalError(f"no epoch has a val_{metric}: there are {', '.join(scores) or 'no scores'}")
         shown = ["loss", *([f"val_{metric}"] if metric is not None else scores[:1])]
-        figure = Figure(figsize=(4.5 * len(shown), 3.2), layout="constrained")
+
+        class Shown(Figure):  # type: ignore[misc, unused-ignore]
+            """A figure that notebooks show, whatever matplotlib's backend is."""
+
+            def _repr_png_(self) -> bytes:
+                self.savefig(out := BytesIO(), format="png")
+                return out.getvalue()
+
+        figure = Shown(figsize=(4.5 * len(shown), 3.2), layout="constrained")
         for axes, name in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown):
             known = [(record["epoch"], record[name]) for record in self if name in record]
             axes.plot(*zip(*known), marker="." if len(known) < 30 else None)
