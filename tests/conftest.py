@@ -40,11 +40,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: order.get(group := find_group(item.nodeid), 1 if "::" in group else 2))
 
 
+os.environ.setdefault("SHOAL_REPORT", "0")  # a page a run would take longer than most of the tests' runs
+
+
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "home").mkdir()
     kept = {key: value for key, value in os.environ.items() if not key.startswith("SHOAL_")}
-    return {**kept, "SHOAL_HOME": str(tmp_path / "home"), "no_proxy": "127.0.0.1", "PYTHONWARNINGS": "error"}
+    return {
+        **kept,
+        "SHOAL_HOME": str(tmp_path / "home"),
+        "SHOAL_REPORT": "0",
+        "no_proxy": "127.0.0.1",
+        "PYTHONWARNINGS": "error",
+    }
 
 
 @pytest.fixture

@@ -47,6 +47,7 @@ def rank_environment(**settings: str) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(paths),
         "GLOO_SOCKET_IFNAME": "lo",
         "SHOAL_THREADS": "1",
+        "SHOAL_REPORT": os.environ.get("SHOAL_REPORT", "0"),
         "SHOAL_TOKEN": "the token of the tests' ranks",
         **settings,
     }

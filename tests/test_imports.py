@@ -22,7 +22,9 @@ FORBIDDEN = {
     "shoal.kernels": ["shoal.*"],
     "shoal.sampling": ["shoal.partitioning", "shoal.distributed", "shoal.training", "shoal.runs"],
     "shoal.distributed": ["shoal.models", "shoal.training", "shoal.runs", "shoal.commands"],
-    "shoal.training": ["shoal.runs", "shoal.commands", "shoal.cli"],
+    "shoal.training": ["shoal.runs", "shoal.report", "shoal.commands", "shoal.cli"],
+    "shoal.runs": ["shoal.report", "shoal.commands", "shoal.cli"],
+    "shoal.report": ["shoal.commands", "shoal.cli"],
 }
 # What a room may import all the same.
 ALLOWED = {

@@ -18,6 +18,7 @@ from shoal.commands.partition import partition
 from shoal.commands.plan import plan
 from shoal.commands.rank import rank
 from shoal.commands.recipes import recipes
+from shoal.commands.report import report
 from shoal.commands.sample import sample
 from shoal.commands.settings import settings
 from shoal.commands.simulate import simulate
@@ -59,6 +60,7 @@ def shoal() -> None:
 for command in (
     plan,
     train,
+    report,
     tune,
     recipes,
     embed,

@@ -102,6 +102,8 @@ def digest(folder: Path) -> dict[str, str]:
         ):  # whose checksum covers all but its own order
             with safe_open(path, framework="numpy") as file:
                 content = json.dumps(file.metadata(), sort_keys=True).encode()
+        if path.name in ("measured.json", "report.html"):  # seconds and bytes of this very process
+            content = b""
         if path.name == "manifest.json":
             content = json.dumps(json.loads(content) | {"seconds": 0}).encode()
         found[str(path.relative_to(folder))] = hashlib.sha256(content).hexdigest()

@@ -63,7 +63,7 @@ def list_kinds() -> dict[str, Callable[[], dict[str, tuple[str, Mapping[str, Set
         "order": lambda: declared(ORDERS),
         "loss": lambda: {name: (summarize(one), loss_settings(name)) for name, one in LOSSES.items()},
         "metric": lambda: named(METRICS),
-        "callback": lambda: named(CALLBACKS),
+        "callback": lambda: declared(CALLBACKS),
     }
 
 

@@ -28,14 +28,18 @@ def train_run(
     parts: str | None = None,
     max_restarts: int = 0,
     as_json: bool = False,
+    report: bool = False,
+    live: int | None = None,
 ) -> None:
     """Train a new run, or go on with the folder's where there is no config, with `changes` of its training settings or on other `parts` if given.
 
     Ranks are those that a launcher has started, or `workers` that are started here and get the configuration. When
-    one of these is lost, all are started again, at most `max_restarts` times.
+    one of these is lost, all are started again, at most `max_restarts` times. Rank 0 shows the run on a port `live` while it
+    goes on, and writes a `report` at its end.
     """
     from shoal.datasets import check_known
     from shoal.errors import ShoalError
+    from shoal.report.svg import require_matplotlib
     from shoal.runs.data import make_paths_absolute
     from shoal.runs.folder import REPEAT, read_any_config
 
@@ -50,8 +54,10 @@ def train_run(
         make_paths_absolute(config)
         if config.partition.folder is None or config.method == "swapped":
             check_known(config.data)  # before ranks are started that would each say so
+    if live is not None:
+        require_matplotlib("the live view")
     job: dict[str, Any] = {"task": "train", "folder": str(folder), "changes": changes or {}, "parts": parts}
-    job["json"] = as_json
+    job |= {"json": as_json, "report": report, "live": live}
     if config is not None:
         job["config"] = config.to_dict()
     run_on_ranks(count, job, max_restarts=max_restarts)
@@ -100,8 +106,12 @@ def do_job(job: dict[str, Any], transport: Transport) -> None:
         config = None if job.get("config") is None else make_config(job["config"])
         if config is not None:
             config.validate()  # which loads its plug-ins
-        folder, as_json = Path(job["folder"]), job.get("json", False)
-        train_here(config, folder, job["changes"], transport, job.get("parts"), as_json=as_json)
+        shown = {
+            "as_json": job.get("json", False),
+            "report": job.get("report", False),
+            "live": job.get("live"),
+        }
+        train_here(config, Path(job["folder"]), job["changes"], transport, job.get("parts"), **shown)
 
 
 def _count_ranks(config: RunConfig, workers: int | None, parts: str | None) -> int:

@@ -29,13 +29,16 @@ def train_here(
     parts: str | None = None,
     *,
     as_json: bool = False,
+    report: bool = False,
+    live: int | None = None,
 ) -> None:
-    """Train as one of the ranks, or alone; only rank 0 prints progress and scores.
+    """Train as one of the ranks, or alone; only rank 0 prints progress and scores, serves them on a port `live`, and writes a `report`.
 
     A run that this very job has begun before goes on: a launcher has started its ranks again. With `as_json` the
     last figures are printed as JSON and everything else goes to stderr.
     """
     from shoal.commands.screen import open_console, print_json
+    from shoal.commands.viewing import live_view, write_report
     from shoal.lock import writing
     from shoal.runs.folder import check_new
     from shoal.runs.repeat import Repeat
@@ -49,7 +52,8 @@ def train_here(
     is_single = config is not None and config.repeat == 1  # which takes the lock when it is trained
     if config is not None and not quiet and not is_single:
         check_new(folder)
-    with nullcontext() if quiet or is_single else writing(folder):
+    view = nullcontext() if quiet or live is None else live_view(folder, live, console)
+    with nullcontext() if quiet or is_single else writing(folder), view:
         if config is not None and config.repeat > 1:
             found = _train_all(Repeat.create(folder, config, transport), console)
         elif config is not None:
@@ -64,6 +68,8 @@ def train_here(
                     f"{folder} has trained {count(run.trainer.epoch, 'epoch')}: --epochs {epochs} would end before, give more"
                 )
             found = _train_run(run, folder, console)
+    if report and not quiet:
+        write_report(folder, console)
     if as_json and not quiet:
         print_json(found)
 

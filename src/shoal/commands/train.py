@@ -94,6 +94,18 @@ def _list_settings() -> Iterator[tuple[str, Rows]]:
     help="Train with this many seeds, one after the other, and report mean and deviation  [default: the recipe's, or 1]",
 )
 @json_option()
+@click.option(
+    "--live",
+    is_flag=True,
+    help="Show the run in a browser on this machine while it goes on (docs/report.md).",
+)
+@click.option("--port", type=click.IntRange(0, 65535), help="Port of --live  [default: a free one]")
+@click.option(
+    "--report/--no-report",
+    default=True,
+    envvar="SHOAL_REPORT",
+    help="Write the page report.html into the run folder at the end  [default: write it]",
+)
 @memory_option()
 @plugin_option(expose=True)
 @click.option(
@@ -116,6 +128,9 @@ def train(
     recipe: str | None,
     repeat: int | None,
     as_json: bool,
+    live: bool,
+    port: int | None,
+    report: bool,
     plugins: tuple[str, ...],
     settings: tuple[str, ...],
 ) -> None:
@@ -131,6 +146,7 @@ def train(
       shoal train my-graph/ --set sampler.roots=2000 --set model.hidden=128 --set training.lr=0.003
       shoal train --resume runs/first --epochs 200 --set training.patience=50
       shoal train --recipe cora --repeat 5
+      shoal train my-graph/ --live
       shoal train my-graph/ --workers 2 --boundary-rate 0.1
       shoal train my-graph/ --workers 2 --sampler node
       shoal train my-graph/ --method swapped --parts 16 --memory 4GB
@@ -143,6 +159,9 @@ def train(
     from shoal.runs.choose import leave_open
     from shoal.runs.config import parse_value
 
+    if port is not None and not live:
+        raise ShoalError("--port is where --live listens: add --live")
+    watched = (port or 0) if live else None
     if resume is not None:
         named: dict[str, object] = {
             "DATA": data,
@@ -175,6 +194,8 @@ def train(
             parts=stored,
             max_restarts=max_restarts,
             as_json=as_json,
+            report=report,
+            live=watched,
         )
         return
     if parts is not None or (recipe is None and not (workers is None and boundary_rate is None)):
@@ -199,7 +220,15 @@ def train(
             f"--workers needs method partitioned or sampled: method {config.method} trains in one process"
         )
     folder = out if out is not None else _next_folder(config)
-    train_run(config, folder, workers=workers, max_restarts=max_restarts, as_json=as_json)
+    train_run(
+        config,
+        folder,
+        workers=workers,
+        max_restarts=max_restarts,
+        as_json=as_json,
+        report=report,
+        live=watched,
+    )
 
 
 def _trains_on_rows(model: str | None, settings: tuple[str, ...]) -> bool:

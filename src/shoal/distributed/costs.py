@@ -16,7 +16,8 @@ def summarize_costs(
 ) -> tuple[dict[str, Any], float]:
     """An epoch's record of all ranks, and the seconds of the slowest. The ledger starts again at zero.
 
-    `time` is the mean rank's, `slowest` the slowest's, kind by kind. With `peers`, what each rank sent to each.
+    `time` is the mean rank's, `slowest` the slowest's, kind by kind; `hidden` of the mean rank's computing had rows under way.
+    With `peers`, what each rank sent to each.
     """
     spent = ledger.take()
     exchanges = sorted(spent.exchanges, key=lambda one: (one[0], one[1] != IDS, one[1] == BACKWARD))
@@ -25,10 +26,10 @@ def summarize_costs(
         table[exchanges.index((layer, way)), peer if peers else 0] += entry
     spans = np.array([spent.seconds[kind] for kind in KINDS])
     transport.phase = f"the costs of epoch {epoch}"
-    everyone = transport.gather(np.concatenate([table.ravel(), spans, [seconds]]))
+    everyone = transport.gather(np.concatenate([table.ravel(), spans, [spent.hidden, seconds]]))
     by_peer = everyone[:, : table.size].reshape(transport.size, *table.shape).astype(int)
     counts = by_peer.sum((0, 2)).tolist()
-    spans, total = everyone[:, table.size : -1], everyone[:, -1]
+    spans, hidden, total = everyone[:, table.size : -2], everyone[:, -2], everyone[:, -1]
     times = {"compute": total - spans.sum(1)} | dict(zip(KINDS, spans.T))
     record: dict[str, Any] = {
         "seconds": float(total.max()),
@@ -41,6 +42,7 @@ def summarize_costs(
         ],
         "time": {name: float(value.mean()) for name, value in times.items()},
         "slowest": {name: float(value.max()) for name, value in times.items()},
+        "hidden": float(hidden.mean()),
     }
     if peers:
         record["peers"] = [

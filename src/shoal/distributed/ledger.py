@@ -7,7 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+T = TypeVar("T")
 FORWARD, BACKWARD, IDS = "forward", "backward", "ids"
 INPUT = 0  # the "layer" of what is exchanged once, before training
 EXPOSED, REDUCE, IDLE, SAMPLING = "exposed", "reduce", "idle", "sampling"
@@ -28,11 +30,13 @@ class Ledger:
         seconds: kind → seconds.
         exchanges: (layer, direction) of every exchange begun, whether or not this rank had anything to send: the same
             on every rank.
+        hidden: seconds in which rows were under way while this rank computed; part of computing.
     """
 
     sent: dict[tuple[int, str, int], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 0.0))
     exchanges: set[tuple[int, str]] = field(default_factory=set)
+    hidden: float = 0.0
 
     def begin(self, layer: int, direction: str) -> None:
         """Record that an exchange took place, whether bytes were sent or not."""
@@ -53,6 +57,15 @@ class Ledger:
         finally:
             self.seconds[kind] += time.perf_counter() - started
 
+    def time_each(self, kind: str, source: Iterator[T]) -> Iterator[T]:
+        """What `source` gives; the seconds it takes to give it are of a kind."""
+        while True:
+            with self.timing(kind):
+                found = next(source, None)
+            if found is None:
+                return
+            yield found
+
     @property
     def num_bytes(self) -> int:
         """Bytes sent since the counts were taken last."""
@@ -65,10 +78,11 @@ class Ledger:
 
     def take(self) -> Ledger:
         """What was counted since the last call; counting starts again at zero."""
-        taken = Ledger(dict(self.sent), dict(self.seconds), set(self.exchanges))
+        taken = Ledger(dict(self.sent), dict(self.seconds), set(self.exchanges), self.hidden)
         self.sent.clear()
         self.exchanges.clear()
         self.seconds.update(dict.fromkeys(KINDS, 0.0))
+        self.hidden = 0.0
         return taken
 
     @contextmanager
@@ -82,3 +96,4 @@ class Ledger:
             self.sent.update(kept.sent)
             self.seconds.update(kept.seconds)
             self.exchanges.update(kept.exchanges)
+            self.hidden = kept.hidden

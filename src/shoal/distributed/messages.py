@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -132,6 +133,7 @@ class HaloExchange:
         self._has_arrived = self._has_left = False
         plan.enter(layer, direction)
         self._exchange = plan.transport.start({q: self._arriving[a:b] for q, a, b in self._spans})
+        self._started = time.perf_counter()
 
     def send(self, peer: int, first: int, last: int) -> None:
         """Send rows first … last-1 of `outgoing`."""
@@ -157,6 +159,8 @@ class HaloExchange:
         if self._has_arrived:
             return
         waiting = iter(self._exchange.arrivals())
+        if self._spans or self.send_spans:
+            self.plan.ledger.hidden += time.perf_counter() - self._started
         spans = {q: (a, b) for q, a, b in self._spans}
         while True:
             with self.plan.ledger.timing(EXPOSED):

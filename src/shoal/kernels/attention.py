@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.attention_loops import attend, attend_backward, attend_transposed
-from shoal.kernels.dispatch import FLOATS, implements, kernel_of
+from shoal.kernels.dispatch import FLOATS, implements, kernel_of, timed
 from shoal.kernels.jit import worker_threads
 from shoal.kernels.patterns import row_of_entries
 from shoal.kernels.plan import cache_bytes
@@ -146,6 +146,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @timed("gat_attention")
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         z, score_dst, score_src, weights = ctx.saved_tensors
         adj, grad = ctx.adj, grad.contiguous()

@@ -11,13 +11,18 @@ stands on it knows devices. Implementations take and return tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 ANY = "any"
+F = TypeVar("F", bound=Callable[..., Any])
 FLOATS = (torch.float32, torch.float64)
 
 
@@ -29,6 +34,7 @@ class Kernel(NamedTuple):
 
 
 KERNELS: dict[str, dict[str, Kernel]] = {}
+_watching: list[dict[str, float]] = []  # what `timing_kernels` fills, at most one
 
 
 def implements(
@@ -49,4 +55,34 @@ def kernel_of(operation: str, like: Tensor) -> Callable[..., Any]:
     found = kernels.get(like.device.type)
     if found is None or (found.dtypes is not None and like.dtype not in found.dtypes):
         found = kernels[ANY]
-    return found.function
+    return timed(operation)(found.function) if _watching else found.function
+
+
+@contextmanager
+def timing_kernels() -> Iterator[dict[str, float]]:
+    """Yields operation → seconds in its kernels inside the block."""
+    spent: dict[str, float] = defaultdict(float)
+    _watching.append(spent)
+    try:
+        yield spent
+    finally:
+        _watching.remove(spent)
+
+
+def timed(operation: str) -> Callable[[F], F]:
+    """A decorator that adds a function's seconds to an operation's while `timing_kernels` watches."""
+
+    def enter(function: F) -> F:
+        @wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if not _watching:
+                return function(*args, **kwargs)
+            started = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                _watching[-1][operation] += time.perf_counter() - started
+
+        return run  # type: ignore[return-value]
+
+    return enter

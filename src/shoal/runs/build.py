@@ -20,10 +20,12 @@ from shoal.models.module import MODELS
 from shoal.partitioning.part import Part
 from shoal.partitioning.partition import Partition
 from shoal.runs.config import RunConfig
+from shoal.runs.training_section import name_callbacks
 from shoal.sampling.base import Sampler, make_sampler
 from shoal.sampling.clipped import ClippedSampler
 from shoal.sampling.feature_cache import FeatureCaching
 from shoal.settings import list_settings
+from shoal.training.callback import CALLBACKS, Callback
 from shoal.training.loss import Loss, default_loss, loss_settings, make_loss
 from shoal.training.trainer import Trainer
 
@@ -83,6 +85,13 @@ def _make_loss(config: RunConfig, *, regression: bool) -> Loss:
     )
 
 
+def _make_callbacks(config: RunConfig) -> list[Callback]:
+    """The callbacks that a configuration names, with the settings it gives each."""
+    return [
+        CALLBACKS[name](**config.training.given.get(name, {})) for name in name_callbacks(config.training)
+    ]
+
+
 def _prepare_graph(config: RunConfig, graph: Graph, checkpoints: Path | None) -> Graph:
     """The graph that the model trains on; files that this takes go to the nearest folder that is there already."""
     if config.model.name not in CONVS:
@@ -124,5 +133,6 @@ def make_trainer(
         features=FeatureCaching(**config.features.resolve()),
         checkpoints=checkpoints,
         loss=_make_loss(config, regression=is_regression(graph.y)),
-        **config.training.select(Trainer, without=("loss",)),
+        callbacks=_make_callbacks(config),
+        **config.training.select(Trainer, without=("loss", "callbacks")),
     )

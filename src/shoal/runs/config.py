@@ -18,6 +18,7 @@ from shoal.models.pattern import DEFAULT_LAYERS
 from shoal.registry import load_plugin
 from shoal.runs import sections
 from shoal.runs.sections import Section
+from shoal.runs.training_section import training_section
 from shoal.sampling.base import SAMPLERS
 from shoal.settings import Setting, list_settings
 
@@ -52,7 +53,7 @@ class RunConfig:
     ranks: int | None = None
     model: Section = field(default_factory=sections.model_section)
     sampler: Section = field(default_factory=sections.sampler_section)
-    training: Section = field(default_factory=sections.training_section)
+    training: Section = field(default_factory=training_section)
     features: Section = field(default_factory=sections.features_section)
     partition: Section = field(default_factory=sections.partition_section)
     repeat: int = 1

@@ -12,7 +12,7 @@ from shoal.digest import digest_array
 from shoal.distributed.runtime import agree, share_cores
 from shoal.distributed.transport import LocalTransport, Transport
 from shoal.errors import ShoalError, explain_full_disk
-from shoal.files import parse_json, replace_file
+from shoal.files import replace_file
 from shoal.graph import Graph
 from shoal.kernels.plan import explain_products
 from shoal.lock import clear_folder, writing
@@ -24,7 +24,9 @@ from shoal.runs.folder import (
     CONFIG,
     GRAPH,
     JOB,
+    MEASURED,
     METRICS,
+    OUTCOMES,
     PLAN,
     RANKS,
     SCRATCH,
@@ -35,6 +37,8 @@ from shoal.runs.folder import (
     read_run_config,
     remove_folder,
 )
+from shoal.runs.identity import check_same_graph
+from shoal.runs.measured import measure_run
 from shoal.runs.need import estimate_need
 from shoal.scratch import Scratch
 from shoal.training.inference import count_held, has_embeddings, open_scratch
@@ -69,7 +73,7 @@ class Run:
         self.data = open_data(config, None if cuts else folder, self.transport, to_train=to_train)
         self.notices = self.data.notices
         if self.writes and (folder / GRAPH).is_file():
-            self._check_graph()
+            check_same_graph(folder, config, self.data)
         self.data.source = None
         self.trainer = make_trainer(
             config,
@@ -214,17 +218,33 @@ class Run:
             if on_epoch is not None:
                 on_epoch(record)
 
+        self.trainer.profile.is_on = True
         with self.trainer.asked.listening():
             self.trainer.fit(self.config.training.epochs, write)
         self._replace(PLAN, "\n".join(self.explain()) + "\n")
         final: Record = {"best_epoch": self.trainer.best_epoch}
-        exact = ("test",) if self.trainer.eval_sample is None else ("val", "test")
-        for split in filter(self.trainer.has_nodes, exact):
-            final |= {f"{split}_{name}": value for name, value in self.trainer.evaluate(split).items()}
-        self._append(final)
+        splits = [split for split in ("val", "test") if self.trainer.has_nodes(split)]
+        if splits:  # the test nodes', of graphs without any the validation nodes'
+            scores, outcomes = self.trainer.examine(splits[-1])
+            names = self.trainer.graph.class_names
+            described = {
+                "split": splits[-1],
+                "class_names": None if names is None else list(names),
+                **outcomes,
+            }
+            self._replace(OUTCOMES, json.dumps(described) + "\n")
+            if self.trainer.eval_sample is not None and "val" in splits:  # of all nodes, not of the sample
+                exact = scores if splits[-1] == "val" else self.trainer.evaluate("val")
+                final |= {f"val_{name}": value for name, value in exact.items()}
+            if splits[-1] == "test":
+                final |= {f"test_{name}": value for name, value in scores.items()}
         self.ranks = self.trainer.share.describe_ranks()
         if self.ranks:
             self._replace(RANKS, json.dumps(self.ranks, indent=1) + "\n")
+        self._replace(MEASURED, json.dumps(measure_run(self), indent=1) + "\n")
+        self._append(final)
+        for callback in self.trainer.callbacks:
+            callback.on_scores(self.trainer, final)
         return final
 
     def describe(self) -> str:
@@ -298,34 +318,6 @@ class Run:
         if not self.has_checkpoint:
             return "nothing was left there"
         return f"what was trained is kept, `shoal train --resume {self.folder}` goes on"
-
-    def _check_graph(self) -> None:
-        """Refuse to go on with another graph than the run began with."""
-        found = self.data.identity
-        try:
-            began = parse_json((self.folder / GRAPH).read_bytes())
-            if not found["content"] or not began.get("content"):
-                began["content"] = found["content"]  # older runs and stored parts do not tell
-            began = {key: type(value)(began[key]) for key, value in found.items()}
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-            raise ShoalError(
-                f"{self.folder / GRAPH} is damaged: expected JSON with {', '.join(found)}; without the file the graph is not checked"
-            ) from None
-        differ = {
-            "checksum": "its edges or its split differ",
-            "content": "its features, its labels or its split differ",
-        }
-        graph = self.data.graph if self.data.source is None else self.data.source
-        if isinstance(graph, Graph) and graph.has_checksum(began["checksum"]):
-            began["checksum"] = found["checksum"]
-        for key in ("num_nodes", "num_features", "num_classes", *differ):
-            if began[key] != found[key]:
-                said = differ.get(key)
-                if said is None:
-                    said = f"it has {found[key]:,} {key.removeprefix('num_')} where the run began with {began[key]:,}"
-                raise ShoalError(
-                    f"{self.folder} was trained on another graph than {self.config.data} is now: {said}; put the graph back, or start a new run"
-                )
 
     def _append(self, record: Record) -> None:
         if self.writes:

@@ -6,10 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from shoal.checks import MAX_NODES, MAX_THREADS
 from shoal.distributed.exchange import EXCHANGES
 from shoal.errors import ShoalError, unknown_name
-from shoal.graph import SETTINGS
 from shoal.models.conv import CONVS
 from shoal.models.gnn import GNN
 from shoal.models.module import MODELS
@@ -17,10 +15,8 @@ from shoal.models.pattern import check_head, find_orders, parse_widths, place_no
 from shoal.partitioning.work import PARTITION_METHODS
 from shoal.sampling.base import SAMPLERS, sampler_settings
 from shoal.sampling.feature_cache import FeatureCaching
-from shoal.settings import AtLeast, Choices, Null, Range, Seed, Setting, list_settings
-from shoal.training.loss import LOSSES, default_loss, loss_settings
+from shoal.settings import AtLeast, Choices, Null, Range, Setting, list_settings
 from shoal.training.metrics import METRICS
-from shoal.training.trainer import Trainer
 
 Declared = Mapping[str, Setting]
 DEFAULT_WIDTH = 256
@@ -96,6 +92,9 @@ class Section:
             elif not isinstance(key, str):
                 raise ShoalError(f"{self.title} has the key {key!r} in {where}: expected names")
             else:
+                before = self.given.get(key)
+                if isinstance(value, dict) and isinstance(before, dict):  # settings of one callback
+                    value = {**before, **value}
                 self.given[key], self.origins[key] = value, where
 
     def clear(self, *kept: str) -> None:
@@ -180,7 +179,7 @@ class _Names(Mapping[str, Any]):
 MODEL_NAMES = _Names(CONVS, MODELS)
 
 
-def _chosen(section: Section, key: str, default: str) -> str:
+def chosen_name(section: Section, key: str, default: str) -> str:
     """The name a section has chosen; anything but a name is refused."""
     name = section.given.get(key, default)
     if not isinstance(name, str):
@@ -205,7 +204,7 @@ def model_section() -> Section:
     """The section `model`: the model's name and its settings."""
 
     def declare(section: Section) -> Declared:
-        name = _chosen(section, "name", "sage")
+        name = chosen_name(section, "name", "sage")
         return _choose("name", "sage", MODEL_NAMES, "the model") | dict(model_settings(name))
 
     def check(section: Section) -> None:
@@ -235,7 +234,7 @@ def sampler_section() -> Section:
     """The section `sampler`: the sampler's name and its settings."""
 
     def declare(section: Section) -> Declared:
-        name = _chosen(section, "name", "random-walk")
+        name = chosen_name(section, "name", "random-walk")
         chosen = _choose("name", "random-walk", SAMPLERS, "how batches are drawn")
         return chosen | dict(sampler_settings(name))
 
@@ -245,38 +244,6 @@ def sampler_section() -> Section:
 def features_section() -> Section:
     """The section `features`: how features on disk are read."""
     return Section("features", lambda section: list_settings(FeatureCaching))
-
-
-@dataclass
-class RunSettings:
-    """Settings of a run beside its trainer's."""
-
-    epochs: Annotated[int, AtLeast(1), "most epochs to train"] = 50
-    setting: Annotated[str, Choices(SETTINGS), "what of the graph training sees"] = "transductive"
-    edge_weights: Annotated[bool, "use the graph's edge weights, where it has any"] = True
-    node_multiple: Annotated[
-        int,
-        Range(1, MAX_NODES, said="1 to 2^31"),
-        "drop random nodes of a subgraph so that this divides their number (node clipping); 1: none",
-    ] = 1
-    seed: Seed = 0
-    threads: Annotated[
-        int | None, Range(1, MAX_THREADS), Null("all cores"), "threads of this process, or of each rank"
-    ] = None
-
-
-def training_section() -> Section:
-    """The section `training`: the trainer's, the loss's and the run's settings."""
-
-    def declare(section: Section) -> Declared:
-        trainer = dict(list_settings(Trainer))
-        trainer["patience"] = replace(trainer["patience"], default=10)
-        name = default_loss(regression=False)
-        if section.given.get("loss") is not None:
-            name = _chosen(section, "loss", name)
-        return dict(list_settings(RunSettings)) | trainer | dict(loss_settings(name))
-
-    return Section("training", declare, lambda: {f"loss {name!r}": loss_settings(name) for name in LOSSES})
 
 
 @dataclass
@@ -302,7 +269,7 @@ def partition_section() -> Section:
     """The section `partition`: how the graph is cut and how ranks exchange rows."""
 
     def declare(section: Section) -> Declared:
-        exchange, method = _chosen(section, "exchange", "p2p"), _chosen(section, "method", "auto")
+        exchange, method = chosen_name(section, "exchange", "p2p"), chosen_name(section, "method", "auto")
         if method in PARTITION_METHODS:
             own = _without(list_settings(PARTITION_METHODS[method]), "seed")
         else:  # auto's choice may have the setting; other ranks wait while rank 0 cuts

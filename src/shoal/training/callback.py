@@ -36,8 +36,11 @@ class Callback:
     def on_close(self, trainer: Trainer) -> None:
         """When `fit` ends, by an exception too and before `on_end`: close what `on_start` opened."""
 
+    def on_scores(self, trainer: Trainer, scores: dict[str, Any]) -> None:
+        """At the end of a run of `shoal train`, with its best epoch and its test scores."""
 
-CALLBACKS: Registry[type[Callback]] = Registry("callback", "shoal.training")
+
+CALLBACKS: Registry[type[Callback]] = Registry("callback", "shoal.training.callbacks")
 
 
 def make_callbacks(given: Any) -> list[Callback]:

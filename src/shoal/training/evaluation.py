@@ -29,6 +29,27 @@ LARGE_EVALUATION = 10**11  # multiply-adds, sparse ones weighted: from about ten
 _STEP_FACTOR = 3  # multiply-adds of a training step over those of its forward pass
 
 
+def predict_split(
+    share: Share,
+    model: nn.Module,
+    split: str,
+    targets: TargetScale | None = None,
+    sample: SplitSample | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Logits, or predictions of `targets` in their units, and labels of a split's nodes, or of a `sample`, on the full graph."""
+    if split not in SPLITS:
+        raise unknown_name("split", split, SPLITS)
+    if share.count_nodes(split) == 0:
+        raise ShoalError(f"graph {share.graph.name!r} has no {split} nodes to evaluate on")
+    mask = as_tensor(getattr(share.graph, f"{split}_mask")) if sample is None else sample.mask
+    assert share.graph.y is not None
+    logits = (
+        share.predict(model, mask) if targets is None else share.predict(model, mask, take=targets.restore)
+    )
+    share.transport.phase = f"the {split} scores"
+    return logits, as_tensor(share.graph.y)[mask]
+
+
 def score_split(
     share: Share,
     model: nn.Module,
@@ -41,20 +62,12 @@ def score_split(
 
     Of a `sample` of the split, with the standard error of its metric, `<metric>_error`.
     """
-    if split not in SPLITS:
-        raise unknown_name("split", split, SPLITS)
-    if share.count_nodes(split) == 0:
-        raise ShoalError(f"graph {share.graph.name!r} has no {split} nodes to evaluate on")
-    mask = as_tensor(getattr(share.graph, f"{split}_mask")) if sample is None else sample.mask
-    assert share.graph.y is not None
-    logits = (
-        share.predict(model, mask) if targets is None else share.predict(model, mask, take=targets.restore)
-    )
-    share.transport.phase = f"the {split} scores"
-    y = as_tensor(share.graph.y)[mask]
+    predicted, y = predict_split(share, model, split, targets, sample)
 
     def score(chosen: Tensor | slice) -> dict[str, float]:
-        return score_predictions(logits[chosen], y[chosen], metrics, total=share.sum, collect=share.collect)
+        return score_predictions(
+            predicted[chosen], y[chosen], metrics, total=share.sum, collect=share.collect
+        )
 
     scores = score(slice(None))
     if sample is not None:

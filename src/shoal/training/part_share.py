@@ -277,8 +277,9 @@ class PartShare(Share):
         part = self.training
         model = model_memory(part, self._kept_rows, self._input_widths, self._first_width)
         growth = max(self._peak_memory - self._start_memory, 0)
-        own = [part.num_local, part.num_halo, self._kept_rows, self._peak_memory, growth, model]
-        names = ("local_rows", "halo_rows", "kept_halo_rows", "peak", "growth", "model")
+        entries = len(part.local_indices) + len(part.halo_indices)
+        own = [part.num_local, part.num_halo, entries, self._kept_rows, self._peak_memory, growth, model]
+        names = ("local_rows", "halo_rows", "entries", "kept_halo_rows", "peak", "growth", "model")
         self.transport.phase = "the memory of ranks"
         return [dict(zip(names, row)) for row in self.transport.gather(np.array(own, np.int64)).tolist()]
 

@@ -17,8 +17,10 @@ from shoal.labels import describe_outputs, find_labelled
 from shoal.models.calling import find_convention
 from shoal.models.hops import StackedGraph
 from shoal.scratch import Scratch
-from shoal.training.evaluation import score_split
+from shoal.training.evaluation import predict_split, score_split
 from shoal.training.inference import has_embeddings
+from shoal.training.metrics import score_predictions
+from shoal.training.outcomes import tabulate_outcomes
 from shoal.training.share import Progress, ReplicaShare, Share
 from shoal.training.shares import check_weights
 from shoal.training.split_sample import SplitSample
@@ -60,13 +62,29 @@ class Predictor:
         """
         if graph is not None:
             graph = _prepare_scores(graph, self.graph)
+        self._check_blind(split)
+        with self.weights.averaged():
+            share = self.find_share(graph)
+            return score_split(share, self.model, split, self.metrics, self.task.targets, sample)
+
+    def examine(self, split: str = "test") -> tuple[dict[str, float], dict[str, Any]]:
+        """The scores of `evaluate`, and the outcomes that they are made of (`tabulate_outcomes`)."""
+        self._check_blind(split)
+        share = self.share
+        with self.weights.averaged():
+            predicted, y = predict_split(share, self.model, split, self.task.targets)
+            scores = score_predictions(predicted, y, self.metrics, total=share.sum, collect=share.collect)
+            nodes = share.count_nodes(split)
+            return scores, tabulate_outcomes(
+                predicted, y, total=share.sum, collect=share.collect, num_nodes=nodes
+            )
+
+    def _check_blind(self, split: str) -> None:
+        """Refuse scores of nodes whose labels are among the model's inputs."""
         if split == "train" and self.share.reuse is not None:
             raise ShoalError(
                 "training nodes see their own labels where those are reused as input: score the val or test nodes"
             )
-        with self.weights.averaged():
-            share = self.find_share(graph)
-            return score_split(share, self.model, split, self.metrics, self.task.targets, sample)
 
     def has_nodes(self, split: str) -> bool:
         """Whether the graph has nodes to evaluate in a split."""

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from shoal.batch import Batch
 from shoal.distributed.costs import summarize_costs
 from shoal.distributed.gradients import average_buffers
-from shoal.distributed.ledger import Ledger
+from shoal.distributed.ledger import SAMPLING, Ledger
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError
 from shoal.graph import Graph
@@ -203,7 +203,7 @@ class Share(ABC):
 
     @abstractmethod
     def take_costs(self, epoch: int, nodes: int, seconds: float) -> Record:
-        """What an epoch of `nodes` rows and `seconds` on this rank cost all ranks; empty for a single process."""
+        """What an epoch of `nodes` rows and `seconds` on this rank cost all ranks: where the time went, and messages."""
 
     def example(self) -> Batch:
         """A batch such as steps work on, made without messages."""
@@ -325,7 +325,8 @@ class ReplicaShare(Share):
 
     def take_costs(self, epoch: int, nodes: int, seconds: float) -> Record:
         if self.transport.size == 1:
-            return {}
+            sampling = self.ledger.take().seconds[SAMPLING]
+            return {"time": {"compute": max(seconds - sampling, 0.0), SAMPLING: sampling}}
         record, slowest = summarize_costs(self.ledger, self.transport, epoch, seconds)
         total = int(self.transport.sum(torch.tensor([nodes])))
         return record | {"nodes_per_second": total / slowest}

@@ -15,7 +15,7 @@ from shoal.batch import Batch
 from shoal.checks import MAX_THREADS
 from shoal.distributed.exchange import ExchangeMethod
 from shoal.distributed.gradients import GradientBucket, broadcast_weights
-from shoal.distributed.ledger import IDLE, REDUCE
+from shoal.distributed.ledger import IDLE, REDUCE, SAMPLING
 from shoal.distributed.runtime import default_transport
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError
@@ -39,6 +39,7 @@ from shoal.training.loss import LOSSES, Loss
 from shoal.training.metrics import Deciding, choose_metric, is_better, worst_score
 from shoal.training.optimizer import OPTIMIZERS, make_optimizer
 from shoal.training.predictor import Predictor
+from shoal.training.profile import StepProfile
 from shoal.training.records import History, Recorded
 from shoal.training.schedule import SCHEDULES, scale_learning_rate
 from shoal.training.share import EpochState, Record
@@ -152,7 +153,7 @@ class Trainer(Predictor, Recorded):
         self._stream = BatchStream(self.sampler, num_threads=sampling_threads, caching=self.features)
         self.callbacks = make_callbacks(callbacks)
         self._batch_callbacks = [one for one in self.callbacks if type(one).on_batch is not Callback.on_batch]
-        self.history = History()
+        self.history, self.profile = History(), StepProfile(model, self.share.ledger)
         self.checkpoints, self.keep_checkpoints = checkpoints, keep_checkpoints
         self.weights = KeptWeights(model, ema)
         self.asked = Interruption(checkpoint_minutes)
@@ -233,7 +234,8 @@ class Trainer(Predictor, Recorded):
         self.step = self.epoch * self.sampler.num_batches + done.batches
         started, compiled = time.perf_counter() - done.seconds, compile_seconds()
         for batch in self.batches(done.batches) if batches is None else batches:
-            loss = self.train_step(batch)
+            with self.profile.watching(self.epoch + 1):
+                loss = self.train_step(batch)
             done.add(loss, batch.num_nodes)
             for callback in self._batch_callbacks:
                 callback.on_batch(self, batch, loss)
@@ -242,12 +244,9 @@ class Trainer(Predictor, Recorded):
                 self._heed(done)
         done.seconds = time.perf_counter() - started
         self.epoch += 1
-        record = done.to_record(
-            self.epoch, self.optimizer.param_groups[0]["lr"], compile_seconds() - compiled
-        )
-        return (
-            record | self._stream.take_counts() | self.share.take_costs(self.epoch, done.nodes, done.seconds)
-        )
+        lr, compiling = self.optimizer.param_groups[0]["lr"], compile_seconds() - compiled
+        record = done.to_record(self.epoch, lr, compiling) | self._stream.take_counts()
+        return record | self.share.take_costs(self.epoch, done.nodes, done.seconds)
 
     def train_step(self, batch: Batch) -> float:
         """One optimizer step on a batch, on every rank on its own; returns the step's loss.
@@ -324,7 +323,8 @@ class Trainer(Predictor, Recorded):
         if not self.share.can_prefetch:
             return self.share.batches(self.epoch, first)
         count = self.sampler.num_batches
-        return self._stream.take(self.epoch * count + first, count - first)
+        drawn = self._stream.take(self.epoch * count + first, count - first)
+        return self.share.ledger.time_each(SAMPLING, drawn)
 
     def _evaluate_epoch(self, record: Record) -> None:
         started = time.perf_counter()

@@ -1,0 +1,142 @@
+"""`shoal report RUN …`: a page that shows runs, a table that compares them, or a view of one that goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from shoal.report.facts import Group
+
+_FORMATS = ("text", "markdown", "latex", "csv", "json")
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    help="File to write: the page, or with --compare the table  [default: RUN/report.html, of several report.html; the table is printed]",
+)
+@click.option("--compare", is_flag=True, help="A table of the runs, seeds grouped, in place of a page.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(_FORMATS),
+    help="How --compare writes the table  [default: text]",
+)
+@click.option("--watch", is_flag=True, help="Show a run that goes on, in a browser on this machine only.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port of --watch  [default: a free one]")
+@click.option(
+    "--socket", "handle", type=int, hidden=True, help="Descriptor of an open door, of `train --live`."
+)
+def report(
+    runs: tuple[Path, ...],
+    out: Path | None,
+    compare: bool,
+    form: str | None,
+    watch: bool,
+    port: int | None,
+    handle: int | None,
+) -> None:
+    """Show runs as one HTML page: scores, time, memory, exchange, predictions, settings (docs/report.md).
+
+    Runs with the same settings are one line with its deviation over seeds. A folder of repeated runs stands for its seeds.
+
+    \b
+    Examples:
+      shoal report runs/first
+      shoal report runs/first runs/second -o page.html
+      shoal report runs/* --compare
+      shoal report runs/* --compare --format latex -o table.tex
+      shoal report --watch runs/first
+    """
+    from shoal.errors import ShoalError
+    from shoal.report.facts import group_runs, read_runs
+    from shoal.report.svg import require_matplotlib
+
+    if form is not None and not compare:
+        raise ShoalError("--format is the form of the table: add --compare")
+    if port is not None and not watch:
+        raise ShoalError("--port is where --watch listens: add --watch")
+    if watch and (compare or out is not None):
+        raise ShoalError("--watch shows a page in a browser: leave out --compare and -o")
+    if compare:
+        groups = group_runs(read_runs(runs))
+        if not groups:
+            raise ShoalError(f"{runs[0]} holds no run that has begun: nothing to compare")
+        _write_comparison(groups, form or "text", out)
+        return
+    require_matplotlib("a report")
+    if watch:
+        _watch(runs, port or 0, handle)
+        return
+    from shoal.commands.screen import open_console
+    from shoal.report.page import write_page
+    from shoal.runs.folder import PAGE
+
+    target = out if out is not None else (runs[0] / PAGE if len(runs) == 1 else Path(PAGE))
+    write_page(runs, target)
+    open_console().print(f"report: {target}", markup=False)
+
+
+def _write_comparison(groups: list[Group], form: str, out: Path | None) -> None:
+    from shoal.commands.screen import open_console, plain_table
+    from shoal.errors import explain_full_disk
+    from shoal.files import replace_file
+    from shoal.report.compare import HEAD, RIGHT, describe_columns, format_comparison, list_rows
+
+    if form == "text" and out is None:
+        console = open_console()
+        table = plain_table(*HEAD, right=RIGHT)
+        for row in list_rows(groups):
+            table.add_row(*row)
+        console.print(table)
+        console.print(describe_columns(groups), style="dim", markup=False)
+        return
+    text = format_comparison(groups, "markdown" if form == "text" else form)
+    if out is None:
+        click.echo(text)
+        return
+    with explain_full_disk(out), replace_file(out) as scratch:
+        scratch.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _watch(runs: tuple[Path, ...], port: int, handle: int | None) -> None:
+    """Serve the runs' page until they end; for `train --live` on its socket, until its end of a pipe is closed."""
+    import os
+    import socket
+    import sys
+    import threading
+    from contextlib import suppress
+
+    from shoal.errors import ShoalError
+    from shoal.report.live import LiveView, address_of, open_door, serve
+    from shoal.runs.folder import find_config
+
+    if handle is not None:
+        closed = threading.Event()
+
+        def wait() -> None:
+            sys.stdin.buffer.read()
+            closed.set()
+
+        threading.Thread(target=wait, daemon=True).start()
+        os.nice(5)
+        serve(LiveView(runs, closed), socket.socket(fileno=handle))
+        return
+    for folder in runs:
+        if not find_config(folder).is_file():
+            raise ShoalError(f"{folder} is not a run folder: name one that `shoal train` is writing")
+    view = LiveView(runs)
+    if view.is_over:
+        raise ShoalError(f"{runs[0]} has ended: `shoal report {runs[0]}` writes its page")
+    from shoal.commands.screen import open_console
+
+    door = open_door(port)
+    open_console().print(f"live view: {address_of(door)} (Ctrl-C ends it)", markup=False)
+    with suppress(KeyboardInterrupt):
+        serve(view, door)

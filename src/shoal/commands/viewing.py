@@ -1,0 +1,84 @@
+"""What `shoal train` does beside training for people to look at: the live view, and the page at the end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "SHOAL_JOB")
+_ROOM = 120 << 20  # bytes that drawing takes
+
+
+@contextmanager
+def live_view(folder: Path, port: int, console: Console) -> Iterator[None]:
+    """Show the run in `folder` on this machine while the block runs, by a process of its own that never slows it much."""
+    from shoal.report.live import address_of, open_door
+
+    with open_door(port) as door:
+        line = [
+            sys.executable,
+            "-m",
+            "shoal",
+            "report",
+            str(folder),
+            "--watch",
+            "--socket",
+            str(door.fileno()),
+        ]
+        environment = {key: value for key, value in os.environ.items() if key not in _RANK_VARIABLES}
+        environment |= {"OMP_NUM_THREADS": "1", "SHOAL_THREADS": "1"}
+        viewer = subprocess.Popen(
+            line,
+            env=environment,
+            pass_fds=[door.fileno()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        console.print(f"live view: {address_of(door)}", markup=False)
+    try:
+        yield
+    finally:
+        assert viewer.stdin is not None
+        with suppress(OSError):
+            viewer.stdin.close()  # which ends it, once a browser that looks has the last state
+        try:
+            viewer.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            viewer.kill()
+            viewer.wait()
+
+
+def write_report(folder: Path, console: Console) -> None:
+    """Write a run's page into its folder and say where it is; what goes wrong is a notice and never ends a run."""
+    from shoal.memory import given_budget, memory_left
+    from shoal.report.svg import has_matplotlib
+    from shoal.runs.folder import PAGE
+
+    if not has_matplotlib():
+        console.print(
+            "report: `pip install 'shoal[report]'` adds a page that shows the run",
+            markup=False,
+            highlight=False,
+        )
+        return
+    if given_budget() is not None and memory_left() < _ROOM:
+        console.print(f"report: `shoal report {folder}` writes it, outside this run's --memory", markup=False)
+        return
+    try:
+        from shoal.report.page import write_page
+
+        write_page([folder], folder / PAGE)
+    except Exception as error:
+        console.print(f"notice: no report was written: {type(error).__name__}: {error}", markup=False)
+    else:
+        console.print(f"report: {folder / PAGE}", markup=False)

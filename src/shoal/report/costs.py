@@ -1,0 +1,289 @@
+"""Charts of what runs cost: where the time went, who sent how much to whom, what parts and memory look like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shoal.report.chart import Chart, Table, format_seconds, thin
+from shoal.report.facts import TIME_PARTS, Group, RunFacts
+from shoal.report.heat import draw_matrix
+from shoal.report.svg import INK, MUTED, SERIES, drawing, render
+from shoal.wording import format_bytes
+
+_COLOURS = dict(zip((key for key, _ in TIME_PARTS), SERIES))
+_PARTS_SHOWN = 64  # ranks of a chart
+
+
+def draw_time(groups: Sequence[Group]) -> Chart | None:
+    """Where the time went: a bar for every kind of work of one run, stacked bars of several."""
+    spent = [
+        {key: sum(run.time_parts.get(key, 0.0) for run in group.runs) / len(group.runs) for key in _COLOURS}
+        for group in groups
+    ]
+    if not any(sum(one.values()) for one in spent):
+        return None
+    names = [(key, name) for key, name in TIME_PARTS if any(one[key] for one in spent)]
+    reading = "Seconds of the whole run, of the mean rank and seed."
+    profiled = [
+        run.measured["profile"] for group in groups for run in group.runs if "profile" in run.measured
+    ]
+    if profiled:
+        reading += f" Computing is split as in one profiled step (epoch {profiled[0]['epoch']})."
+    else:
+        reading += " Computing is not split: no step was profiled, which takes two epochs."
+    hidden = [sum(run.hidden for run in group.runs) / len(group.runs) for group in groups]
+    title = "Where the time went"
+    draw = _draw_kinds if len(groups) == 1 else _stack_kinds
+    svg = draw(groups, spent, names, hidden, title, reading)
+    head = ["run", *(name for _, name in names), *(["behind computing"] if any(hidden) else [])]
+    rows = [
+        [
+            group.label,
+            *(format_seconds(one[key]) for key, _ in names),
+            *([format_seconds(behind)] if any(hidden) else []),
+        ]
+        for group, one, behind in zip(groups, spent, hidden)
+    ]
+    return Chart("time", title, reading, svg, Table(head, rows), wide=len(groups) > 1)
+
+
+def draw_epochs(run: RunFacts) -> Chart | None:
+    """Seconds of every epoch of one run, and of its evaluations."""
+    if len(run.records) < 2:
+        return None
+    title = "Seconds of every epoch"
+    reading = "Training and evaluation; the first epoch compiles. Steps up are other work on the machine, or memory."
+    series = {
+        "training": [(record["epoch"], record["seconds"]) for record in run.records],
+        "evaluation": [
+            (record["epoch"], record["eval_seconds"]) for record in run.records if "eval_seconds" in record
+        ],
+    }
+    with drawing() as figure:
+        axes = figure.add_subplot()
+        for number, (name, points) in enumerate(series.items()):
+            if points:
+                axes.plot(*zip(*thin(points, 240)), color=SERIES[7 * number], label=name, linewidth=1.8)
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda value, _: format_seconds(value))
+        axes.yaxis.set_minor_formatter(lambda value, _: "")
+        axes.set_xlabel("epoch")
+        axes.locator_params(axis="x", integer=True)
+        figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=11, handlelength=1)
+        svg = render(figure, title, reading)
+    rows = [
+        [record["epoch"], f"{record['seconds']:.4g}", f"{record.get('eval_seconds', 0):.4g}"]
+        for record in thin(run.records, 24)
+    ]
+    return Chart("epochs", title, reading, svg, Table(("epoch", "training", "evaluation"), rows, "Seconds."))
+
+
+def _draw_kinds(
+    groups: Sequence[Group],
+    spent: list[dict[str, float]],
+    names: list[tuple[str, str]],
+    hidden: list[float],
+    title: str,
+    reading: str,
+) -> str:
+    (one,), total = spent, sum(spent[0].values())
+    bars = [(name, one[key], _COLOURS[key], 1.0) for key, name in names if one[key]]
+    if hidden[0]:
+        bars.append(("exchange, behind computing", hidden[0], _COLOURS["exposed"], 0.35))
+    with drawing(height=60 + 27 * len(bars)) as figure:
+        axes = figure.add_subplot()
+        for number, (_, seconds, colour, alpha) in enumerate(bars):
+            axes.barh(number, seconds, 0.66, color=colour, alpha=alpha)
+            share = f" · {seconds / total:.0%}" if alpha == 1 else " within"
+            axes.annotate(
+                f"{format_seconds(seconds)}{share}",
+                (seconds, number),
+                xytext=(5, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=11,
+                color=INK,
+            )
+        _name_bars(axes, [bar[0] for bar in bars])
+        axes.set_xlim(0, 1.45 * max(bar[1] for bar in bars))
+        axes.set_xticks([])
+        axes.spines["bottom"].set_visible(False)
+        said = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds, _, _ in bars)
+        return render(figure, title, f"{reading} {said}.")
+
+
+def _stack_kinds(
+    groups: Sequence[Group],
+    spent: list[dict[str, float]],
+    names: list[tuple[str, str]],
+    hidden: list[float],
+    title: str,
+    reading: str,
+) -> str:
+    lines = -(-len(names) // 4)
+    with drawing(width=680, height=66 + 30 * len(groups) + 18 * lines) as figure:
+        axes = figure.add_subplot()
+        left = np.zeros(len(groups))
+        for key, name in names:
+            seconds = np.array([one[key] for one in spent])
+            axes.barh(range(len(groups)), seconds, 0.66, left=left, color=_COLOURS[key], label=name)
+            left += seconds
+        for number, total in enumerate(left.tolist()):
+            axes.annotate(
+                format_seconds(total),
+                (total, number),
+                xytext=(5, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=11,
+                color=INK,
+            )
+        _name_bars(axes, [group.label for group in groups])
+        axes.set_xlim(0, 1.14 * left.max())
+        axes.set_xlabel("seconds")
+        figure.legend(
+            loc="outside lower center", ncols=4, frameon=False, fontsize=11, handlelength=1, columnspacing=1.2
+        )
+        return render(figure, title, reading)
+
+
+def _name_bars(axes: Any, names: list[str]) -> None:
+    axes.set_yticks(range(len(names)), [name if len(name) <= 28 else f"{name[:27]}…" for name in names])
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.spines["left"].set_visible(False)
+
+
+def draw_traffic(run: RunFacts) -> Chart | None:
+    """Who sends how much to whom in an epoch; None where one process trained, or too many ranks to tell."""
+    sent = run.sent
+    if sent is None:
+        return None
+    table = np.array(sent, float)
+    title = "Bytes sent in an epoch"
+    reading = (
+        "Row: the rank that sends. Column: the rank that receives. Darker is more; gradients are not counted."
+    )
+    svg = draw_matrix(
+        table,
+        [str(rank) for rank in range(len(table))],
+        title=title,
+        description=f"{reading} {format_bytes(table.sum())} in all, at most {format_bytes(table.max())} of a pair.",
+        axes=("receives", "sends"),
+        write=lambda value: "" if value == 0 else format_bytes(value).replace("bytes", "B"),
+    )
+    rows = [
+        [str(rank), *(f"{int(value):,}" for value in row), f"{int(row.sum()):,}"]
+        for rank, row in enumerate(table)
+    ]
+    head = ["sends ↓ to →", *(str(rank) for rank in range(len(table))), "all"]
+    return Chart("traffic", title, reading, svg, Table(head, rows, "Bytes."))
+
+
+def tabulate_layers(run: RunFacts) -> Table | None:
+    """Bytes and messages of the last epoch by layer and direction."""
+    told = next((record["exchanges"] for record in reversed(run.records) if record.get("exchanges")), None)
+    if told is None:
+        return None
+    rows = [
+        [
+            "chosen rows" if one["direction"] == "ids" else f"layer {one['layer']}, {one['direction']}",
+            format_bytes(one["bytes"]),
+            f"{one['messages']:,}",
+        ]
+        for one in told
+    ]
+    return Table(("exchange", "sent", "messages"), rows)
+
+
+def draw_parts(run: RunFacts) -> Chart | None:
+    """Rows that each rank owns and reads of others; None where ranks hold no parts."""
+    ranks = run.ranks
+    if not ranks:
+        return None
+    local, halo, entries = (
+        np.array([rank.get(name, 0) for rank in ranks], float)
+        for name in ("local_rows", "halo_rows", "entries")
+    )
+    title, shown = "Parts", min(len(ranks), _PARTS_SHOWN)
+    reading = "Rows that a rank owns, and rows of other ranks (its halo) that its own read. Equal bars are balanced."
+    with drawing() as figure:
+        axes = figure.add_subplot()
+        axes.bar(range(shown), local[:shown], 0.7, color=SERIES[0], label="own rows")
+        axes.bar(range(shown), halo[:shown], 0.7, bottom=local[:shown], color=SERIES[1], label="halo rows")
+        axes.set_xlabel("rank")
+        axes.locator_params(axis="x", integer=True)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        axes.grid(visible=False, axis="x")
+        figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=11, handlelength=1)
+        svg = render(figure, title, f"{reading} {len(ranks)} ranks.")
+    rows = [
+        [str(number), *(f"{int(values[number]):,}" for values in (local, halo, entries))]
+        for number in range(len(ranks))
+    ]
+    return Chart("parts", title, reading, svg, Table(("rank", "own rows", "halo rows", "entries"), rows))
+
+
+def tabulate_parts(run: RunFacts) -> Table | None:
+    """Quality of a partition in figures."""
+    ranks = run.ranks
+    if not ranks:
+        return None
+    local, halo, entries = (
+        np.array([rank.get(name, 0) for rank in ranks], float)
+        for name in ("local_rows", "halo_rows", "entries")
+    )
+    ratio = halo / np.maximum(local, 1)
+    rows = [
+        ["method", str(run.settings.get("partition.method", "auto"))],
+        ["rows sent in an exchange, without covers", f"{int(halo.sum()):,}"],
+        ["largest part over the mean, by nodes", f"{_balance(local):.3f}"],
+    ]
+    if entries.any():
+        rows.append(["largest part over the mean, by edges", f"{_balance(entries):.3f}"])
+    rows.append(["halo rows for one own row, mean and largest", f"{ratio.mean():.2f}, {ratio.max():.2f}"])
+    if run.sent is not None:
+        rows.append(["pairs of ranks that exchange", f"{int((np.array(run.sent) > 0).sum()):,}"])
+    return Table(("partition", ""), rows)
+
+
+def _balance(loads: np.ndarray) -> float:
+    return float(loads.max() / loads.mean()) if loads.any() else 1.0
+
+
+def draw_memory(groups: Sequence[Group]) -> Chart | None:
+    """Most memory that every rank of one run held, or the largest rank of each of several."""
+    if len(groups) == 1:
+        held = groups[0].first.measured.get("peak") or []
+        bars = [(f"rank {number}", size) for number, size in enumerate(held[:_PARTS_SHOWN])]
+    else:
+        bars = [(group.label, max(group.gather("peak"))) for group in groups if group.gather("peak")]
+    if len(bars) < 2:  # of one process the page's head tells it
+        return None
+    title = "Memory"
+    reading = "Most that a process held at once, Python, torch, compiled kernels and mapped files included."
+    with drawing(height=44 + 27 * len(bars)) as figure:
+        axes = figure.add_subplot()
+        for number, (_, size) in enumerate(bars):
+            axes.barh(number, size, 0.66, color=SERIES[0])
+            axes.annotate(
+                format_bytes(size),
+                (size, number),
+                xytext=(5, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=11,
+                color=INK,
+            )
+        _name_bars(axes, [name for name, _ in bars])
+        axes.set_xlim(0, 1.25 * max(size for _, size in bars))
+        axes.set_xticks([])
+        axes.spines["bottom"].set_color(MUTED)
+        axes.spines["bottom"].set_visible(False)
+        svg = render(figure, title, f"{reading} {'; '.join(f'{n} {format_bytes(s)}' for n, s in bars[:16])}.")
+    rows = [[name, f"{int(size):,}"] for name, size in bars]
+    return Chart("memory", title, reading, svg, Table(("process", "bytes"), rows))

@@ -1,0 +1,44 @@
+"""Weights & Biases: `--set training.callbacks=[wandb] --set training.wandb.project=mine`; WANDB_MODE=offline keeps it here."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Annotated, Any
+
+from shoal.settings import Null
+from shoal.training.callback import CALLBACKS
+from shoal.training.logger import RunLogger, require
+
+
+@CALLBACKS.register
+class WandbLogger(RunLogger):
+    """Figures of every epoch as a run of Weights & Biases; a resumed run goes on with its own."""
+
+    name = "wandb"
+
+    def __init__(
+        self,
+        *,
+        project: Annotated[str, "project that the run belongs to"] = "shoal",
+        run: Annotated[str | None, Null("the run folder's name"), "name of the run"] = None,
+        group: Annotated[str | None, Null("none"), "group of runs that belong together"] = None,
+    ) -> None:
+        self.project, self.run, self.group = project, run, group
+        self._module = require("wandb", "wandb", "wandb")
+
+    def open(self, folder: Path | None, settings: dict[str, Any], epoch: int) -> None:
+        known: dict[str, Any] = {}
+        if folder is not None:
+            digest = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+            known = {"id": digest, "resume": "allow", "dir": str(folder)}
+        name = self.run or (None if folder is None else folder.name)
+        self._run = self._module.init(
+            project=self.project, name=name, group=self.group, config=settings, **known
+        )
+
+    def log(self, values: dict[str, float], epoch: int) -> None:
+        self._run.log(values, step=epoch)
+
+    def close(self) -> None:
+        self._run.finish()

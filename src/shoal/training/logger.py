@@ -1,0 +1,93 @@
+"""RunLogger: a callback that gives every epoch's figures to a tracker of experiments, on rank 0."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from shoal.errors import missing_extra
+from shoal.training.callback import Callback
+from shoal.training.share import Record
+from shoal.training.trainer import Trainer
+
+
+class RunLogger(Callback):
+    """Opens a tracker when training starts, logs the numbers of every epoch, and test scores at a run's end.
+
+    Attributes:
+        is_open: whether this rank logs: rank 0 does, from the start to the end.
+    """
+
+    is_open = False
+
+    @abstractmethod
+    def open(self, folder: Path | None, settings: dict[str, Any], epoch: int) -> None:
+        """Begin, or go on after `epoch`. `folder` is the run's, None in a trainer without one; `settings` are all of its."""
+
+    @abstractmethod
+    def log(self, values: dict[str, float], epoch: int) -> None:
+        """The figures of an epoch by name."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """All figures are logged."""
+
+    def on_start(self, trainer: Trainer) -> None:
+        if trainer.transport.rank == 0 and not self.is_open:
+            folder = None if trainer.checkpoints is None else trainer.checkpoints.parent
+            self.open(folder, read_settings(folder), trainer.epoch)
+            self.is_open = True
+
+    def on_epoch(self, trainer: Trainer, record: Record) -> None:
+        if self.is_open:
+            self.log(list_numbers(record), trainer.epoch)
+
+    def on_end(self, trainer: Trainer) -> None:
+        if self.is_open and trainer.checkpoints is None:  # of others, test scores follow
+            self._close()
+
+    def on_scores(self, trainer: Trainer, scores: Record) -> None:
+        if self.is_open:
+            self.log(list_numbers(scores), trainer.epoch)
+            self._close()
+
+    def _close(self) -> None:
+        self.is_open = False
+        self.close()
+
+
+def list_numbers(record: Record) -> dict[str, float]:
+    """The numbers of a record, those of nested ones as `time/sampling`."""
+    found: dict[str, float] = {}
+    for name, value in record.items():
+        if isinstance(value, dict):
+            found |= {f"{name}/{key}": one for key, one in list_numbers(value).items()}
+        elif isinstance(value, int | float) and not isinstance(value, bool) and name != "epoch":
+            found[name] = float(value)
+    return found
+
+
+def read_settings(folder: Path | None) -> dict[str, Any]:
+    """A run's settings by their keys; none without a folder."""
+    path = None if folder is None else folder / "config.yaml"
+    if path is None or not path.is_file():
+        return {}
+    found: dict[str, Any] = {}
+    for name, value in yaml.safe_load(path.read_text()).items():
+        if isinstance(value, dict):
+            found |= {f"{name}.{key}": one for key, one in value.items()}
+        else:
+            found[name] = value
+    return found
+
+
+def require(module: str, package: str, extra: str) -> Any:
+    """An optional module, refused with the extra that brings it."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise missing_extra(package, extra, f"callback {extra}") from None
