@@ -7,6 +7,7 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from shoal.memory import parse_bytes
@@ -67,6 +68,7 @@ def test_commands_hold_no_more_than_they_are_allowed(tmp_path):
     budgets = {
         "generate": "330MB",
         "order": "350MB",
+        "import": "330MB",
         "partition": "330MB",
         "train": "430MB",
         "predict": "410MB",
@@ -75,11 +77,14 @@ def test_commands_hold_no_more_than_they_are_allowed(tmp_path):
     commands = {
         "generate": ("data", "generate", "kronecker", "-o", "graph", *graph),
         "order": ("data", "order", "graph", "--by", "degree", "-o", "ordered", "--features", "int8"),
+        "import": ("data", "import", "edges.txt", "-o", "imported"),
         "partition": ("partition", "graph", "--parts", "2", "--method", "streaming", "-o", "parts"),
         "train": ("train", "ordered", *model, "--out", "run", "--set", "defaults=fixed"),
         "predict": ("predict", "run", "-o", "labels.npy"),
         "chosen": ("train", "ordered", *model, "--out", "chosen"),  # three layers with residuals
     }
+    edges = np.random.default_rng(0).integers(0, 50_000, (200_000, 2))
+    np.savetxt(tmp_path / "edges.txt", edges, fmt="%d")
     held = {}
     for name, command in commands.items():
         held[name], said = watch(tmp_path, *command, "--memory", budgets[name])

@@ -12,7 +12,7 @@ import pytest
 
 import shoal as package
 from command_line import run_shoal
-from shoal.memory import given_budget, memory_budget, parse_bytes, set_memory_budget
+from shoal.memory import base_memory, given_budget, memory_budget, parse_bytes, set_memory_budget
 from shoal.runs.run import Run
 from shoal.training import inference
 from shoal.training.inference import free_for_matrices
@@ -137,6 +137,21 @@ def test_a_budget_that_is_too_small_is_refused_before_a_folder_is_made(shoal, tm
     assert not (tmp_path / "run").exists()
     refusal = shoal("train", "digits", "--memory", "lots").refusal()
     assert "'lots' is no size of memory" in refusal
+
+
+def test_a_budget_below_what_the_process_itself_takes_is_refused_with_the_least(shoal, tmp_path):
+    (tmp_path / "edges.txt").write_text("0 1\n1 2\n")
+    for command in (
+        ("data", "import", "edges.txt", "-o", "made"),
+        ("data", "order", "digits", "--by", "degree", "-o", "made"),
+        ("partition", "digits", "--parts", "2", "-o", "made"),
+    ):
+        refusal = shoal(*command, "--memory", "10MB").refusal()
+        least = re.search(r"takes? about (\d+\.\d [MG]B) of memory", refusal)
+        assert least is not None, refusal
+        assert parse_bytes(least[1]) > base_memory() - (64 << 20), refusal
+        assert "allow more" in refusal
+        assert not (tmp_path / "made").exists()
 
 
 def test_a_command_without_the_option_has_no_budget_of_an_earlier_one(tmp_path):
