@@ -88,6 +88,13 @@ def test_numbers_on_axes_keep_their_digits(tmp_path):
     assert len(set(shown)) == len(shown) >= 3
 
 
+def test_dollars_in_names_are_dollars(tmp_path):
+    table = {"task": "single-label", "hits": [3, 2], "false": [1, 0], "missed": [0, 1]}
+    table |= {"confusion": [[3, 0], [1, 2]], "class_names": ["$5 to $10", "$x_{$"]}
+    text = make_page(read_runs([write_run(tmp_path / "run", outcomes=table)]))
+    assert len(re.findall(r">\$5 to \$10</text>", text)) == len(re.findall(r">\$x_\{\$</text>", text)) == 3
+
+
 def test_a_run_without_an_epoch_has_a_page(tmp_path):
     runs = read_runs([write_run(tmp_path / "run", epochs=0, ends=False)])
     assert describe_page(runs)["sections"] == []

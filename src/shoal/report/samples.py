@@ -36,7 +36,6 @@ def draw_samples(found: dict[str, Any]) -> Chart:
             if is_graph:
                 style = {"color": INK, "linewidth": 2}
             label = "training graph" if is_graph else count(len(samples), "batch") if number == 0 else None
-            label = label.replace("batchs", "batches") if label else None
             axes.plot(*zip(*points), label=label, **style) if points else None
         axes.set_xscale("log")
         axes.set_yscale("log")

@@ -30,6 +30,7 @@ WIDTH, HEIGHT = 440, 270  # of a chart, in units that a laptop shows as about 1.
 _STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "shoal",
+    "text.parse_math": False,  # names of classes and runs may hold a $
     "font.family": "DejaVu Sans",
     "font.size": 12,
     "axes.edgecolor": MUTED,
