@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
+import secrets
 from pathlib import Path
 from typing import Annotated, Any
 
 from shoal.settings import Null
 from shoal.training.callback import CALLBACKS
 from shoal.training.logger import RunLogger, require
+
+_KEPT = "wandb-run.txt"  # in the run folder: which of W&B's runs a resumed one goes on with
 
 
 @CALLBACKS.register
@@ -30,8 +32,10 @@ class WandbLogger(RunLogger):
     def open(self, folder: Path | None, settings: dict[str, Any], epoch: int) -> None:
         known: dict[str, Any] = {}
         if folder is not None:
-            digest = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
-            known = {"id": digest, "resume": "allow", "dir": str(folder)}
+            kept = folder / _KEPT
+            if not kept.is_file():
+                kept.write_text(f"{secrets.token_hex(8)}\n")
+            known = {"id": kept.read_text().strip(), "resume": "allow", "dir": str(folder)}
         name = self.run or (None if folder is None else folder.name)
         self._run = self._module.init(
             project=self.project, name=name, group=self.group, config=settings, **known
