@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,4 +48,5 @@ class MlflowLogger(RunLogger):
         self._module.log_metrics({name.replace("/", "."): one for name, one in values.items()}, step=epoch)
 
     def close(self) -> None:
-        self._module.end_run()
+        with redirect_stdout(sys.stderr):  # it prints an address, and stdout may be JSON
+            self._module.end_run()
