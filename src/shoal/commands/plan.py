@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import re
 import shlex
 from typing import TYPE_CHECKING
@@ -59,7 +58,7 @@ def plan(
       shoal plan my-graph/ --hosts 4 --memory 16GB --network 1Gbit
     """
     from shoal.analysis.simulate import Machine
-    from shoal.commands.screen import open_console
+    from shoal.commands.screen import open_console, print_json
     from shoal.commands.train import configure
     from shoal.distributed.runtime import share_cores
     from shoal.distributed.transport import LocalTransport
@@ -99,7 +98,8 @@ def plan(
     said = _repeat(model, settings, plugins, draws=found.best.method == "sampled")
     command = shlex.join(["shoal", "train", data, *found.best.options, *kept, *said])
     if as_json:
-        click.echo(json.dumps(found.to_dict() | {"command": command}, indent=2))
+        shown.notice(*notices)
+        print_json(found.to_dict() | {"command": command})
         return
     console = open_console()
     console.say(
