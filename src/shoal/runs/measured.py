@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.analysis.subgraphs import Character, measure_samples
+from shoal.errors import ShoalError
 from shoal.files import parse_json
 from shoal.graph import Graph
+from shoal.memory import given_budget, memory_left
 from shoal.runs.folder import MEASURED
 from shoal.sampling.base import Sampler
 from shoal.sampling.rows import RowSampler
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 SAMPLES = 8  # batches that are measured
 PAIRS = 10_000  # of neighbours that their clustering is estimated from: ± 0.005
 MOST_ENTRIES = 50_000_000  # of a graph whose degrees are measured beside those of batches
+_NODE_BYTES = 48  # that measuring a graph takes for each of its nodes
 _SHARES = (0.5, 0.9, 0.99)
 _PACKAGES = ("shoal", "torch", "numpy", "numba")
 
@@ -82,14 +85,22 @@ def _read_earlier(run: Run) -> dict[str, Any]:
 
 
 def _describe_samples(run: Run) -> dict[str, Any] | None:
-    """Measures of batches beside the graph they are drawn from; None where every step takes the whole graph."""
+    """Measures of batches beside the graph they are drawn from; None where every step takes the whole graph.
+
+    None too where the memory budget leaves no room for it, or the batches cannot be measured: a run does not fail by its report.
+    """
     sampler: Sampler = run.trainer.sampler
     while isinstance(sampler, RankSampler):
         sampler = sampler.source
     is_drawn = run.config.draws and isinstance(sampler.graph, Graph) and not isinstance(sampler, RowSampler)
     if not is_drawn or sampler.graph.num_entries > MOST_ENTRIES:
         return None
-    found = measure_samples(sampler, min(SAMPLES, max(sampler.num_batches, 2)), PAIRS)
+    if given_budget() is not None and memory_left() < _NODE_BYTES * sampler.graph.num_nodes:
+        return None
+    try:
+        found = measure_samples(sampler, min(SAMPLES, max(sampler.num_batches, 2)), PAIRS)
+    except (ShoalError, MemoryError):
+        return None
     return {
         "sampler": run.config.sampler.name,
         "batches": sampler.num_batches,
