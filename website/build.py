@@ -6,7 +6,6 @@ fetched: fonts are the system's, and all scripts come with Zensical.
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import sys
@@ -44,18 +43,10 @@ def assemble(folder: Path) -> None:
         page.write_text(f"{title}\n\n[Download this page as a notebook]({page.stem}.ipynb)\n{rest}")
 
 
-def has_page(line: str) -> bool:
-    """Whether a line of the navigation names a page that exists; any other line counts too."""
-    found = re.search(r'= "([\w/-]+\.md)"', line)
-    return found is None or (BUILD / "docs" / found[1]).exists()
-
-
 def main() -> None:
     BUILD.mkdir(exist_ok=True)
     assemble(BUILD / "docs")
-    settings = (ROOT / "website/zensical.toml").read_text()
-    kept = [line for line in settings.splitlines() if has_page(line)]
-    (BUILD / "zensical.toml").write_text("\n".join(kept) + "\n")
+    shutil.copy(ROOT / "website/zensical.toml", BUILD / "zensical.toml")
     line = [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "-f", "zensical.toml"]
     subprocess.run(line, cwd=BUILD, check=True)
     print(f"open {BUILD / 'site/index.html'}")

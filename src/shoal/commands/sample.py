@@ -73,6 +73,7 @@ def sample(
     from shoal.commands.screen import open_console, print_json
     from shoal.datasets import load
     from shoal.errors import ShoalError
+    from shoal.report.svg import require_matplotlib
     from shoal.sampling.base import SAMPLERS, make_sampler
     from shoal.settings import check_options, list_settings
 
@@ -82,7 +83,7 @@ def sample(
     known = {name: one for name, one in list_settings(SAMPLERS[sampler]).items() if name != "seed"}
     options = check_options(known, parse_options(settings), what=f"sampler {sampler!r}")
     if stats:
-        require_matplotlib()
+        require_matplotlib("a plot of the samples")
         check_output(path, (".png",))
     console = open_console(stderr=as_json)
     chosen = make_sampler(sampler, load(data), seed=seed, **options)
@@ -121,16 +122,6 @@ def parse_options(settings: tuple[str, ...]) -> dict[str, Any]:
             raise ShoalError(f"--set {setting}: expected key=value, such as budget=500")
         options[name] = parse_value(text, f"--set {setting}")
     return options
-
-
-def require_matplotlib() -> None:
-    """Refuse before any work is done rather than after it."""
-    from importlib.util import find_spec
-
-    from shoal.errors import missing_extra
-
-    if find_spec("matplotlib") is None:
-        raise missing_extra("matplotlib", "report", "a plot of the samples")
 
 
 def measure_sizes(sampler: Sampler, num_samples: int) -> dict[str, Any]:

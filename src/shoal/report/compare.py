@@ -12,7 +12,6 @@ from shoal.report.chart import format_seconds
 from shoal.report.facts import Group
 from shoal.wording import format_bytes
 
-FORMATS = ("text", "markdown", "latex", "csv", "json")
 HEAD = ("run", "method", "model", "score", "to best", "an epoch", "memory", "sent an epoch")
 RIGHT = HEAD[3:]
 _ESCAPED = str.maketrans(
