@@ -55,6 +55,16 @@ def test_compare_prints_a_table_and_writes_one(shoal, tmp_path):
     assert "\\toprule" in (tmp_path / "t.tex").read_text()
 
 
+def test_what_else_lies_beside_runs_is_left_out(shoal, tmp_path):
+    write_run(tmp_path / "a")
+    (tmp_path / "a-tune-1").mkdir()
+    done = shoal("report", "a", "a-tune-1", "--compare", "--format", "json")
+    assert [one["run"] for one in json.loads(done.stdout)] == ["a"]
+    assert "no run in it: a-tune-1" in done.stderr
+    assert "a-tune-1 is not a run folder" in shoal("report", "a-tune-1", "--compare").refusal()
+    assert "nowhere is not a run folder" in shoal("report", "a", "nowhere", "--compare").refusal()
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

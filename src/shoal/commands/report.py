@@ -64,6 +64,7 @@ def report(
         raise ShoalError("--port is where --watch listens: add --watch")
     if watch and (compare or out is not None):
         raise ShoalError("--watch shows a page in a browser: leave out --compare and -o")
+    runs = _leave_out_others(runs)
     if compare:
         groups = group_runs(read_runs(runs))
         if not groups:
@@ -81,6 +82,20 @@ def report(
     target = out if out is not None else (runs[0] / PAGE if len(runs) == 1 else Path(PAGE))
     write_page(runs, target)
     open_console().print(f"report: {target}", markup=False)
+
+
+def _leave_out_others(runs: tuple[Path, ...]) -> tuple[Path, ...]:
+    """The run folders among what `runs/*` names; searches and tables in it are left out with a notice."""
+    from shoal.commands.screen import open_console
+    from shoal.runs.folder import find_config
+    from shoal.wording import list_some
+
+    others = [one for one in runs if one.exists() and not find_config(one).is_file()]
+    if not others or len(others) == len(runs):
+        return runs
+    left_out = list_some([str(one) for one in others])
+    open_console(stderr=True).notice(f"left out, as there is no run in it: {left_out}")
+    return tuple(one for one in runs if one not in others)
 
 
 def _write_comparison(groups: list[Group], form: str, out: Path | None) -> None:
