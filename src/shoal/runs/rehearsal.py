@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Generator
-from contextlib import closing
+from contextlib import closing, redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -157,11 +157,12 @@ def main() -> None:
     job = json.load(sys.stdin)
     set_memory_budget(job["budget"])
     config = make_config(job["config"])
-    try:
-        config.validate()  # which loads its plug-ins
-        answer = asdict(rehearse(config, job["seconds"]))
-    except ShoalError as error:
-        answer = {"refused": str(error)}
+    with redirect_stdout(sys.stderr):  # what a plug-in prints is no part of the answer
+        try:
+            config.validate()  # which loads its plug-ins
+            answer = asdict(rehearse(config, job["seconds"]))
+        except ShoalError as error:
+            answer = {"refused": str(error)}
     print(json.dumps(answer))
 
 
