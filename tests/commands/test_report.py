@@ -4,9 +4,9 @@ import json
 import sys
 
 import pytest
-from rich.console import Console
 
 from report_folders import write_run
+from shoal.commands.screen import Screen
 from shoal.commands.viewing import write_report
 
 SMALL = ("--method", "sampled", "--set", "model.hidden=8", "--set", "sampler.roots=50", "--epochs", "3")
@@ -65,6 +65,12 @@ def test_what_else_lies_beside_runs_is_left_out(shoal, tmp_path):
     assert "nowhere is not a run folder" in shoal("report", "a", "nowhere", "--compare").refusal()
 
 
+def test_a_long_path_stays_in_one_line(shoal, tmp_path):
+    pytest.importorskip("matplotlib")
+    folder = write_run(tmp_path / "/".join(["a-rather-long-name"] * 8))
+    assert shoal("report", folder).stdout == f"report: {folder}/report.html\n"
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -93,7 +99,7 @@ def test_without_matplotlib_the_extra_is_named(shoal, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "pip install 'shoal[report]'" in shoal("report", "a").refusal()
-    console = Console(record=True, width=200)
+    console = Screen(record=True, width=200)
     write_report(tmp_path / "a", console)
     assert "shoal[report]" in console.export_text()
     assert shoal("report", "a", "--compare").code == 0  # tables need no charts
@@ -101,6 +107,6 @@ def test_without_matplotlib_the_extra_is_named(shoal, tmp_path, monkeypatch):
 
 def test_a_report_that_fails_never_ends_a_run(tmp_path):
     pytest.importorskip("matplotlib")
-    console = Console(record=True, width=200)
+    console = Screen(record=True, width=200)
     write_report(tmp_path / "nowhere", console)
     assert "notice: no report was written: ShoalError" in console.export_text()

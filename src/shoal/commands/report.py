@@ -81,7 +81,7 @@ def report(
 
     target = out if out is not None else (runs[0] / PAGE if len(runs) == 1 else Path(PAGE))
     write_page(runs, target)
-    open_console().print(f"report: {target}", markup=False)
+    open_console().say(f"report: {target}")
 
 
 def _leave_out_others(runs: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -110,7 +110,7 @@ def _write_comparison(groups: list[Group], form: str, out: Path | None) -> None:
         for row in list_rows(groups):
             table.add_row(*row)
         console.print(table)
-        console.print(describe_columns(groups), style="dim", markup=False)
+        console.say(describe_columns(groups), style="dim")
         return
     text = format_comparison(groups, "markdown" if form == "text" else form)
     if out is None:
@@ -152,6 +152,6 @@ def _watch(runs: tuple[Path, ...], port: int, handle: int | None) -> None:
     from shoal.commands.screen import open_console
 
     door = open_door(port)
-    open_console().print(f"live view: {address_of(door)} (Ctrl-C ends it)", markup=False)
+    open_console().say(f"live view: {address_of(door)} (Ctrl-C ends it)")
     with suppress(KeyboardInterrupt):
         serve(view, door)

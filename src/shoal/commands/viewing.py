@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from shoal.commands.screen import Screen
 
 _RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "SHOAL_JOB")
 _ROOM = 120 << 20  # bytes that drawing takes
 
 
 @contextmanager
-def live_view(folder: Path, port: int, console: Console) -> Iterator[None]:
+def live_view(folder: Path, port: int, console: Screen) -> Iterator[None]:
     """Show the run in `folder` on this machine while the block runs, by a process of its own that never slows it much."""
     from shoal.report.live import address_of, open_door
 
@@ -44,7 +44,7 @@ def live_view(folder: Path, port: int, console: Console) -> Iterator[None]:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        console.print(f"live view: {address_of(door)}", markup=False)
+        console.say(f"live view: {address_of(door)}")
     try:
         yield
     finally:
@@ -58,27 +58,23 @@ def live_view(folder: Path, port: int, console: Console) -> Iterator[None]:
             viewer.wait()
 
 
-def write_report(folder: Path, console: Console) -> None:
+def write_report(folder: Path, console: Screen) -> None:
     """Write a run's page into its folder and say where it is; what goes wrong is a notice and never ends a run."""
     from shoal.memory import given_budget, memory_left
     from shoal.report.svg import has_matplotlib
     from shoal.runs.folder import PAGE
 
     if not has_matplotlib():
-        console.print(
-            "report: `pip install 'shoal[report]'` adds a page that shows the run",
-            markup=False,
-            highlight=False,
-        )
+        console.say("report: `pip install 'shoal[report]'` adds a page that shows the run")
         return
     if given_budget() is not None and memory_left() < _ROOM:
-        console.print(f"report: `shoal report {folder}` writes it, outside this run's --memory", markup=False)
+        console.say(f"report: `shoal report {folder}` writes it, outside this run's --memory")
         return
     try:
         from shoal.report.page import write_page
 
         write_page([folder], folder / PAGE)
     except Exception as error:
-        console.print(f"notice: no report was written: {type(error).__name__}: {error}", markup=False)
+        console.notice(f"no report was written: {type(error).__name__}: {error}")
     else:
-        console.print(f"report: {folder / PAGE}", markup=False)
+        console.say(f"report: {folder / PAGE}")
