@@ -229,7 +229,7 @@ class Run:
             names = self.trainer.graph.class_names
             described = {
                 "split": splits[-1],
-                "class_names": None if names is None else list(names),
+                "class_names": None if names is None else [str(name) for name in names],
                 **outcomes,
             }
             self._replace(OUTCOMES, json.dumps(described) + "\n")
