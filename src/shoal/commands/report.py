@@ -106,9 +106,10 @@ def _write_comparison(groups: list[Group], form: str, out: Path | None) -> None:
 
     if form == "text" and out is None:
         console = open_console()
-        table = plain_table(*HEAD, right=RIGHT)
+        shown = len(HEAD) if any(group.first.epoch_bytes for group in groups) else len(HEAD) - 1
+        table = plain_table(*HEAD[:shown], right=RIGHT)
         for row in list_rows(groups):
-            table.add_row(*row)
+            table.add_row(*row[:shown])
         console.print(table)
         console.say(describe_columns(groups), style="dim")
         return
