@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import shoal
-from rank_jobs import Job, make_graph, make_trainer
+from rank_jobs import NUM_NODES, Job, make_graph, make_trainer
 from shared_batch_ranks import CASES, train_alone, train_here
+from shoal.distributed.minibatch import cut_batch
 from shoal.distributed.transport import LocalTransport
 from shoal.errors import ShoalError
 from shoal.partitioning.part import make_part
@@ -44,6 +45,22 @@ def make_one(sampler, exchange="p2p", **settings):
     graph = make_graph(Job())
     part = make_part(graph, np.zeros(graph.num_nodes, np.int64), 1, 0)
     return make_trainer(Job(exchange=exchange), part, LocalTransport(), sampler(graph), **settings)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_weights_of_the_graph_or_the_parts_alone_are_refused(weighted):
+    part = make_part(make_graph(Job(weighted=not weighted)), np.zeros(NUM_NODES, np.int64), 1, 0)
+    sampler = shoal.NodeSampler(make_graph(Job(weighted=weighted)), budget=10)
+    with pytest.raises(ShoalError, match="only one has edge weights: partition the graph that is trained on"):
+        make_trainer(Job(), part, LocalTransport(), sampler)
+
+
+def test_a_batch_of_a_graph_without_weights_has_none_of_its_parts():
+    part = make_part(make_graph(Job(weighted=True)), np.zeros(NUM_NODES, np.int64), 1, 0)
+    nodes, place = np.arange(40), np.full(NUM_NODES, -1, np.int32)
+    share, _ = cut_batch(part, make_graph(Job()), nodes, np.zeros(40, np.int64), place)
+    assert share.local_weight is None
+    assert share.halo_weight is None
 
 
 def test_what_cannot_be_shared_is_refused():

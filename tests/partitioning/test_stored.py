@@ -15,6 +15,7 @@ from partitioned_graphs import assert_same_part
 from shoal.commands import screen
 from shoal.partitioning import estimate
 from shoal.partitioning.stored import open_part, read_manifest, store_parts
+from shoal.store import save_graph
 from small_graphs import make_labelled
 
 
@@ -155,3 +156,14 @@ def test_damage_is_named(tmp_path):
     (folder / "manifest.json").write_text(json.dumps({**manifest, "version": 9}))
     with pytest.raises(shoal.ShoalError, match="version 9"):
         open_part(folder, 0)
+
+
+def test_stored_parts_with_weights_are_refused_by_a_run_without(shoal, tmp_path):
+    graph = make_labelled(120)
+    weights = np.full(graph.num_entries, 2, np.float32)
+    save_graph(graph._copy(edge_weight=weights), tmp_path / "graph")
+    assert shoal("partition", "graph", "--parts", 1, "--method", "block", "-o", "parts").code == 0
+    train = ("train", "--parts", "parts", "--epochs", 1)
+    said = shoal(*train, "--set", "training.edge_weights=false").refusal()
+    assert "have edge weights and training.edge_weights is false" in said
+    assert shoal(*train).code == 0

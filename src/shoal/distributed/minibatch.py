@@ -51,6 +51,10 @@ class RestrictedSampler(RankSampler):
             raise ShoalError(
                 f"batches are drawn from {whole.name!r}, and the parts are of {part.name!r} or of another split of it: name the graph that was partitioned"
             )
+        if (whole.edge_weight is None) != (part.local_weight is None):
+            raise ShoalError(
+                f"of graph {whole.name!r} and its stored parts only one has edge weights: partition the graph that is trained on"
+            )
         super().__init__(source, graph)
         self.plan = plan
         self.scales_columns = scales_columns
@@ -185,7 +189,7 @@ def cut_batch(
     number[own], number[halo] = np.arange(len(own)), np.arange(len(halo))
     _number_columns(indptrs[1], indices[1], norms[1], number)
     members = np.concatenate([own, halo])
-    weights: dict[str, Any] = {}
+    weights: dict[str, Any] = {"local_weight": None, "halo_weight": None}
     degrees: np.ndarray
     if graph.edge_weight is None:
         if halo_degrees and edge_norm is None:

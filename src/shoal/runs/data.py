@@ -190,6 +190,10 @@ def _open_part(config: RunConfig, transport: Transport) -> RunData:
             )
         whole, loaded = load_graph(config)
     part = open_part(folder, transport.rank)
+    if not config.training.edge_weights and part.local_weight is not None:
+        raise ShoalError(
+            f"the parts in {folder} have edge weights and training.edge_weights is false: leave that out, or partition a graph without weights"
+        )
     chosen = follow_graph(config, part, lambda counts: transport.sum(torch.from_numpy(counts)).numpy())
     made_by = str(read_manifest(folder).get("method"))
     return RunData(
