@@ -350,6 +350,27 @@ def test_importers_keep_weights_add_up_duplicates_and_leave_zeros_out(tmp_path):
     assert import_graph(tmp_path / "g.npz").directed
 
 
+@pytest.mark.parametrize("weight", ["1e39", "1e-50"])
+def test_importers_refuse_weights_that_float32_does_not_hold(tmp_path, weight):
+    (tmp_path / "edges.csv").write_text(f"source,target,weight\na,b,2\na,c,{weight}\n")
+    with pytest.raises(
+        ShoalError, match=r"edge 2 has weight 1e[+-]\d\d, outside the range of float32: expected 0"
+    ):
+        import_graph(tmp_path / "edges.csv")
+    values = f"%%MatrixMarket matrix coordinate real general\n2 2 2\n1 2 2\n2 1 {weight}\n"
+    (tmp_path / "g.mtx").write_text(values)
+    graph = import_graph(tmp_path / "g.mtx")
+    assert graph.edge_weight is None
+    assert any("outside the range of float32, expected numbers above 0" in said for said in graph.notices)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_duplicate_edges_that_add_up_to_more_than_float32_holds_are_refused(directed):
+    edges, weights = np.array([[0, 0, 1], [1, 1, 2]]), [3e38, 3e38, 1.0]
+    with pytest.raises(ShoalError, match=r"weigh 6e\+38 together: expected up to 3\.4e38"):
+        shoal.Graph.from_edge_index(edges, edge_weight=weights, directed=directed)
+
+
 def test_networkx_weights_are_taken():
     graph = nx.Graph()
     graph.add_edge("a", "b", weight=2.5)

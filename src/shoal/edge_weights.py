@@ -31,9 +31,9 @@ REMEDY = "leave them out with --option weight=none"
 class WeightedChunks:
     """Chunks of edges on their way into a pattern: keeps their weights until that is built.
 
-    The rule of importers: an edge of weight 0 is left out; a weight below 0, or one that is no finite number, is refused;
-    weights of duplicate edges are added up; weights that are all 1 are none. With `lenient`, for values that need not
-    be weights, one that is not above 0 makes none of them a weight, and every edge is kept.
+    The rule of importers: an edge of weight 0 is left out; a weight below 0, not finite, or outside the range of float32
+    is refused; weights of duplicate edges are added up; weights that are all 1 are none. With `lenient`, for values that
+    need not be weights, a refused one or 0 makes none of them a weight, and every edge is kept.
     """
 
     def __init__(self, chunks: Iterable[Chunk], where: str, *, lenient: bool = False) -> None:
@@ -48,10 +48,13 @@ class WeightedChunks:
                 yield sources, targets
                 continue
             weights = np.asarray(given, np.float64)
-            wrong = ~(np.isfinite(weights) & ((weights > 0) if self._lenient else (weights >= 0)))
+            held = _narrow(weights)
+            wrong = ~(np.isfinite(held) & ((held > 0) if self._lenient else ((held > 0) | (weights == 0))))
             if wrong.any():
                 at = int(np.argmax(wrong))
                 self._odd = f"edge {self._given + at + 1:,} has weight {weights[at]:g}"
+                if np.isfinite(weights[at]) and weights[at] > 0:
+                    self._odd += ", outside the range of float32"
                 if not self._lenient:
                     raise ShoalError(f"{self.where}: {self._odd}: expected 0 or more; {REMEDY}")
                 self._held = []
@@ -95,20 +98,41 @@ def place_chunks(graph: Graph, chunks: Iterable[Chunk], *, directed: bool | None
     for sources, targets, weights in chunks:
         place_weights(graph.indptr, graph.indices, targets, sources, weights, placed)
     if graph.directed:
-        return graph._copy(edge_weight=placed.astype(np.float32))
+        return graph._copy(edge_weight=_narrow_sums(graph, placed))
     mirror = find_mirrors(as_tensor(graph.indptr), as_tensor(graph.indices))
     assert mirror is not None
     reverse = placed[mirror.numpy()]
     differ = (placed > 0) & (reverse > 0) & (abs(placed - reverse) > _SAME * np.maximum(placed, reverse))
     if not differ.any():
-        return graph._copy(edge_weight=np.maximum(placed, reverse).astype(np.float32))
+        return graph._copy(edge_weight=_narrow_sums(graph, np.maximum(placed, reverse)))
     at = int(np.argmax(differ))
-    row = int(np.searchsorted(graph.indptr, at, "right")) - 1
-    said = f"edge {graph.indices[at]} → {row} weighs {placed[at]:g} and its reverse {reverse[at]:g}"
+    said = f"edge {_name_edge(graph, at)} weighs {placed[at]:g} and its reverse {reverse[at]:g}"
     if directed is False:
         raise ShoalError(f"{said}: an undirected edge has one weight; give directed=True, or equal weights")
     notices = (*graph.notices, f"{said}: took the graph as directed")
-    return graph._copy(directed=True, edge_weight=placed.astype(np.float32), notices=notices)
+    return graph._copy(directed=True, edge_weight=_narrow_sums(graph, placed), notices=notices)
+
+
+def _narrow(weights: np.ndarray) -> np.ndarray:
+    """The weights in float32: inf above its range, 0 below."""
+    with np.errstate(over="ignore", under="ignore"):
+        return weights.astype(np.float32)
+
+
+def _narrow_sums(graph: Graph, placed: np.ndarray) -> np.ndarray:
+    """The weights of entries in float32; refuses duplicate edges that add up to more than it holds."""
+    held = _narrow(placed)
+    if np.isinf(held).any():
+        at = int(np.argmax(np.isinf(held)))
+        raise ShoalError(
+            f"the edges {_name_edge(graph, at)} weigh {placed[at]:g} together: expected up to 3.4e38; give smaller weights"
+        )
+    return held
+
+
+def _name_edge(graph: Graph, entry: int) -> str:
+    """Source → target of an entry."""
+    return f"{graph.indices[entry]} → {int(np.searchsorted(graph.indptr, entry, 'right')) - 1}"
 
 
 def _tidy_weights(edge_weight: Any, num_edges: int) -> np.ndarray:
@@ -119,8 +143,7 @@ def _tidy_weights(edge_weight: Any, num_edges: int) -> np.ndarray:
         raise ShoalError(
             f"edge_weight is {weights.dtype} of shape {weights.shape}: expected a number for each of {num_edges:,} edges"
         )
-    with np.errstate(over="ignore"):
-        weights = weights.astype(np.float32)
+    weights = _narrow(weights)
     wrong = ~(np.isfinite(weights) & (weights > 0))
     if wrong.any():
         at = int(np.argmax(wrong))
