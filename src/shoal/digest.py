@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,14 @@ def digest_arrays(*arrays: np.ndarray | None) -> str:
             digest.update(f"{array.dtype}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
+
+
+def name_features(x: Any) -> dict[str, np.ndarray | None]:
+    """The arrays of features by name: a matrix, its codes, or the three arrays of a sparse one."""
+    x = getattr(x, "codes", x)
+    if x is None or isinstance(x, np.ndarray):
+        return {"x": x}
+    return {"x_data": x.data, "x_indices": x.indices, "x_indptr": x.indptr}
 
 
 def combine_digests(arrays: dict[str, np.ndarray | None], known: dict[str, tuple[np.ndarray, str]]) -> str:

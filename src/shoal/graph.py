@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from shoal.conversion import check_nodes, check_rows
-from shoal.digest import combine_digests, digest_arrays
+from shoal.digest import combine_digests, digest_arrays, name_features
 from shoal.errors import ShoalError, unknown_name
 from shoal.interchange import Interchange
 from shoal.kernels.csr import count_diagonal, induce_csr
@@ -314,12 +314,7 @@ class Graph(Interchange):
         """Identifies what `checksum` leaves out: features, labels, validation and test set."""
         names = ("y", "edge_weight", *MASKS[1:])
         arrays = {name: getattr(self, name) for name in names}
-        x = self.x.codes if isinstance(self.x, EncodedRows) else self.x
-        if x is None or isinstance(x, np.ndarray):
-            arrays["x"] = x
-        else:
-            arrays |= {"x_data": x.data, "x_indices": x.indices, "x_indptr": x.indptr}
-        return combine_digests(arrays, self._digests)
+        return combine_digests({**arrays, **name_features(self.x)}, self._digests)
 
     def __repr__(self) -> str:
         kind = "directed" if self.directed else "undirected"

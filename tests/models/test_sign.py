@@ -9,7 +9,7 @@ import shoal
 from shoal.models.hops import StackedGraph
 from shoal.runs.build import make_trainer
 from shoal.runs.config import make_config
-from small_graphs import make_labelled
+from small_graphs import make_graph, make_labelled
 
 
 def densify(graph, operator):
@@ -172,6 +172,28 @@ def test_hops_are_kept_by_graph_and_settings_and_read_again(monkeypatch):
         first.train_graph("inductive"),
     ]
     assert len({str(one.x.filename) for one in (first, *others)}) == 6
+
+
+def test_equal_rings_of_a_graph_have_hops_of_their_own(monkeypatch, tmp_path):
+    monkeypatch.setenv("SHOAL_HOME", str(tmp_path))
+    monkeypatch.setattr("shoal.models.kept_hops._WORTH_KEEPING", 1)
+    ring = [(i, (i + 1) % 5) for i in range(5)]
+    edges = [*ring, *((i + 5, j + 5) for i, j in ring)]
+    x = np.arange(10, dtype=np.float32).reshape(10, 1)
+    graph = make_graph(edges, 10, x=x, y=np.zeros(10, np.int64))
+    for nodes in (np.arange(5), np.arange(5, 10)):
+        hops = shoal.stack_hops(graph.subgraph(nodes), hops=1, operator="mean").x
+        np.testing.assert_array_equal(hops, propagate(graph.subgraph(nodes), 1, "mean"))
+    assert len(list((tmp_path / "hops").iterdir())) == 2
+
+
+def test_folds_of_a_graph_share_its_hops(monkeypatch, tmp_path):
+    monkeypatch.setenv("SHOAL_HOME", str(tmp_path))
+    monkeypatch.setattr("shoal.models.kept_hops._WORTH_KEEPING", 1)
+    graph = make_labelled(90)
+    for seed in range(3):
+        shoal.stack_hops(graph.with_split(0.5, 0.25, seed=seed), hops=2)
+    assert len(list((tmp_path / "hops").iterdir())) == 1
 
 
 def test_batches_read_kept_hops_by_the_feature_cache(monkeypatch):

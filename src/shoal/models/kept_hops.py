@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.digest import combine_digests, digest_array, name_features
 from shoal.errors import ShoalError
 from shoal.files import take_space
 from shoal.graph import Graph
@@ -54,15 +55,20 @@ def keep_hops(
 
 
 def _describe(graph: Graph, hops: int, operator: str) -> dict[str, Any]:
-    """What decides the hops: pattern and split, features and weights, and the settings."""
-    root = graph
-    while root.parent is not None:
-        root = root.parent
-    content = root.content_checksum
+    """What decides the hops: pattern, weights, features and the settings. Labels and split do not.
+
+    The features of a subgraph are rows of an ancestor's, which is not read if its digest is known.
+    """
+    pattern = {name: getattr(graph, name) for name in ("indptr", "indices", "edge_weight")}
+    x, rows = graph.find_features(np.arange(graph.num_nodes))
+    owner = graph
+    while owner.parent is not None and owner._x is not x:
+        owner = owner.parent
     return {
         "format": _FORMAT,
-        "graph": graph.checksum,
-        "content": content,
+        "pattern": combine_digests(pattern, graph._digests),
+        "features": combine_digests(name_features(x), owner._digests),
+        "nodes": None if owner is graph else digest_array(rows),
         "hops": hops,
         "operator": operator,
     }
