@@ -1,9 +1,13 @@
 """Stored parts equal parts in memory; damage, wrong names and wrong options are refused."""
 
+import errno
 import io
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -87,6 +91,49 @@ def test_parts_are_cut_by_as_many_threads_as_memory_allows(monkeypatch):
     assert estimate.count_part_threads(graph, 2) == 2
     monkeypatch.setattr(estimate, "memory_left", lambda: 1000)
     assert estimate.count_part_threads(graph, 8) == 1
+
+
+def fill_disk():
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize(("happen", "error"), [(fill_disk, shoal.ShoalError), (interrupt, KeyboardInterrupt)])
+def test_every_thread_stops_when_one_fails_or_the_command_is_interrupted(
+    tmp_path, monkeypatch, happen, error
+):
+    monkeypatch.setattr(estimate, "available_cores", lambda: 2)
+    graph, written = make_labelled(500), []
+
+    def follow(done, total):
+        if done <= 40:
+            return  # the halos
+        written.append(done)
+        if len(written) == 1:
+            happen()
+        time.sleep(0.1)
+
+    with pytest.raises(error):
+        store_parts(
+            graph, shoal.Partition(graph, np.arange(500) % 40, 40), tmp_path / "parts", progress=follow
+        )
+    assert len(written) < 10
+    assert not (tmp_path / "parts").exists()
+
+
+def test_progress_of_several_threads_never_goes_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(estimate, "available_cores", lambda: 2)
+    graph, seen = make_labelled(500), []
+
+    def follow(done, total):
+        time.sleep(0.02 if done % 4 == 1 else 0)
+        seen.append(done)
+
+    store_parts(graph, shoal.Partition(graph, np.arange(500) % 10, 10), tmp_path / "parts", progress=follow)
+    assert seen == list(range(1, 21))
 
 
 def test_progress_in_a_pipe_is_lines(monkeypatch):

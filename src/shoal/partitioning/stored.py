@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
+from threading import Event, Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,20 +120,30 @@ def _write_parts(
     received = np.searchsorted(messages.reader, ranks)
     sent = np.searchsorted(messages.owner[messages.by_owner], ranks)
     done = iter(range(num_parts + 1, 2 * num_parts + 1))
+    stop, telling = Event(), Lock()
 
     def write(share: range) -> None:
         place = np.empty(graph.num_nodes, index_dtype(graph.num_nodes))
         for q in share:
+            if stop.is_set():
+                return
             incoming = np.arange(received[q], received[q + 1])
             outgoing = messages.by_owner[sent[q] : sent[q + 1]]
             halo = _read_rows(rows, messages, incoming, messages.owner, num_parts)
             receivers = _read_rows(rows, messages, outgoing, messages.reader, num_parts)
             _write_part(cut_part(graph, assignment, num_parts, q, members[q], place, receivers, halo), fresh)
-            progress(next(done), 2 * num_parts)
+            with telling:
+                progress(next(done), 2 * num_parts)
 
     threads = count_part_threads(graph, num_parts)
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(write, [range(first, num_parts, threads) for first in range(threads)]))
+        try:
+            shares = [pool.submit(write, range(first, num_parts, threads)) for first in range(threads)]
+            wait(shares, return_when=FIRST_EXCEPTION)
+        finally:  # a thread failed, or this one was interrupted: the others end with the part they are at
+            stop.set()
+    for share in shares:
+        share.result()
     write_array(fresh, "assignment", assignment, flushed=False)
 
 
