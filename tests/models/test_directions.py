@@ -98,3 +98,11 @@ def test_what_has_no_reversed_edges_is_refused(graph):
         shoal.GNN("gat", 8, 12, 3, directions="both")
     with pytest.raises(shoal.ShoalError, match="mlp reads no edges"):
         shoal.GNN("mlp", 8, 12, 3, directions="both")
+
+
+def test_edge_norms_of_one_direction_are_refused(graph):
+    sampler = shoal.RandomWalkSampler(graph, roots=10, depth=2, seed=0)
+    sampler.normalize(20)
+    model = shoal.GNN("sage", 8, 12, 3, directions="both")
+    with pytest.raises(shoal.ShoalError, match="edge norms are those of one direction"):
+        model(sampler.sample(0))

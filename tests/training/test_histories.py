@@ -29,6 +29,8 @@ STACKS: list[tuple[str, dict[str, Any]]] = [
     ("mixhop", {"orders": "1-2", "head_layers": 0}),
     ("gat", {}),
     ("gat", {"symmetric": True}),
+    ("gcn", {"orders": "0-1-1"}),
+    ("sage", {"orders": "0-0-1-1"}),
 ]
 
 

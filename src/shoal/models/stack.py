@@ -8,6 +8,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from shoal.batch import Batch
+from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.fused import mix_key
 from shoal.models.conv import Conv, count_entries, take_rows
@@ -116,7 +117,12 @@ class Stack(nn.Module):
             if layer.kind is None:
                 yield number, layer, None
             else:
-                yield number, layer, batch.block(depth).adjacency(layer.kind)
+                block = batch.block(depth)
+                if isinstance(layer.linear, TwoWayConv) and block.edge_norm is not None:
+                    raise ShoalError(
+                        "the batch's edge norms are those of one direction: leave out directions=both, or the sampler's coverage"
+                    )
+                yield number, layer, block.adjacency(layer.kind)
                 depth += 1
 
     def key(self, step: int, number: int) -> int | None:

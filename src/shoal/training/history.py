@@ -11,7 +11,7 @@ from shoal.graph import Graph
 from shoal.kernels.gather import gather_rows
 from shoal.kernels.spmm import multiply
 from shoal.models.gnn import GNN
-from shoal.models.layerwise import Input, select_rows
+from shoal.models.layerwise import Input, count_rows, select_rows
 from shoal.models.stages import FEATURES, Stage, StageInput
 from shoal.sampling.full import FullSampler
 from shoal.scratch import Matrix, Scratch
@@ -74,7 +74,8 @@ class Histories:
             block = batch.blocks[depth]
             adj = block.adjacency(stage.kind)
             outside = block.outside
-            if stage.is_wide and stage.source != FEATURES and outside is not None:
+            has_all = count_rows(source) == block.num_columns  # where a dense layer has read the features
+            if stage.is_wide and stage.source != FEATURES and outside is not None and not has_all:
                 assert isinstance(source, Tensor)
                 others = as_tensor(self.graph.global_ids(outside)).long()
                 ids = torch.cat([ids[: len(source)], others])

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import scipy.sparse as sp
 from torch import Tensor, nn
 
@@ -44,7 +45,7 @@ class HistoryShare(ReplicaShare):
             raise ShoalError(
                 f"sampler {sampler.name} learns from steps without histories: leave out history, or use ladies"
             )
-        sparse = isinstance(sampler.graph.find_features(sampler.draw_nodes(0)[:0])[0], sp.csr_array)
+        sparse = isinstance(sampler.graph.find_features(np.empty(0, np.int64))[0], sp.csr_array)
         stages = list_stages(model, sparse=sparse)
         aggregated = [stage for stage in stages if stage.kind is not None]
         if not any(stage.is_wide for stage in aggregated[1:]):
