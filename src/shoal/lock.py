@@ -22,8 +22,8 @@ _held: dict[Path, int] = {}  # how often this process holds each
 
 
 @contextmanager
-def writing(target: Path) -> Iterator[None]:
-    """Be the only process that writes `target`, a folder or a file; another one is refused, with who it is.
+def writing(target: Path, *, wait: bool = False) -> Iterator[None]:
+    """Be the only process that writes `target`, a folder or a file; another one waits, or is refused, with who it is.
 
     What killed writers left beside it is removed first. The lock is the system's on `.NAME.lock`, so that it ends with
     the process, however that ends; where a file system has none, or the folder is not ours to write in, there is none.
@@ -37,7 +37,7 @@ def writing(target: Path) -> Iterator[None]:
             _held[place] -= 1
         return
     path = place.with_name(f".{shorten_name(place.name)}.lock")
-    handle = _take(path, target)
+    handle = _take(path, target, wait=wait)
     _held[place] = 1
     try:
         if handle is not None:
@@ -53,9 +53,9 @@ def writing(target: Path) -> Iterator[None]:
 
 
 @contextmanager
-def building(target: Path) -> Iterator[Path]:
+def building(target: Path, *, wait: bool = False) -> Iterator[Path]:
     """A hidden folder beside `target` to build it in, gone when the block ends; nobody else writes `target` meanwhile."""
-    with writing(target):
+    with writing(target, wait=wait):
         with explain_full_disk(target):  # names what was asked for, not the hidden folder
             target.parent.mkdir(parents=True, exist_ok=True)
             prefix = f".{shorten_name(os.path.basename(os.path.abspath(target)))}."
@@ -66,7 +66,7 @@ def building(target: Path) -> Iterator[Path]:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _take(path: Path, target: Path) -> int | None:
+def _take(path: Path, target: Path, *, wait: bool) -> int | None:
     """The locked file, which names this process; None where there are no locks."""
     while True:
         with explain_full_disk(target):
@@ -78,7 +78,7 @@ def _take(path: Path, target: Path) -> int | None:
                     return None
                 raise
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not _is_there(path, handle):  # its holder has just removed it
                 os.close(handle)
                 continue

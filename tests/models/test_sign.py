@@ -1,15 +1,27 @@
 """SIGN: hops are the dense products, training needs no edges, and inductive hops know no other nodes."""
 
+import os
+import time
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
 
 import shoal
+from forked import fork, wait
 from shoal.models.hops import StackedGraph
+from shoal.models.kept_hops import keep_hops
 from shoal.runs.build import make_trainer
 from shoal.runs.config import make_config
 from small_graphs import make_graph, make_labelled
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch, tmp_path):
+    """A home of its own, in which nothing is kept yet."""
+    monkeypatch.setenv("SHOAL_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
 
 
 def densify(graph, operator):
@@ -174,8 +186,7 @@ def test_hops_are_kept_by_graph_and_settings_and_read_again(monkeypatch):
     assert len({str(one.x.filename) for one in (first, *others)}) == 6
 
 
-def test_equal_rings_of_a_graph_have_hops_of_their_own(monkeypatch, tmp_path):
-    monkeypatch.setenv("SHOAL_HOME", str(tmp_path))
+def test_equal_rings_of_a_graph_have_hops_of_their_own(monkeypatch, home):
     monkeypatch.setattr("shoal.models.kept_hops._WORTH_KEEPING", 1)
     ring = [(i, (i + 1) % 5) for i in range(5)]
     edges = [*ring, *((i + 5, j + 5) for i, j in ring)]
@@ -184,16 +195,40 @@ def test_equal_rings_of_a_graph_have_hops_of_their_own(monkeypatch, tmp_path):
     for nodes in (np.arange(5), np.arange(5, 10)):
         hops = shoal.stack_hops(graph.subgraph(nodes), hops=1, operator="mean").x
         np.testing.assert_array_equal(hops, propagate(graph.subgraph(nodes), 1, "mean"))
-    assert len(list((tmp_path / "hops").iterdir())) == 2
+    assert len(list((home / "hops").iterdir())) == 2
 
 
-def test_folds_of_a_graph_share_its_hops(monkeypatch, tmp_path):
-    monkeypatch.setenv("SHOAL_HOME", str(tmp_path))
+def test_folds_of_a_graph_share_its_hops(monkeypatch, home):
     monkeypatch.setattr("shoal.models.kept_hops._WORTH_KEEPING", 1)
     graph = make_labelled(90)
     for seed in range(3):
         shoal.stack_hops(graph.with_split(0.5, 0.25, seed=seed), hops=2)
-    assert len(list((tmp_path / "hops").iterdir())) == 1
+    assert len(list((home / "hops").iterdir())) == 1
+
+
+def test_one_of_several_processes_computes_hops_and_the_others_wait(monkeypatch, home):
+    monkeypatch.setattr("shoal.models.kept_hops._WORTH_KEEPING", 1)
+    graph, (here, there) = make_labelled(90), os.pipe()
+
+    def compute(out):
+        os.write(there, b"1")
+        time.sleep(0.3)
+        out[:] = 7
+
+    pid = fork(lambda: keep_hops(graph, 2, "gcn", compute))
+    os.read(here, 1)  # the other has begun
+    found = keep_hops(graph, 2, "gcn", lambda out: pytest.fail("computed twice"))
+    assert wait(pid) == 0
+    assert (found == 7).all()
+    assert len(list((home / "hops").iterdir())) == 1
+
+
+def test_hops_of_a_home_that_cannot_be_written_are_computed(monkeypatch, home):
+    home.write_text("a file")
+    monkeypatch.setattr("shoal.models.kept_hops._WORTH_KEEPING", 1)
+    graph = make_labelled(90)
+    hops = shoal.stack_hops(graph, hops=2).x
+    np.testing.assert_allclose(hops, propagate(graph, 2, "gcn"), rtol=1e-4, atol=1e-5)
 
 
 def test_batches_read_kept_hops_by_the_feature_cache(monkeypatch):

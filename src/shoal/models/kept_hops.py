@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from shoal.errors import ShoalError
 from shoal.files import take_space
 from shoal.graph import Graph
 from shoal.home import home_folder
+from shoal.lock import building
 
 _FORMAT = 1
 _WORTH_KEEPING = 10**9  # multiply-adds: from about a second on
@@ -43,7 +42,7 @@ def keep_hops(
     if not (folder / _META).is_file():
         try:
             _write(folder, about, (graph.num_nodes, width), compute)
-        except OSError:
+        except (OSError, ShoalError):  # a full disk, or one that is not ours to write on
             return None
     try:
         found = np.load(folder / _ARRAY, mmap_mode="r", allow_pickle=False)
@@ -77,17 +76,20 @@ def _describe(graph: Graph, hops: int, operator: str) -> dict[str, Any]:
 def _write(
     folder: Path, about: dict[str, Any], shape: tuple[int, int], compute: Callable[[np.ndarray], None]
 ) -> None:
-    """Write beside, then rename: nothing half-written has the final name."""
-    beside = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
-    try:
-        beside.mkdir(parents=True)
-        made: np.memmap = np.lib.format.open_memmap(beside / _ARRAY, "w+", np.float32, shape)
-        with open(beside / _ARRAY, "r+b") as file:
-            take_space(file.fileno(), (beside / _ARRAY).stat().st_size)
+    """Write beside, then rename: nothing half-written has the final name. Of several processes one computes."""
+    with building(folder, wait=True) as scratch:
+        if (folder / _META).is_file():  # written by another process meanwhile
+            return
+        fresh = scratch / "new"
+        fresh.mkdir()  # with the usual permissions; a temporary folder is its owner's alone
+        made: np.memmap = np.lib.format.open_memmap(fresh / _ARRAY, "w+", np.float32, shape)
+        with open(fresh / _ARRAY, "r+b") as file:
+            take_space(file.fileno(), (fresh / _ARRAY).stat().st_size)
         compute(made)
         made.flush()
-        (beside / _META).write_text(json.dumps(about, indent=1))
-        if not folder.exists():
-            beside.rename(folder)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        (fresh / _META).write_text(json.dumps(about, indent=1))
+        try:
+            fresh.rename(folder)
+        except OSError:  # where a file system has no locks, another process may have been faster
+            if not (folder / _META).is_file():
+                raise
