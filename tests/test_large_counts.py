@@ -16,7 +16,7 @@ from shoal.kernels.induce import SMALL_GRAPH, SubgraphExtractor
 from shoal.kernels.order import propagate_labels, renumber_rows
 from shoal.partitioning.methods.streaming import _stream
 from shoal.rng import key
-from shoal.sampling.neighbor import _draw_neighbours
+from shoal.sampling.neighbor import draw_neighbours
 from shoal.sampling.walk import _walk
 from shoal.store import META, open_graph
 from shoal.verified import Verified
@@ -61,7 +61,7 @@ def test_induced_subgraphs_name_the_right_entries(patterns, nodes):
 def test_sampled_neighbours_and_walks_are_those_of_the_small_graph(patterns, nodes):
     small, indptr, indices = patterns
     for draw in (
-        lambda p, i: _draw_neighbours(p, i, nodes, 3, np.uint64(key(1, 2)), 0, np.full(len(p), -1, np.int32)),
+        lambda p, i: draw_neighbours(p, i, nodes, 3, np.uint64(key(1, 2)), 0, np.full(len(p), -1, np.int32)),
         lambda p, i: walk(p, i, nodes, small.num_nodes),
     ):
         for one, other in zip(draw(small.indptr, small.indices), draw(indptr, indices)):
