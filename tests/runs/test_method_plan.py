@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -15,7 +16,7 @@ from shoal.runs.choose import choose_method
 from shoal.runs.config import make_config
 from shoal.runs.data import partition_for_run
 from shoal.runs.plan import Planner
-from shoal.runs.rehearsal import rehearse
+from shoal.runs.rehearsal import rehearse, rehearse_apart
 
 WIRE = Machine(50e-6, 125e6)
 SIZES = {"num_nodes": 2000, "num_features": 8, "seed": 1}
@@ -97,6 +98,36 @@ def test_swapped_parts_are_taken_where_nothing_else_fits(graph):
     assert swapped.how == "measured"
     assert swapped.options == ("--method", "swapped", "--parts", "8")
     assert planner._choose([sampled, full, swapped])[0] is swapped
+
+
+@pytest.mark.parametrize(("last", "fits"), [("kill -9 $$", False), ("exit 3", True)])
+def test_a_candidate_whose_process_dies_is_predicted_and_the_plan_goes_on(
+    graph, tmp_path, monkeypatch, last, fits
+):
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{last}\n")
+    python.chmod(0o755)
+    planner = make_planner(graph, hosts=2, machine=WIRE)
+    here = planner._rehearse
+    planner._rehearse = lambda config, *rest: (
+        here(config, *rest) if config.method == "sampled" else rehearse_apart(config, *rest)
+    )
+    monkeypatch.setattr(sys, "executable", str(python))
+    plan = planner.plan()
+    sampled, full = plan.candidates[0], next(one for one in plan.candidates if one.name == "full")
+    assert (sampled.how, sampled.fits, sampled.failed) == ("measured", True, None)
+    assert (full.how, full.fits) == ("predicted", fits)
+    assert "a process that tried method full ended with code" in full.failed
+    assert ("out of memory" in full.failed) == (not fits)
+
+
+def test_a_plan_without_any_measurement_still_chooses(graph, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    planner = make_planner(graph, hosts=2, machine=WIRE)
+    planner._rehearse = rehearse_apart
+    plan = planner.plan()
+    assert all(one.how == "predicted" for one in plan.candidates)
+    assert plan.best.failed is not None
 
 
 def test_a_machine_that_holds_nothing_is_refused(graph):

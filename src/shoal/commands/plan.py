@@ -97,8 +97,9 @@ def plan(
     kept = [] if memory is None or hosts > 1 else ["--memory", memory]
     said = _repeat(model, settings, plugins, draws=found.best.method == "sampled")
     command = shlex.join(["shoal", "train", data, *found.best.options, *kept, *said])
+    failed = [f"{one.name} was not measured: {one.failed}" for one in found.candidates if one.failed]
     if as_json:
-        shown.notice(*notices)
+        shown.notice(*notices, *failed)
         print_json(found.to_dict() | {"command": command})
         return
     console = open_console()
@@ -107,6 +108,7 @@ def plan(
     )
     console.notice(*notices)
     console.print(_make_table(found), width=min(console.width, 80))
+    console.notice(*failed)
     if hosts > 1:
         console.say(
             f"a message is taken to cost {_LATENCY * 1e6:.0f} µs and {network or '1Gbit'} of wire",

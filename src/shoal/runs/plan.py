@@ -27,7 +27,7 @@ from shoal.runs.choose import choose_method
 from shoal.runs.config import RunConfig
 from shoal.runs.data import partition_for_run
 from shoal.runs.need import Need, estimate_need
-from shoal.runs.rehearsal import Rehearsal, rehearse_apart
+from shoal.runs.rehearsal import ProcessEnded, Rehearsal, rehearse_apart
 from shoal.settings import list_settings
 from shoal.training.evaluation import count_forward
 from shoal.wording import format_bytes
@@ -50,6 +50,7 @@ class Candidate:
         sent: bytes that ranks send in an epoch.
         how: measured, or predicted from what was.
         fits: whether memory suffices.
+        failed: why it could not be measured, None where nothing failed.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Candidate:
     sent: int = 0
     how: str = "predicted"
     fits: bool = True
+    failed: str | None = None
 
     @property
     def method(self) -> str:
@@ -170,9 +172,14 @@ class Planner:
         return config
 
     def _measure(self, candidate: Candidate, config: RunConfig) -> None:
-        """Put in what a process that starts such a run takes."""
+        """Put in what a process that starts such a run takes; one that ends without an answer leaves it predicted."""
         began = time.monotonic()
-        seen = self._rehearse(config, self.turn, self.budget)
+        try:
+            seen = self._rehearse(config, self.turn, self.budget)
+        except ProcessEnded as error:
+            self.last = time.monotonic() - began
+            candidate.failed, candidate.fits = str(error), candidate.fits and not error.killed
+            return
         self.end += seen.compiling
         self.last = time.monotonic() - began - seen.compiling
         candidate.seconds, candidate.cpu, candidate.evaluation = seen.seconds, seen.cpu, seen.evaluation
@@ -190,7 +197,7 @@ class Planner:
         found = self._make(f"sampled, {name}", options, estimate_need(trainer, Path(".")))
         if self._can_measure(found):
             self._measure(found, self._vary("sampled", name, start=True))
-        elif self.rate is not None:
+        if found.how == "predicted" and self.rate is not None:
             batch = trainer.sampler.sample(0)
             found.seconds = trainer.sampler.num_batches * count_forward(trainer.model, batch) / self.rate
         return found
@@ -296,8 +303,7 @@ class Planner:
                     f"the whole graph takes {format_bytes(full.memory)} and a host has {format_bytes(self.memory)}",
                 )
             assert parts.seconds is not None
-            assert full.seconds is not None
-            if parts.seconds < _FASTER * full.seconds:
+            if full.seconds is not None and parts.seconds < _FASTER * full.seconds:
                 return (
                     parts,
                     f"an epoch takes {parts.seconds:.2g} s on {self.hosts} hosts and {full.seconds:.2g} s on one",

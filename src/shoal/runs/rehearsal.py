@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -50,6 +51,19 @@ class Rehearsal:
     evaluation: float | None
     memory: int
     compiling: float = 0.0
+
+
+class ProcessEnded(ShoalError):
+    """A process that tried a run ended without an answer.
+
+    Attributes:
+        killed: whether the system ended it (SIGKILL), as it does where memory runs out.
+    """
+
+    def __init__(self, method: str, code: int) -> None:
+        self.killed = code == -signal.SIGKILL
+        why = " (killed: out of memory?)" if self.killed else ""
+        super().__init__(f"a process that tried method {method} ended with code {code}{why}")
 
 
 class MemoryWatch:
@@ -100,7 +114,7 @@ def rehearse_apart(config: RunConfig, seconds: float, budget: int | None = None)
         check=False,
     )
     if done.returncode:
-        raise ShoalError(f"a process that tried method {config.method} ended with code {done.returncode}")
+        raise ProcessEnded(config.method, done.returncode)
     answer: dict[str, Any] = json.loads(done.stdout)
     if "refused" in answer:
         raise ShoalError(answer["refused"])
