@@ -14,7 +14,7 @@ import shoal
 from rank_jobs import Job, assign_nodes, make_graph, make_model, train_alone, train_here
 from shoal.batch import Batch
 from shoal.errors import ShoalError
-from shoal.label_columns import JoinedRows, KnownLabels
+from shoal.label_columns import JoinedRows, KnownLabels, SparseJoin
 from shoal.training import label_reuse
 from small_graphs import make_labelled
 
@@ -153,6 +153,31 @@ def test_inference_by_layers_equals_a_plain_pass(sparse, iterations, monkeypatch
     monkeypatch.setattr("shoal.label_columns.memory_left", lambda: 0)
     assert sparse or isinstance(trainer.share.show_labels(trainer.model).stored_x, JoinedRows)
     torch.testing.assert_close(trainer.share.predict(trainer.model), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_both_sparse_patterns_of_passes_with_predictions_are_made_once(monkeypatch):
+    made = []
+
+    class Counted(SparseJoin):
+        def __init__(self, *args, full):
+            super().__init__(*args, full=full)
+            made.append(full)
+
+    monkeypatch.setattr(label_reuse, "SparseJoin", Counted)
+    job = Job("sage", sparse=True, training=(("label_reuse", RATE),))
+    shoal.Trainer(make_model(job), make_graph(job), label_reuse=RATE, label_iterations=1).fit(3)
+    assert sorted(made) == [False, True]
+
+
+def test_a_model_without_a_seed_shows_labels_by_the_samplers():
+    graph, shown = make_noise(), []
+    for seed in (1, 1, 2):
+        model = Recorder(graph.num_features, graph.num_classes)
+        sampler = shoal.FullSampler(graph, seed=seed)
+        shoal.Trainer(model, graph, sampler, label_reuse=RATE).fit(1)
+        shown.append(model.seen[0][1])
+    assert torch.equal(shown[0], shown[1])
+    assert not torch.equal(shown[0], shown[2])
 
 
 def test_a_resumed_run_shows_the_labels_of_an_uninterrupted_one(tmp_path):

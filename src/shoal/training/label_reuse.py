@@ -50,7 +50,7 @@ class LabelReuse:
     ) -> None:
         self.rate, self.iterations, self.num_classes, self.seed = rate, iterations, num_classes, seed
         self._take = torch.sigmoid if multi_label else _softmax
-        self._joined: tuple[Adjacency, bool, SparseJoin] | None = None
+        self._joined: dict[bool, tuple[Adjacency, SparseJoin]] = {}  # without and with predictions
 
     def draw(self, labels: KnownLabels, step: int) -> LabelColumns:
         """What a training step shows of some rows."""
@@ -84,10 +84,9 @@ class LabelReuse:
         if not batch.fixed or not isinstance(x, Adjacency):
             return LabelledBatch(batch, columns)
         full = columns.predicted is not None
-        if self._joined is None or self._joined[0] is not x or self._joined[1] != full:
-            join = SparseJoin(x, columns.labels, self.num_classes, full=full)
-            self._joined = x, full, join
-        return LabelledBatch(batch, columns, self._joined[2])
+        if full not in self._joined or self._joined[full][0] is not x:
+            self._joined[full] = x, SparseJoin(x, columns.labels, self.num_classes, full=full)
+        return LabelledBatch(batch, columns, self._joined[full][1])
 
     def predict(
         self,
@@ -110,9 +109,9 @@ class LabelReuse:
 
 
 def make_reuse(
-    model: nn.Module, graph: Graph | Part, rate: float | None, iterations: int
+    model: nn.Module, graph: Graph | Part, sampler: Sampler | None, rate: float | None, iterations: int
 ) -> LabelReuse | None:
-    """Label reuse by its settings; None without."""
+    """Label reuse by its settings; None without. Its seed is the model's, of a model without one the sampler's."""
     if rate is None:
         if iterations:
             raise ShoalError(
@@ -124,7 +123,7 @@ def make_reuse(
     if isinstance(graph, StackedGraph):
         raise ShoalError(f"hops of features are computed once and labels change every step: {_LEAVE}")
     multi_label = graph.y is not None and graph.y.ndim == 2
-    seed = getattr(model, "seed", 0)
+    seed = getattr(model, "seed", getattr(sampler, "seed", 0))
     return LabelReuse(rate, iterations, graph.num_classes, int(seed), multi_label=multi_label)
 
 

@@ -140,7 +140,7 @@ class Trainer(Predictor, Recorded):
         check_fit(model, graph, reuses_labels=label_reuse is not None)
         self.model = model
         self.transport = transport if transport is not None else default_transport()
-        reuse = make_reuse(model, graph, label_reuse, label_iterations)
+        reuse = make_reuse(model, graph, sampler, label_reuse, label_iterations)
         chosen = (exchange, swapped, setting, history, reuse)
         self.share = make_share(model, graph, sampler, self.transport, *chosen)
         self.graph, self.sampler = self.share.graph, self.share.sampler
