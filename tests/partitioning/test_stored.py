@@ -12,7 +12,6 @@ import time
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from rich.console import Console
 
 import shoal
 from partitioned_graphs import assert_same_part
@@ -139,7 +138,7 @@ def test_progress_of_several_threads_never_goes_back(tmp_path, monkeypatch):
 def test_progress_in_a_pipe_is_lines(monkeypatch):
     monkeypatch.setattr(screen, "_SECONDS_BETWEEN_LINES", 0.0)
     stream = io.StringIO()
-    with screen.follow_steps(Console(file=stream, width=80), "writing parts") as follow:
+    with screen.follow_steps(screen.Screen(file=stream, width=80), "writing parts") as follow:
         follow(1, 2000)
         follow(2000, 2000)
     assert stream.getvalue().splitlines()[0] == "writing parts …"
