@@ -181,6 +181,24 @@ def test_evaluations_of_a_sample_are_of_the_same_nodes_and_end_with_exact_scores
         make_trainer(graph=graph, eval_sample=5)
 
 
+def test_a_sample_without_a_class_of_the_split_has_no_standard_error():
+    graph = make_labelled(2000)
+    y = np.zeros(2000, np.int64)
+    graph = graph._copy(y=y, num_classes=2)
+    chosen = make_trainer(graph=graph, eval_sample=40).eval_sample.mask.numpy()
+    y = y.copy()
+    y[np.flatnonzero(graph.val_mask & ~chosen)[:3]] = 1
+    rare = make_trainer(graph=graph._copy(y=y), eval_sample=40, metric="roc_auc").fit(1)[0]
+    assert rare["val_roc_auc"] == 0.5
+    assert "val_roc_auc_error" not in rare
+    assert "val_accuracy_error" in make_trainer(graph=graph._copy(y=y), eval_sample=40).fit(1)[0]
+    y[np.flatnonzero(chosen)[:3]] = 1
+    assert (
+        make_trainer(graph=graph._copy(y=y), eval_sample=40, metric="roc_auc").fit(1)[0]["val_roc_auc_error"]
+        > 0
+    )
+
+
 def test_a_sample_makes_evaluations_more_frequent(monkeypatch):
     monkeypatch.setattr(evaluation, "LARGE_EVALUATION", 1)
     graph = make_labelled(4000)

@@ -26,6 +26,7 @@ EvalShare = Annotated[
     "largest share of the work that goes into evaluations while training",
 ]
 LARGE_EVALUATION = 10**11  # multiply-adds, sparse ones weighted: from about ten seconds on
+_BY_NODE = ("accuracy", "f1_micro")  # metrics that a class without nodes in a sample changes little
 _STEP_FACTOR = 3  # multiply-adds of a training step over those of its forward pass
 
 
@@ -60,7 +61,8 @@ def score_split(
 ) -> dict[str, float]:
     """Scores on a split's nodes, computed on the full graph: the task's own and `metrics`; of `targets` in their units.
 
-    Of a `sample` of the split, with the standard error of its metric, `<metric>_error`.
+    Of a `sample` of the split, with the standard error of its metric, `<metric>_error`; without it where the sample has
+    none of a class that the split has and the metric is no mean over nodes: what that class adds is not seen.
     """
     predicted, y = predict_split(share, model, split, targets, sample)
 
@@ -70,10 +72,27 @@ def score_split(
         )
 
     scores = score(slice(None))
-    if sample is not None:
+    if sample is not None and (sample.metric in _BY_NODE or _has_classes_of(share, split, y)):
         name = sample.metric
         scores[f"{name}_error"] = sample.estimate_error(lambda chosen: score(chosen)[name])
     return scores
+
+
+def _has_classes_of(share: Share, split: str, y: Tensor) -> bool:
+    """Whether labels of a sample have every class of the split, on all ranks together; those of a regression do."""
+    if y.is_floating_point():
+        return True
+    assert share.graph.y is not None
+    labels = as_tensor(share.graph.y)[as_tensor(getattr(share.graph, f"{split}_mask"))]
+    num_classes = share.graph.num_classes
+
+    def count(some: Tensor) -> Tensor:
+        return (
+            (some != 0).sum(0) if some.dim() == 2 else torch.bincount(some[some >= 0], minlength=num_classes)
+        )
+
+    of_split, of_sample = share.sum(torch.stack([count(labels), count(y)]))
+    return bool(((of_sample > 0) | (of_split == 0)).all())
 
 
 def choose_interval(share: Share, model: nn.Module, most: float, sample: SplitSample | None = None) -> int:
