@@ -70,6 +70,15 @@ def test_a_rehearsal_keeps_nothing_and_does_not_touch_the_configuration_it_plans
     assert not list(tmp_path.iterdir())
 
 
+def test_a_rehearsal_leaves_no_hops_in_the_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("SHOAL_HOME", str(tmp_path))
+    monkeypatch.setattr("shoal.models.kept_hops._WORTH_KEEPING", 1)
+    sign = {"name": "sign", "hidden": 16}
+    config = make_config({**SMALL, "method": "sampled", "model": sign, "sampler": {"name": "rows"}})
+    assert rehearse(config, 0.1).seconds > 0
+    assert not (tmp_path / "hops").exists()
+
+
 def test_samplers_are_compared_where_none_is_given(graph):
     plan = make_planner(graph, sampler={}).plan()
     names = [one.name for one in plan.candidates]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,22 @@ from shoal.lock import building
 _FORMAT = 1
 _WORTH_KEEPING = 10**9  # multiply-adds: from about a second on
 _ARRAY, _META = "x.npy", "meta.json"
+_places: list[Path] = []  # where hops are kept instead of in the home
 
 
 def hops_folder() -> Path:
     """`hops` in Shoal's home."""
     return home_folder() / "hops"
+
+
+@contextmanager
+def keeping_hops_in(folder: Path) -> Iterator[None]:
+    """Keep hops that are computed inside the block in another folder; those in Shoal's home are read."""
+    _places.append(folder)
+    try:
+        yield
+    finally:
+        _places.pop()
 
 
 def keep_hops(
@@ -38,7 +50,10 @@ def keep_hops(
     if hops * graph.num_entries * graph.num_features < _WORTH_KEEPING:
         return None
     about = _describe(graph, hops, operator)
-    folder = hops_folder() / hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
+    name = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
+    folder = hops_folder() / name
+    if _places and not (folder / _META).is_file():
+        folder = _places[-1] / name
     if not (folder / _META).is_file():
         try:
             _write(folder, about, (graph.num_nodes, width), compute)

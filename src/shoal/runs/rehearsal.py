@@ -24,6 +24,7 @@ from shoal.batch import Batch
 from shoal.errors import ShoalError
 from shoal.kernels.jit import count_compiled
 from shoal.memory import anonymous_memory, keep_freed_memory, set_memory_budget
+from shoal.models.kept_hops import keeping_hops_in
 from shoal.runs.config import RunConfig, make_config
 from shoal.runs.run import Run
 from shoal.training.evaluation import count_forward
@@ -89,7 +90,7 @@ class MemoryWatch:
 
 def rehearse(config: RunConfig, seconds: float) -> Rehearsal:
     """Start the run that `config` describes in this process and take steps for about `seconds`; nothing is left of it."""
-    with tempfile.TemporaryDirectory() as place, MemoryWatch() as watch:
+    with tempfile.TemporaryDirectory() as place, keeping_hops_in(Path(place)), MemoryWatch() as watch:
         run = Run.create(Path(place) / "run", config)
         trainer = run.trainer
         keep_freed_memory()
