@@ -1,11 +1,13 @@
 """What labels are: classes, 0/1 matrices or targets of a regression."""
 
 import numpy as np
+import pandas
 import pytest
 
 import shoal
 from shoal.datasets.describe import describe_graph
 from shoal.errors import ShoalError
+from shoal.names import Names
 
 
 def make_graph(y, **fields):
@@ -64,3 +66,12 @@ def test_targets_survive_storing_and_cutting(tmp_path):
     np.testing.assert_array_equal(stored.y, graph.y)
     assert stored.regression
     assert stored.subgraph(np.array([0, 3])).y.tolist() == [0.25, 8.5]
+
+
+def test_names_are_a_sequence_that_pandas_takes():
+    names = Names.from_texts(["ash", "élan", "oak", "yew"])
+    assert (names[-1], names[1:3], list(names)) == ("yew", ["élan", "oak"], ["ash", "élan", "oak", "yew"])
+    assert pandas.DataFrame({"id": names})["id"].tolist() == list(names)
+    assert repr(names) == "Names('ash', 'élan', 'oak', …, 4 in all)"
+    with pytest.raises(IndexError):
+        names[4]

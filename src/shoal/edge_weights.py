@@ -108,7 +108,10 @@ def place_chunks(graph: Graph, chunks: Iterable[Chunk], *, directed: bool | None
     at = int(np.argmax(differ))
     said = f"edge {_name_edge(graph, at)} weighs {placed[at]:g} and its reverse {reverse[at]:g}"
     if directed is False:
-        raise ShoalError(f"{said}: an undirected edge has one weight; give directed=True, or equal weights")
+        raise ShoalError(
+            f"{said}: an undirected edge has one weight; import it as directed (--directed, directed=True), leave weights "
+            "out (--option weight=none), or give equal weights"
+        )
     notices = (*graph.notices, f"{said}: took the graph as directed")
     return graph._copy(directed=True, edge_weight=_narrow_sums(graph, placed), notices=notices)
 

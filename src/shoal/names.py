@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Names:
+class Names(Sequence[str]):
     """A read-only sequence of texts: text i is the UTF-8 in `text[offsets[i]:offsets[i + 1]]`."""
 
     def __init__(self, offsets: np.ndarray, text: np.ndarray) -> None:
@@ -66,7 +66,21 @@ class Names:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, i: int) -> str:
+    def __repr__(self) -> str:
+        return (
+            f"Names({', '.join(map(repr, self[:3]))}{', …' if len(self) > 3 else ''}, {len(self):,} in all)"
+        )
+
+    @overload
+    def __getitem__(self, i: int) -> str: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[str]: ...
+    def __getitem__(self, i: int | slice) -> str | list[str]:
+        if isinstance(i, slice):
+            return [self[one] for one in range(*i.indices(len(self)))]
+        if not -len(self) <= i < len(self):
+            raise IndexError(i)
+        i %= len(self)
         return bytes(self.text[self.offsets[i] : self.offsets[i + 1]]).decode(errors="replace")
 
 

@@ -150,3 +150,9 @@ def test_callbacks_without_on_batch_are_not_called_for_batches(graph):
     trainer = make_trainer(graph, callbacks=[Stop()])
     assert trainer._batch_callbacks == []
     assert len(trainer.fit(9)) == 1
+
+
+def test_a_graph_whose_edges_have_another_direction_is_refused():
+    trainer = shoal.Trainer(shoal.GNN("sage", 8, 4, 3), make_labelled(60))
+    with pytest.raises(shoal.ShoalError, match="is directed and the model was trained on undirected edges"):
+        trainer.predict(graph=make_labelled(60, directed=True))

@@ -148,6 +148,12 @@ class Predictor:
                 f"graph {graph.name!r} has {words[graph.edge_weight is None]} and the model was trained with "
                 f"{words[trained.edge_weight is None]}: give a graph like the one of training, or graph.without_weights()"
             )
+        if graph.directed != trained.directed and graph.num_entries:
+            words = {True: "directed", False: "undirected"}
+            raise ShoalError(
+                f"graph {graph.name!r} is {words[graph.directed]} and the model was trained on {words[trained.directed]} edges: "
+                f"import it with --{words[trained.directed]}"
+            )
         check_weights(self.model, graph)
         if isinstance(self.graph, StackedGraph):
             graph = self.graph.stack(graph)

@@ -149,7 +149,8 @@ def _number(
     cell = plain(batch.column(end))[row].as_py()
     raise ShoalError(
         f"{path}: row {number} names node {cell!r} in column {end!r}, which {node_path or edges.path} lacks: "
-        f"expected ids of the node table, such as {ids.values[0].as_py()!r}; --option unknown=drop leaves such edges out"
+        f"expected ids of the node table, such as {ids.values[0].as_py()!r}; --option unknown=drop leaves such edges out "
+        "(with `shoal train`: --set data.unknown=drop)"
     )
 
 
