@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -68,9 +69,14 @@ def read_ahead(address: int, size: int) -> None:
     """Have the system read the pages of mapped files in a range of memory, in the background; others stay as they are."""
     first = address & -_PAGE
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).madvise(
-            ctypes.c_void_p(first), ctypes.c_size_t(address + size - first), mmap.MADV_WILLNEED
-        )
+        _find_madvise()(ctypes.c_void_p(first), ctypes.c_size_t(address + size - first), mmap.MADV_WILLNEED)
+
+
+@lru_cache
+def _find_madvise() -> Callable[..., int]:
+    """The C library's `madvise`, looked up once."""
+    found: Callable[..., int] = ctypes.CDLL(None).madvise
+    return found
 
 
 def parse_bytes(text: str) -> int:

@@ -17,6 +17,7 @@ import shoal
 from shoal.kernels.row_sets import LoopedAdjacency
 from shoal.memory import set_memory_budget
 from shoal.models import layerwise
+from shoal.models.conv import take_rows
 from shoal.scratch import FileMatrix, KeptScratch, Matrix, Scratch
 from shoal.training.inference import embed_nodes, predict_logits
 from small_graphs import make_labelled
@@ -332,8 +333,18 @@ def test_rows_behind_a_chunk_are_read_while_it_is_worked_on(tmp_path):
         ctypes.CDLL(None).mincore(ctypes.c_void_p(first), ctypes.c_size_t(pages * page), found)
         return sum(one & 1 for one in found) / pages
 
-    layerwise.select_rows(torch.from_numpy(mapped), slice(0, 1024))
+    layerwise.read_rows(torch.from_numpy(mapped), slice(0, 1024))
     until = time.monotonic() + 30
     while count_resident(1024, 2048) < 1 and time.monotonic() < until:
         time.sleep(0.01)
     assert count_resident(1024, 2048) == 1
+
+
+def test_rows_of_training_steps_are_not_read_ahead(monkeypatch):
+    asked = []
+    monkeypatch.setattr(layerwise, "read_ahead", lambda address, size: asked.append(size))
+    x = torch.ones(4096, 1024)
+    take_rows(x, 0, 1024)
+    assert asked == []
+    layerwise.read_rows(x, slice(0, 1024))
+    assert asked == [1024 * 4096]

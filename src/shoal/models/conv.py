@@ -20,7 +20,15 @@ from shoal.kernels.row_sets import LoopedAdjacency, Rows
 from shoal.kernels.spmm import spmm
 from shoal.label_columns import JoinedRows
 from shoal.models.edges import find_block
-from shoal.models.layerwise import Input, LayerWork, Stored, count_rows, multiply_weight, select_rows
+from shoal.models.layerwise import (
+    Input,
+    LayerWork,
+    Stored,
+    count_rows,
+    multiply_weight,
+    read_rows,
+    select_rows,
+)
 from shoal.registry import Registry
 from shoal.settings import check_options, list_settings
 
@@ -137,7 +145,7 @@ class Conv(nn.Module, ABC):
         """
         if adj is None:
             for rows in work.chunks(count_rows(h)):
-                yield rows, self(None, select_rows(h, rows))
+                yield rows, self(None, read_rows(h, rows))
         elif isinstance(h, Adjacency) or self.count_hops() is None:
             adj = adj.whole() if isinstance(adj, LoopedAdjacency) else adj
             yield slice(0, adj.num_rows), self(adj, select_rows(h, slice(0, count_rows(h))))

@@ -15,7 +15,7 @@ from shoal.kernels.edge_dropout import keep_entries
 from shoal.kernels.fused import mix_key
 from shoal.kernels.row_sets import Rows
 from shoal.models.conv import CONVS, Conv, Draw
-from shoal.models.layerwise import Input, LayerWork, Stored, multiply_weight, select_rows
+from shoal.models.layerwise import Input, LayerWork, Stored, multiply_weight, read_rows
 from shoal.settings import AtLeast, Rate
 
 _EDGES = 0xED6E  # keeps these draws apart from those of dropout
@@ -111,7 +111,7 @@ class GATConv(Conv):
 
         def project() -> Iterator[tuple[Rows, Tensor]]:
             for rows in work.chunks(adj.num_columns, hop=1):
-                z = multiply_weight(select_rows(h, rows), self.weight)
+                z = multiply_weight(read_rows(h, rows), self.weight)
                 if scale is not None:
                     z = z * scale[rows]
                 scores.write(rows, self.score(z)[2])

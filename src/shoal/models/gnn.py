@@ -27,8 +27,8 @@ from shoal.models.layerwise import (
     LayerWork,
     Stored,
     count_rows,
+    read_rows,
     recall_plan,
-    select_rows,
 )
 from shoal.models.mlp import Dense
 from shoal.models.pattern import MAX_LAYERS, check_head, find_orders, parse_widths, place_norm
@@ -229,7 +229,7 @@ class GNN(Stack):
                 for some, out in layer.linear.infer(adj, h if normal is None else normal.tensor, work):
                     if given_budget() is not None:
                         return_freed_memory()  # chunks of many sizes leave holes
-                    own = select_rows(h, some) if layer.reads_input else out
+                    own = read_rows(h, some) if layer.reads_input else out
                     out = layer.connect(layer.finish(layer.add_projection(out, own)), own)
                     if number == len(layers) - 1:
                         take(some, self.jump(kept.read(some, out)))

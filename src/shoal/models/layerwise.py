@@ -120,7 +120,7 @@ class LayerWork:
     def project(self, h: Stored, weight: Tensor, hop: int = 1) -> AbstractContextManager[list[Matrix]]:
         """`h W` of the rows needed `hop` aggregations back, with h read in order, kept while the block lasts."""
         pieces = (
-            (rows, multiply_weight(select_rows(h, rows), weight))
+            (rows, multiply_weight(read_rows(h, rows), weight))
             for rows in self.chunks(count_rows(h), hop=hop)
         )
         return self.hold(count_rows(h), weight.shape[1], pieces)
@@ -128,8 +128,7 @@ class LayerWork:
     def normalize(self, h: Stored, norm: Callable[[Input], Input]) -> Matrix:
         """`norm` of the rows of h that the layer reads, as a matrix of all rows."""
         pieces = (
-            (rows, norm(select_rows(h, rows)))
-            for rows in self.chunks(count_rows(h), hop=len(self.needed) - 1)
+            (rows, norm(read_rows(h, rows))) for rows in self.chunks(count_rows(h), hop=len(self.needed) - 1)
         )
         return self.store(count_rows(h), pieces)  # type: ignore[arg-type]
 
@@ -263,12 +262,17 @@ def read_behind(stored: Tensor, start: int, end: int) -> None:
         read_ahead(stored.data_ptr() + end * size, (last - end) * size)
 
 
+def read_rows(h: Stored, rows: Rows) -> Input:
+    """`select_rows` of a chunk of increasing rows, with as many behind it read ahead where h is a mapped file."""
+    if not isinstance(h, Adjacency | JoinedRows) and (isinstance(rows, slice) or len(rows)):
+        read_behind(as_tensor(h.codes) if isinstance(h, EncodedRows) else h, *_find_span(rows))
+    return select_rows(h, rows)
+
+
 def select_rows(h: Stored, rows: Rows) -> Input:
     """Rows of dense or sparse features; consecutive ones without a copy, all of them are h itself. Encoded ones are decoded."""
     if isinstance(h, JoinedRows):
         return h.take(rows)
-    if not isinstance(h, Adjacency) and (isinstance(rows, slice) or len(rows)):
-        read_behind(as_tensor(h.codes) if isinstance(h, EncodedRows) else h, *_find_span(rows))
     if isinstance(h, EncodedRows):
         return gather_rows(h, torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows)
     if not isinstance(rows, slice):

@@ -14,7 +14,7 @@ from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.row_sets import Rows
 from shoal.kernels.spmm import spmm
 from shoal.models.conv import CONVS, Conv, ConvStep, take_rows
-from shoal.models.layerwise import Input, LayerWork, Stored, multiply_weight, select_rows
+from shoal.models.layerwise import Input, LayerWork, Stored, multiply_weight, read_rows
 from shoal.scratch import Matrix
 
 
@@ -122,7 +122,7 @@ class MixHopConv(Conv):
 
     def _project(self, h: Stored, rows: Rows, power: int) -> Tensor:
         start = self.starts[power]
-        return multiply_weight(select_rows(h, rows), self.weight[:, start : start + self.widths[power]])
+        return multiply_weight(read_rows(h, rows), self.weight[:, start : start + self.widths[power]])
 
     def exchange_widths(self, *, first: bool = False, known: bool = False) -> list[int]:
         """One for every power, the highest first; starting from a known `A x` saves the widest."""

@@ -13,7 +13,7 @@ from shoal.kernels.row_sets import Rows
 from shoal.kernels.sage import sage_linear
 from shoal.kernels.spmm import spmm
 from shoal.models.conv import CONVS, Conv, take_rows
-from shoal.models.layerwise import Input, LayerWork, Stored, multiply_weight, select_rows
+from shoal.models.layerwise import Input, LayerWork, Stored, multiply_weight, read_rows
 
 MIN_NORM_WIDTH = 8  # narrower halves have too few columns for a mean and a variance of their own
 
@@ -50,11 +50,11 @@ class SAGEConv(Conv):
         if self.projects_inference(h, work):
             with work.project(h, self.weight[:, : self.split_at]) as z:
                 for rows, neighbors in work.multiply(adj, z):
-                    yield rows, self._join(neighbors, select_rows(h, rows))
+                    yield rows, self._join(neighbors, read_rows(h, rows))
         else:
             assert isinstance(h, Tensor)
             for rows, neighbors in work.multiply(adj, h):
-                yield rows, self._join(self._project(neighbors), select_rows(h, rows))
+                yield rows, self._join(self._project(neighbors), read_rows(h, rows))
 
     def _project(self, h: Input) -> Tensor:
         return multiply_weight(h, self.weight[:, : self.split_at])
