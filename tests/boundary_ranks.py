@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
+import shoal
 from rank_jobs import Job, make_graph, make_model, make_trainer
 from shoal.distributed.batch import local_graph, make_part_batch, thin_batch
 from shoal.distributed.block import PartBlock
-from shoal.distributed.boundary import WAYS, BoundarySampler, Choice, draw_nodes
+from shoal.distributed.boundary import WAYS, BoundarySampler, Choice, draw_nodes, drop_entries
 from shoal.distributed.cover import exchange_items
 from shoal.distributed.halo import HaloPlan
 from shoal.distributed.ledger import FORWARD, IDS, Ledger
@@ -72,6 +73,33 @@ def check_product(transport: Transport, directed: bool, kind: str) -> None:
     h, g = (torch.randn(graph.num_nodes, WIDTH, generator=generator, dtype=torch.float64) for _ in "hg")
     thin = Choice(plan, 0.4, "nodes", 5, 3).thin()
     sampled = torch.from_numpy(dense_operator(graph, kind) * keep_nodes(graph, assignment, 0.4, 5, 3))
+    own = torch.from_numpy(part.n_id)
+    local = h[own].requires_grad_()
+    out = spmm(PartBlock(thin, 1).adjacency(kind), local)
+    out.backward(g[own])
+    torch.testing.assert_close(out.detach(), (sampled @ h)[own], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(local.grad, (sampled.T @ g)[own], rtol=1e-6, atol=1e-6)
+
+
+def check_weighted_product(transport: Transport, kind: str, way: str) -> None:
+    """The same of a graph with edge weights: what is kept has its own weight, whole degrees, and counts 1/p times."""
+    graph, rate, (seed, epoch) = make_graph(Job(weighted=True)), 0.4, (5, 3)
+    n, assignment = graph.num_nodes, assign(graph.num_nodes, transport.size)
+    factor = keep_nodes(graph, assignment, rate, seed, epoch)
+    if way != "nodes":
+        alone = make_part(graph.without_weights(), np.zeros(n, np.int64), 1, 0)
+        kept = drop_entries(alone, rate, seed, epoch, local=True)
+        factor = np.zeros((n, n))
+        factor[np.repeat(np.arange(n), np.diff(kept.local_indptr)), kept.local_indices] = 1 / rate
+        np.fill_diagonal(factor, 1)
+        if way == "edges":
+            factor[assignment[:, None] == assignment[None]] = 1
+    generator = torch.Generator().manual_seed(0)
+    h, g = (torch.randn(n, WIDTH, generator=generator, dtype=torch.float64) for _ in "hg")
+    block: Any = shoal.FullSampler(graph).sample(0).blocks[0]
+    sampled = spmm(block.adjacency(kind), torch.eye(n, dtype=torch.float64)) * torch.from_numpy(factor)
+    part = make_part(graph, assignment, transport.size, transport.rank)
+    thin = Choice(HaloPlan(part, transport, Ledger()), rate, way, seed, epoch).thin()
     own = torch.from_numpy(part.n_id)
     local = h[own].requires_grad_()
     out = spmm(PartBlock(thin, 1).adjacency(kind), local)
@@ -281,6 +309,8 @@ def check_all(transport: Transport) -> dict[str, Any]:
     for kind in ("mean", "gcn"):
         for directed in (False, True):
             check_product(transport, directed, kind)
+        for way in WAYS:
+            check_weighted_product(transport, kind, way)
     check_attention(transport)
     check_attention(transport, symmetric=True)
     check_without_common_boundary(transport)
