@@ -79,6 +79,13 @@ def test_a_rehearsal_leaves_no_hops_in_the_home(tmp_path, monkeypatch):
     assert not (tmp_path / "hops").exists()
 
 
+def test_what_a_plugin_prints_is_no_part_of_the_answer(tmp_path, capfd):
+    (tmp_path / "loud.py").write_text('print("loaded")\n')
+    config = make_config({**SMALL, "method": "full", "plugins": [str(tmp_path / "loud.py")]})
+    assert rehearse_apart(config, 0.1).seconds > 0
+    assert "loaded" in capfd.readouterr().err
+
+
 def test_samplers_are_compared_where_none_is_given(graph):
     plan = make_planner(graph, sampler={}).plan()
     names = [one.name for one in plan.candidates]
