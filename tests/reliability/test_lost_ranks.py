@@ -122,7 +122,10 @@ def test_a_frozen_rank_is_named_and_all_are_started_again(undisturbed: Path, tmp
 
 
 @pytest.mark.slow
-def test_ranks_that_torchrun_starts_again_go_on_with_their_run(undisturbed: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("victim", [0, 1])
+def test_ranks_that_torchrun_starts_again_go_on_with_their_run(
+    undisturbed: Path, tmp_path: Path, victim: int
+) -> None:
     folder = tmp_path / "run"
     front = (
         "-m",
@@ -130,13 +133,13 @@ def test_ranks_that_torchrun_starts_again_go_on_with_their_run(undisturbed: Path
         "--nproc-per-node",
         "2",
         "--max-restarts",
-        "2",
+        "1",
         "--monitor-interval",
         "0.2",
     )
     process = start(*COMMAND, "--out", folder, front=front)
     await_checkpoint(folder, process)
-    find_ranks(process)[0].kill()
+    find_ranks(process)[victim].kill()
     code, _, error = finish(process)
     assert code == 0, error
     check_same(folder, undisturbed)

@@ -82,6 +82,9 @@ class GlooTransport(Transport):
                 f"rank {rank} of {size} did not meet the others at {where} within {limit:.0f} s "
                 f"({_first_line(error)}): check MASTER_ADDR and MASTER_PORT, and that every rank was started"
             ) from None
+        if attempt := os.environ.get("TORCHELASTIC_RESTART_COUNT"):
+            # torchrun's store outlives its ranks: addresses of those that were lost stay in it
+            store = PrefixStore(f"attempt {attempt}", store)
         return cls(rank, size, store, limit, read_token())
 
     @classmethod
