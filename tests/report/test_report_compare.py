@@ -51,3 +51,10 @@ def test_csv_and_json_hold_plain_numbers(groups):
 def test_a_run_that_goes_on_shows_its_validation_score(tmp_path):
     (row,) = list_rows(group_runs(read_runs([write_run(tmp_path / "run", ends=False)])))
     assert row[3] == "0.8000 (val)"
+
+
+def test_a_copy_of_a_run_is_no_second_seed(tmp_path):
+    folders = [write_run(tmp_path / "run"), write_run(tmp_path / "copy")]
+    rows = list_rows(group_runs(read_runs(folders)))
+    assert [row[0] for row in rows] == ["run", "copy"]
+    assert not any("seeds" in row[0] or "±" in row[3] for row in rows)

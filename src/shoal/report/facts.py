@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -292,11 +293,17 @@ def _read_json(path: Path) -> Any:
 
 
 def group_runs(runs: Sequence[RunFacts]) -> list[Group]:
-    """Runs with equal settings but for the seed together, in the order in which they were given."""
-    groups: dict[str, list[RunFacts]] = {}
+    """Runs with equal settings but for the seed together, in the order in which they were given.
+
+    Runs of one seed, such as a copy or a second attempt, are no two seeds: each has a group of its own.
+    """
+    groups: dict[tuple[str, int], list[RunFacts]] = {}
+    counts: Counter[tuple[str, int]] = Counter()
     for run in runs:
         same = {key: value for key, value in run.settings.items() if key not in ("training.seed", "repeat")}
-        groups.setdefault(json.dumps(same, sort_keys=True, default=str), []).append(run)
+        settings = json.dumps(same, sort_keys=True, default=str)
+        groups.setdefault((settings, counts[settings, run.seed]), []).append(run)
+        counts[settings, run.seed] += 1
     labels = [_name_group(members) for members in groups.values()]
     return [
         Group(_name_group(members, parents=labels.count(label) > 1), members)

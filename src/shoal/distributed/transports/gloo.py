@@ -72,7 +72,7 @@ class GlooTransport(Transport):
             if rank == 0 and STORE_FD in os.environ:  # where this machine's ranks meet: bound to it alone
                 port, door = int(os.environ["MASTER_PORT"]), int(os.environ[STORE_FD])
                 within = timedelta(seconds=limit)
-                store = TCPStore(
+                store: Any = TCPStore(
                     "127.0.0.1", port, size, True, within, wait_for_workers=False, master_listen_fd=door
                 )
             else:
