@@ -151,3 +151,15 @@ def test_arguments_that_make_no_sense_get_one_sentence(graph):
     with pytest.raises(shoal.ShoalError, match="num_workers"):
         shoal.NeighborLoader(graph, [2], num_workers=-1)
     assert len(shoal.SubgraphLoader(graph, "node", shuffle=True)) > 0
+
+
+def test_neighbourhoods_have_the_weights_of_their_edges():
+    plain = make_labelled(80)
+    rows, columns = np.repeat(np.arange(80), np.diff(plain.indptr)), plain.indices
+    weights = (1.0 + rows + columns).astype(np.float32)
+    graph = shoal.Graph.from_edge_index(
+        np.stack([rows, columns]), 80, directed=False, x=plain.x, y=plain.y, edge_weight=weights
+    )
+    for batch in shoal.NeighborLoader(graph, num_neighbors=[3, 2], batch_size=16):
+        ends = batch.n_id[batch.edge_index]
+        assert torch.equal(batch.edge_weight, (1 + ends[0] + ends[1]).float())

@@ -11,6 +11,7 @@ import torch
 from shoal.batch import Batch, as_tensor
 from shoal.errors import ShoalError
 from shoal.graph import Graph
+from shoal.kernels.entry_weights import take_weights
 from shoal.pyg import load_pyg
 from shoal.sampling.cluster import ClusterSampler
 from shoal.sampling.loader import SubgraphLoader
@@ -41,8 +42,8 @@ class _DataLoader(SubgraphLoader):
                 fields[name] = as_tensor(values[batch.nodes])
         if graph.multi_label:
             fields["y"] = fields["y"].float()
-        if (weights := batch.edge_weight) is not None:
-            fields["edge_weight"] = weights
+        if graph.edge_weight is not None:
+            fields["edge_weight"] = _find_weights(batch, graph.edge_weight)
         return self.make(edge_index=batch.edge_index, n_id=batch.n_id, num_nodes=batch.num_nodes, **fields)
 
 
@@ -134,3 +135,16 @@ class ClusterLoader(_DataLoader):
             graph, assignment=assignment, num_parts=num_parts, clusters_per_batch=batch_size, seed=seed
         )
         super().__init__(graph, sampler, num_workers=num_workers)
+
+
+def _find_weights(batch: Batch, weights: np.ndarray) -> torch.Tensor:
+    """The weight of every edge of a batch; joined layers have them in `edge_norm` only, times their norms."""
+    graph, block = batch.graph, batch.blocks[0]
+    if block.edge_weight is not None:
+        return block.edge_weight
+    pattern = block.indptr.numpy(), block.indices.numpy()
+    return as_tensor(
+        take_weights(
+            graph.indptr, graph.indices, weights, batch.nodes[: block.num_rows], batch.nodes, *pattern
+        )
+    )
