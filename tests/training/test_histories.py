@@ -269,6 +269,7 @@ def test_what_histories_cannot_stand_for_is_refused():
     sage = shoal.GNN("sage", 8, 8, 3)
     refused = [
         (sage, None, "leaves nothing to histories"),
+        (sage, "random-walk", "expected a Sampler"),
         (sage, shoal.FullSampler(graph), "leaves no neighbours out"),
         (shoal.GNN("gat", 8, 8, 3), shoal.NeighborSampler(graph, fanouts=(2, 2)), "no weighted sum"),
         (sage, shoal.NeighborSampler(graph, fanouts=(2,)), "aggregates 2 times"),

@@ -242,10 +242,6 @@ class ReplicaShare(Share):
         super().__init__(transport)
         self.graph = graph
         self.sampler = sampler if sampler is not None else FullSampler(graph)
-        if not isinstance(self.sampler, Sampler):
-            raise ShoalError(
-                f"sampler is {sampler!r}: expected a Sampler, such as shoal.RandomWalkSampler(graph)"
-            )
         check_same_graph(self.sampler, graph)
         if transport.size > 1:
             if not self.sampler.is_for_one_rank:

@@ -41,6 +41,10 @@ def make_share(
     """
     if setting not in SETTINGS:
         raise unknown_name("setting", setting, SETTINGS)
+    if sampler is not None and not isinstance(sampler, Sampler):
+        raise ShoalError(
+            f"sampler is {sampler!r}: expected a Sampler, such as shoal.RandomWalkSampler(graph)"
+        )
     method = EXCHANGES[exchange]() if isinstance(exchange, str) else exchange
     if reuse is not None:
         parts = method if isinstance(graph, Part) else None
