@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -148,6 +149,7 @@ def test_bash_completes_commands_and_data_sets(
     shoal: Callable[..., Run], tmp_path: Path, environment: dict[str, str]
 ) -> None:
     (tmp_path / "completion.bash").write_text(shoal("completion", "bash").stdout)
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"  # where `shoal` is
     script = """
     source completion.bash
     COMP_WORDS=(shoal %s) COMP_CWORD=%d

@@ -47,7 +47,7 @@ def test_snap_uneven_spacing_late_comments_and_extra_columns_are_read(tmp_path):
     path.write_text("0  1 17\n# note\n\n1\t2 18\n")
     graph = import_graph(path)
     assert graph.indices.tolist() == [0, 1]
-    assert any("ignored 1 columns" in notice for notice in graph.notices)
+    assert any("ignored 1 column after" in notice for notice in graph.notices)
     assert any("does not say whether it is directed" in notice for notice in graph.notices)
 
 

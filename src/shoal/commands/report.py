@@ -42,7 +42,9 @@ def report(
     port: int | None,
     handle: int | None,
 ) -> None:
-    """Show runs as one HTML page: scores, time, memory, exchange, predictions, settings (docs/report.md).
+    """Show runs as one HTML page.
+
+    It has scores, time, memory, exchange, predictions and settings (docs/report.md).
 
     Runs with the same settings are one line with its deviation over seeds. A folder of repeated runs stands for its seeds.
 

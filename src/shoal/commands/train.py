@@ -143,7 +143,7 @@ def train(
     Examples:
       shoal train digits
       shoal train my-graph/ --model gcn --epochs 100 --out runs/first
-      shoal train my-graph/ --set sampler.roots=2000 --set model.hidden=128 --set training.lr=0.003
+      shoal train my-graph/ --set sampler.roots=2000 --set model.hidden=128
       shoal train --resume runs/first --epochs 200 --set training.patience=50
       shoal train --recipe cora --repeat 5
       shoal train my-graph/ --live
