@@ -156,6 +156,12 @@ def test_same_name_twice_is_refused(tmp_path: Path) -> None:
     refuse(tmp_path / "a.tar.gz", tmp_path, "appears twice")
 
 
+@pytest.mark.parametrize("make", [make_zip, make_tar])
+def test_a_file_that_is_a_folder_too_is_refused(tmp_path: Path, make: Callable[..., Path]) -> None:
+    archive = make(tmp_path / ("a.zip" if make is make_zip else "a.tar.gz"), {"a": b"1", "a/b": b"2"})
+    refuse(archive, tmp_path, "damaged")
+
+
 def test_empty_and_foreign_files_are_refused(tmp_path: Path) -> None:
     refuse(make_zip(tmp_path / "empty.zip", {}), tmp_path, "holds no file")
     (tmp_path / "page.zip").write_bytes(b"<html>not a zip</html>")

@@ -78,8 +78,9 @@ def unpack_archive(archive: str | Path, folder: str | Path, *, limit: int | None
 
 
 def is_damage(error: OSError) -> bool:
-    """Whether an error while unpacking is the archive's and not the disk's: a place before its start, an odd stream."""
-    return isinstance(error, gzip.BadGzipFile) or error.errno in (None, errno.EINVAL, errno.ENAMETOOLONG)
+    """Whether an error while unpacking is the archive's and not the disk's: an odd stream, a folder named as a file."""
+    of_archives = (None, errno.EINVAL, errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR)
+    return isinstance(error, gzip.BadGzipFile) or error.errno in of_archives
 
 
 def _unpack_into(archive: Path, folder: Path, limit: int) -> None:
@@ -139,11 +140,10 @@ def _unpack_tar(archive: Path, folder: Path, room: _Room) -> Members:
                 path = folder / _safe_path(archive, member.name)
                 if not (member.isdir() or member.isreg()) or member.issparse():
                     raise _unsafe(archive, member.name, "is a link or a device")
-                if member.isreg() and path.exists():
-                    raise _unsafe(archive, member.name, "appears twice")
-                packed.extract(member, folder, filter="data")
-                if member.isreg():
-                    yield path
+                if member.isdir():
+                    path.mkdir(parents=True, exist_ok=True)
+                elif source := packed.extractfile(member):
+                    yield _write(archive, source, path, room, member.size)
         while rest := stream.read(CHUNK):  # the checksum of a .gz comes after its last byte
             room.take(len(rest))
 
