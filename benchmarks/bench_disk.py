@@ -7,6 +7,7 @@
     python benchmarks/bench_disk.py train --scale 26 --degree 16 --features 128 --type float16 --memory 4GB --seconds 1500 --cold --save
     python benchmarks/bench_disk.py predict --scale 26 --degree 16 --features 128 --type float16 --width 64 --memory 4GB --cold --save
     python benchmarks/bench_disk.py swapped --scale 20 --parts 16 --memory 1500MB --save
+    python benchmarks/bench_disk.py partition --scale 23 --degree 16 --methods streaming kaminpar --memory 2GB --save
     python benchmarks/bench_disk.py batches --scales 20 22 24 26 --degree 16 --features 0 --save
 
 A graph is generated where it is not in --folder yet, by `shoal data generate` within --memory, and opened from there; what that
@@ -28,6 +29,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from disk_jobs import read_io
 
@@ -62,10 +64,10 @@ def bench_generate(options: argparse.Namespace) -> list[dict]:
     return [{"contender": "shoal data generate", "turns": [found]}]
 
 
-def watch_command(words: list[str], threads: int) -> dict[str, float]:
+def watch_command(words: list[str], threads: int, out: IO[str] | None = None) -> dict[str, float]:
     """Seconds, CPU seconds, bytes and the most anonymous memory of a command that must succeed."""
     began, before = time.perf_counter(), os.times()
-    process = subprocess.Popen(words, env={**os.environ, "SHOAL_THREADS": str(threads)})
+    process = subprocess.Popen(words, stdout=out, env={**os.environ, "SHOAL_THREADS": str(threads)})
     most, moved = 0, {"read": 0, "written": 0}
     while process.poll() is None:
         with suppress(OSError, KeyError):  # it ends between two looks
@@ -211,6 +213,22 @@ def bench_swapped(options: argparse.Namespace) -> list[dict]:
     return [{"contender": name, "turns": turns} for name, turns in found.items()]
 
 
+def bench_partition(options: argparse.Namespace) -> list[dict]:
+    """`shoal partition` within the budget, by each of the methods; what it stores is removed."""
+    graph, results = prepare_graph(options), []
+    for method in options.methods:
+        with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
+            words = ["partition", str(graph), "--parts", str(options.parts), "--method", method]
+            words += ["--memory", options.memory, "--json", "-o", f"{scratch}/parts"]
+            with open(f"{scratch}/said", "w") as said:
+                found = watch_command([sys.executable, "-m", "shoal", *words], options.threads, said)
+            quality = json.loads(Path(f"{scratch}/said").read_text())
+        told = {name: quality[name] for name in ("total_volume", "max_send_volume", "cover_volume")}
+        print_turn(f"{method} within {options.memory}", found, **{k: f"{told[k]:,}" for k in told})
+        results.append({"contender": method, "turns": [found | told]})
+    return results
+
+
 SECTIONS: dict[str, Callable[[argparse.Namespace], list[dict]]] = {
     "generate": bench_generate,
     "evaluate": bench_evaluate,
@@ -218,6 +236,7 @@ SECTIONS: dict[str, Callable[[argparse.Namespace], list[dict]]] = {
     "predict": bench_one("predict_once", "predict"),
     "batches": bench_batches,
     "swapped": bench_swapped,
+    "partition": bench_partition,
 }
 
 
@@ -255,6 +274,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300, help="of `train`, at most; batches of `batches`")
     parser.add_argument("--parts", type=int, default=16, help="of `swapped`")
     parser.add_argument("--method", default="metis", help="of `swapped`: how the graph is cut")
+    parser.add_argument("--methods", nargs="*", default=["streaming"], help="of `partition`")
     parser.add_argument("--epochs", type=int, default=2, help="of `swapped`; the fastest is told")
     parser.add_argument("--memory", default="1500MB", help="the budget of the bounded contender")
     parser.add_argument("--only", help="contenders of `evaluate`, by name")
