@@ -7,7 +7,7 @@ WORKERS ?= 2
 MINUTES ?= 10
 
 # How long `make fuzz` and `make soak` last is MINUTES.
-.PHONY: setup demo recipes test fuzz test-slow soak lint docs tables benchmarks-page format clean
+.PHONY: setup demo recipes test fuzz test-slow soak lint docs tables benchmarks-page papers format clean
 
 setup: $(STAMP)
 
@@ -48,9 +48,14 @@ soak: setup
 tables: setup
 	$(BIN)/python -m shoal.commands.components docs/*.md
 
-# docs/benchmarks.md and the summary in README.md, made from benchmarks/results.
+# docs/benchmarks.md, the summary in README.md and docs/papers, made from benchmarks/results.
 benchmarks-page: setup
 	$(BIN)/python benchmarks/page.py
+	$(BIN)/python benchmarks/papers/pages.py
+
+# The papers' experiments, which go on where they were stopped, and docs/papers; `--again` and `--profile regular` go to PAPERS.
+papers: setup
+	$(BIN)/python benchmarks/papers/run.py $(PAPERS)
 
 # The documentation site, in build/site; its tables and pictures first.
 docs: tables

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
 import shoal
+from shoal.distributed.exchange import ExchangeMethod
+from shoal.distributed.exchanges.broadcast import Broadcast
 from shoal.distributed.exchanges.p2p import PointToPoint
 from shoal.distributed.launch import joined_ranks
 from shoal.distributed.runtime import share_cores
@@ -23,7 +26,9 @@ def train(transport: Transport, part: Part, job: dict[str, Any]) -> dict[str, An
     model = shoal.GNN(kind, part.num_features, hidden, part.num_classes, seed=job["seed"], **settings)
     training = dict(job["training"])
     epochs = training.pop("epochs")
-    exchange = PointToPoint(**job["exchange"], seed=job["seed"])
+    exchange: ExchangeMethod = PointToPoint(**job["exchange"], seed=job["seed"])
+    if job.get("broadcast"):
+        exchange = Broadcast()
     source = make_source(job["source"]) if "source" in job else None
     trainer = shoal.Trainer(model, part, source, transport=transport, exchange=exchange, **training)
     records = trainer.fit(epochs)
@@ -36,6 +41,14 @@ def train(transport: Transport, part: Part, job: dict[str, Any]) -> dict[str, An
         "seconds": sum(record["seconds"] for record in records[2:]) / len(records[2:]),
         "sampling": sum(record["slowest"]["sampling"] for record in records[2:]) / len(records[2:]),
     }
+    if job.get("detailed"):  # the slowest rank's seconds by kind, and the scores on the way
+        kinds, counted = records[-1]["slowest"], records[2:]
+        result["costs"] = {
+            kind: statistics.median(record["slowest"][kind] for record in counted) for kind in kinds
+        }
+        result["best_seconds"] = min(record["seconds"] for record in counted)
+        name = f"val_{trainer.metric}"
+        result["curve"] = [[record["epoch"], record[name]] for record in records if name in record]
     if job.get("is_alone"):  # what earlier jobs of the process left behind would count as this one's
         result["ranks"] = trainer.share.describe_ranks()
     return result

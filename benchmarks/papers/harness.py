@@ -1,0 +1,224 @@
+"""What the experiments of the papers share: an Experiment, how one is run and saved, and where its results are.
+
+    python benchmarks/papers/run.py                             all at the small profile; what was run here is skipped
+    python benchmarks/papers/run.py --profile regular           the same, larger
+    python benchmarks/papers/theorem1.py --again                one of them, anew
+
+A file holds one experiment: `EXPERIMENT`. `run(settings)` makes rows of plain values, which are saved in
+benchmarks/results/papers with profile, date, machine and load. Tables, plots and paragraphs are made from rows and from
+what the paper published, so that no figure is typed by hand: `pages.py` writes them to docs/papers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+import timing  # noqa: E402
+
+RESULTS = timing.RESULTS / "papers"
+KEPT = ROOT / "build/papers"
+PROFILES = ("small", "regular", "large")
+
+Row = dict[str, Any]
+Table = list[list[str]]  # the header first
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a paper reports: values by name, and where they stand."""
+
+    place: str
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One figure, table or theorem, made by this code.
+
+    Args:
+        paper: the page it stands on: one of those in `pages.PAGES`.
+        ours, theirs: the conditions of both.
+        profiles: settings of `run` by profile; `tiny` is for tests.
+        published: what the paper reports.
+        run: settings → rows.
+        tabulate: rows → a table whose header comes first, ours and the paper's side by side.
+        explain: rows → what agrees, what does not, why.
+        draw: (axes, rows) draws the plot.
+    """
+
+    name: str
+    paper: str
+    title: str
+    ours: str
+    theirs: str
+    profiles: dict[str, dict[str, Any]]
+    published: Published
+    run: Callable[[dict[str, Any]], list[Row]]
+    tabulate: Callable[[list[Row]], Table]
+    explain: Callable[[list[Row]], str]
+    draw: Callable[[Any, list[Row]], None]
+    reads: tuple[str, ...] = field(
+        default=()
+    )  # files of benchmarks/results that `tabulate` and `explain` read
+
+    @property
+    def file(self) -> Path:
+        return RESULTS / f"{self.name}.json"
+
+
+def read_record(experiment: Experiment) -> dict[str, Any] | None:
+    """What was saved of an experiment, None before its first run."""
+    if not experiment.file.exists():
+        return None
+    record: dict[str, Any] = json.loads(experiment.file.read_text())
+    return record
+
+
+def read_saved(name: str) -> Any:
+    """A file of benchmarks/results: the record of JSON, the list of JSON lines."""
+    text = (timing.RESULTS / name).read_text()
+    return [json.loads(line) for line in text.splitlines()] if name.endswith("l") else json.loads(text)
+
+
+def run_experiment(experiment: Experiment, profile: str) -> dict[str, Any]:
+    """Run it and save what it found."""
+    settings = experiment.profiles[profile]
+    wall, cpu = time.perf_counter(), time.process_time()
+    rows = experiment.run(settings)
+    record = {
+        "command": f"python benchmarks/papers/{experiment.name}.py --profile {profile}",
+        "profile": profile,
+        "settings": settings,
+        "date": datetime.date.today().isoformat(),
+        "seconds": round(time.perf_counter() - wall, 1),
+        "cpu_seconds": round(time.process_time() - cpu, 1),
+        "environment": timing.environment(),
+        "rows": rows,
+    }
+    experiment.file.parent.mkdir(parents=True, exist_ok=True)
+    experiment.file.write_text(timing.format_record(record))
+    mark = find_mark(experiment, profile)
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.write_text(json.dumps(settings))
+    return record
+
+
+def find_mark(experiment: Experiment, profile: str) -> Path:
+    """Where it is noted that an experiment has been run in this clone: results of elsewhere come with it."""
+    return KEPT / "done" / f"{experiment.name}-{profile}.json"
+
+
+def is_done(experiment: Experiment, profile: str) -> bool:
+    """Whether it has been run here with this profile and these settings, and its results are of that."""
+    mark, record = find_mark(experiment, profile), read_record(experiment)
+    wanted = json.loads(json.dumps(experiment.profiles[profile]))
+    is_marked = mark.exists() and json.loads(mark.read_text()) == wanted
+    return is_marked and record is not None and record["profile"] == profile
+
+
+def main(experiment: Experiment, description: str | None) -> None:
+    """The command line of one experiment."""
+    options = read_options(description)
+    if is_done(experiment, options.profile) and not options.again:
+        print(f"{experiment.name}: done before ({options.profile}); --again runs it anew")
+    else:
+        run_experiment(experiment, options.profile)
+    record = read_record(experiment)
+    assert record is not None
+    for line in experiment.tabulate(record["rows"]):
+        print("  ".join(line))
+    print(experiment.explain(record["rows"]))
+    print(f"{record['seconds']} s, load {record['environment']['load']}")
+
+
+def read_options(description: str | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--profile", choices=PROFILES, default="small")
+    parser.add_argument("--again", action="store_true", help="run what has been run before")
+    return parser.parse_args()
+
+
+def keep(name: str, make: Callable[[], Any]) -> Any:
+    """An array that takes long to make, kept in build/papers for other experiments and profiles."""
+    import numpy as np
+
+    path = KEPT / f"{name}.npy"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made = make()
+        scratch = path.with_suffix(".part.npy")
+        np.save(scratch, made)
+        scratch.rename(path)
+    return np.load(path)
+
+
+def load_graph(name: str, **options: Any) -> Any:
+    """A graph with a split: one by name, or `kronecker:SCALE:DEGREE`."""
+    import shoal
+
+    if name.startswith("kronecker:"):
+        scale, degree = map(int, name.split(":")[1:])
+        name, options = "kronecker", {"scale": scale, "degree": degree, **options}
+    graph = shoal.load(name, **options)
+    return graph if graph.has_split or graph.y is None else graph.with_split(seed=0)
+
+
+def cut_graph(graph: Any, parts: int, method: str, **options: Any) -> Any:
+    """The part of each node, kept for other experiments; `options` go to the method."""
+    import shoal
+
+    name = "-".join(
+        map(str, [graph.name, graph.num_nodes, len(graph.indices), parts, method, *options.values()])
+    )
+    return keep(name, lambda: shoal.partition_graph(graph, parts, method, seed=0, **options).assignment)
+
+
+def train_on_ranks(graph: Any, parts: int, method: str, jobs: list[dict[str, Any]]) -> list[Row]:
+    """What rank 0 reports of each job (`boundary_rank.py`), one rank of one thread for every part."""
+    import tempfile
+
+    from bench_boundary import start_ranks
+    from shoal.partitioning.partition import Partition
+    from shoal.partitioning.stored import store_parts
+
+    partition = Partition(graph, cut_graph(graph, parts, method), parts, method)
+    with tempfile.TemporaryDirectory() as place:
+        store_parts(graph, partition, Path(place) / "parts")
+        start_ranks(parts, Path(place) / "parts", jobs, Path(place) / "out")
+        return [json.loads(line) for line in (Path(place) / "out").read_text().splitlines()]
+
+
+def make_job(rate: float, seed: int = 0, way: str = "nodes", **more: Any) -> dict[str, Any]:
+    """A job with boundary rate p; `more` holds the model, the training and the rest, and settings of the exchange as `exchange`."""
+    exchange = {"boundary_rate": rate, "boundary_sampling": way} | more.pop("exchange", {})
+    return {"told": {"rate": rate, "way": way}, "exchange": exchange, "seed": seed, "detailed": True} | more
+
+
+def mean(values: Any) -> float:
+    values = list(values)
+    return sum(values) / len(values)
+
+
+def span(values: Any, digits: int = 2) -> str:
+    """`a to b`, or one number where both are written alike."""
+    values = list(values)
+    low, high = f"{min(values):,.{digits}f}", f"{max(values):,.{digits}f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def percent(value: float, digits: int = 0) -> str:
+    return f"{100 * value:.{digits}f} %"

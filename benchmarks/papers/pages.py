@@ -1,0 +1,134 @@
+"""python benchmarks/papers/pages.py: write docs/papers from what the experiments saved; `--no-plots` leaves their pictures as they are.
+
+Every figure on a page is computed from benchmarks/results or stands in an experiment as what its paper published, with its
+place. `tests/test_papers_pages.py` holds the pages in step.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import harness
+from harness import ROOT, Experiment, Row, read_record
+
+from page import _wrap as wrap
+
+FOLDER = ROOT / "docs/papers"
+PAGES = {
+    "subgraphs": (
+        "Experiments of IPDPS'19 and JPDC'21",
+        "Training on sampled subgraphs. IPDPS'19 is *Accurate, Efficient and Scalable Graph Embedding*, JPDC'21 *Accurate, Efficient and Scalable Training of Graph Neural Networks*.",
+        (
+            "theorem1",
+            "theorem2",
+            "scheduler",
+            "scaling",
+            "breakdown",
+            "kronecker_sweep",
+            "depth",
+            "score_against_time",
+        ),
+    ),
+    "partitions": (
+        "Experiments of VLDB'22",
+        "Full-graph training across processors. VLDB'22 is *Scalable Graph Convolutional Network Training on Distributed-Memory Systems*. HP is hypergraph, GP graph, RP random partitioning.",
+        ("volumes", "minibatches", "partition_overhead", "strong_scaling", "parity", "broadcast"),
+    ),
+    "boundary": (
+        "Experiments of BNS-GCN",
+        "Boundary node sampling. BNS-GCN is *Efficient Full-Graph Training of Graph Convolutional Networks with Partition-Parallelism and Random Boundary Node Sampling*. p is the share of boundary nodes kept.",
+        (
+            *("throughput", "variance", "boundary_memory", "rates", "convergence", "random_parts"),
+            *("edge_sampling", "sampling_overhead", "parts192"),
+        ),
+    ),
+}
+HEAD = """# {title}
+
+{about} Ideas and where they are in the code: [papers](../papers.md).
+
+This page is generated from `benchmarks/results/papers` by `make papers`, which runs every experiment at the `small` profile; `python benchmarks/papers/run.py --profile regular` runs larger ones, and each file of `benchmarks/papers` runs alone. The originals' graphs and machines are not at hand: graphs that stand in are named, and times of a busy machine of two cores are for ratios side by side. What is beside ours was read from the paper at the place named.
+"""
+
+
+def list_names() -> list[str]:
+    return [
+        name for _, _, names in PAGES.values() for name in names if (harness.HERE / f"{name}.py").exists()
+    ]
+
+
+def load_experiment(name: str) -> Experiment:
+    experiment: Experiment = importlib.import_module(name).EXPERIMENT
+    assert experiment.name == name, f"{name}.py names its experiment {experiment.name}"
+    return experiment
+
+
+def render(table: list[list[str]]) -> str:
+    lines = [table[0], ["---"] * len(table[0]), *table[1:]]
+    assert len({len(line) for line in lines}) == 1, "rows of one length"
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def build_section(experiment: Experiment, record: dict[str, Any]) -> str:
+    rows: list[Row] = record["rows"]
+    made = record["environment"]
+    beside = "".join(f", `{name}`" for name in experiment.reads)
+    lines = [
+        f"\n## {experiment.title}\n",
+        f"{experiment.published.place}.\n",
+        f"- Ours: {experiment.ours}",
+        f"- Theirs: {experiment.theirs}\n",
+        render(experiment.tabulate(rows)),
+        f"![{experiment.title}]({experiment.name}.svg)\n",
+        f"{experiment.explain(rows)}\n",
+        f"`{experiment.name}.py`, profile {record['profile']}: {record['date']}, {record['seconds']:.0f} s on {made['cores']} cores of an {made['cpu']}, load {made['load']}{beside}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def build_page(page: str) -> str:
+    title, about, names = PAGES[page]
+    text = HEAD.format(title=title, about=about)
+    for name in names:
+        if name in list_names():
+            experiment = load_experiment(name)
+            assert experiment.paper == page
+            record = read_record(experiment)
+            if record is not None:
+                text += build_section(experiment, record)
+    return "\n".join(wrap(line) for line in text.split("\n"))
+
+
+def draw_plot(experiment: Experiment, rows: list[Row]) -> None:
+    """docs/papers/NAME.svg, the same bytes for the same rows."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    style = {"svg.hashsalt": experiment.name, "svg.fonttype": "none", "font.size": 8, "legend.fontsize": 7}
+    with pyplot.rc_context(style):
+        figure, axes = pyplot.subplots(figsize=(5.5, 3.2), layout="constrained")
+        experiment.draw(axes, rows)
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.savefig(
+            FOLDER / f"{experiment.name}.svg", metadata={"Date": None, "Creator": None}, facecolor="white"
+        )
+        pyplot.close(figure)
+
+
+def write_pages(*, plots: bool = True) -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name in list_names() if plots else ():
+        experiment = load_experiment(name)
+        record = read_record(experiment)
+        if record is not None:
+            draw_plot(experiment, record["rows"])
+    for page in PAGES:
+        (FOLDER / f"{page}.md").write_text(build_page(page))
+
+
+if __name__ == "__main__":
+    write_pages(plots="--no-plots" not in sys.argv)
