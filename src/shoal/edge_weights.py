@@ -21,7 +21,7 @@ _SAME = 1e-6  # relative difference up to which two weights are the same
 
 Chunk = tuple[np.ndarray, np.ndarray, np.ndarray]
 NO_WEIGHT = "none"
-WEIGHT = "what weighs edges; none: every edge counts the same"
+WEIGHT = "edge weights; none: unweighted"
 _HELD_BYTES = (
     40  # of an edge while weights are put in place: its ends, its weight, the sums of both its entries
 )

@@ -79,7 +79,7 @@ def test_steps_that_take_too_long_are_left_out_unless_effort_is_best(monkeypatch
     graph = make_labelled(300)
     monkeypatch.setattr(costs, "ANEW", dict.fromkeys(costs.ANEW, 1.0))
     usual = shoal.partition_graph(graph, 6, "hypergraph")
-    assert any("left out Mt-KaHyPar from nothing" in one and "'best'" in one for one in usual.notices)
+    assert any("left out Mt-KaHyPar from scratch" in one and "'best'" in one for one in usual.notices)
     assert "Mt-KaHyPar" not in usual.seconds
     assert "Mt-KaHyPar's cycle" in usual.seconds
     best = shoal.partition_graph(graph, 6, "hypergraph", effort="best")

@@ -38,7 +38,7 @@ def baseline(
     plugins: tuple[str, ...],
     settings: tuple[str, ...],
 ) -> None:
-    """Score label propagation, which a model has to beat.
+    """Score label propagation, a baseline for any model.
 
     The most frequent class is scored beside it, on the split that `shoal train` uses.
 
@@ -48,7 +48,7 @@ def baseline(
       shoal baseline --recipe pubmed
       shoal baseline my-graph/ -o labels.parquet
 
-    No features are needed. Labels of training nodes are spread along edges; alpha and the number of steps are those with
+    No features are needed. Labels of training nodes are propagated along edges; alpha and the number of steps are those with
     the best validation score.
     """
     import torch

@@ -133,7 +133,7 @@ def _list_formats() -> list[tuple[str, Rows]]:
 @click.option(
     "-o", "--out", "folder", required=True, type=click.Path(path_type=Path), help="Folder to write."
 )
-@click.option("--format", "format_", help="Format of SOURCE; found out by itself where left out.")
+@click.option("--format", "format_", help="Format of SOURCE; detected if not given.")
 @click.option(
     "--directed/--undirected",
     default=None,
@@ -143,7 +143,7 @@ def _list_formats() -> list[tuple[str, Rows]]:
     "--order", "by", default="none", show_default=True, help="Renumber the nodes (`shoal data order --help`)."
 )
 @click.option("--order-set", multiple=True, metavar="KEY=VALUE", help="A setting of the order; repeatable.")
-@click.option("--task", help="What labels are: classification, or regression (fractions are).")
+@click.option("--task", help="Task: classification or regression; numbers with fractions are regression.")
 @click.option("--name", help="Name of the graph; by default that of the folder written.")
 @click.option("--overwrite", is_flag=True, help="Replace the stored graph in the folder, if there is one.")
 @table_options

@@ -28,7 +28,7 @@ _DISTRIBUTIONS = {"yaml": "PyYAML", "torch_geometric": "torch-geometric"}
 @click.option(
     "--save",
     type=click.Path(path_type=Path),
-    help="File for what ranks measured, computing too: `shoal simulate --machine FILE`.",
+    help="File for measured network and compute rates, for `shoal simulate --machine FILE`.",
 )
 @json_option()
 def doctor(workers: int | None, save: Path | None, as_json: bool) -> None:

@@ -55,12 +55,12 @@ def embed(folder: Path, out: Path, data: str | None, options: tuple[str, ...]) -
 @click.option(
     "--smooth",
     is_flag=True,
-    help="Correct & Smooth: spread errors and labels of training nodes, with settings chosen on validation nodes; used only if the validation score rises.",
+    help="Correct & Smooth: propagate errors and labels of training nodes, with settings chosen on validation nodes; used only if the validation score rises.",
 )
 @click.option(
     "--smooth-with-validation",
     is_flag=True,
-    help="--smooth, and spread the labels of validation nodes too once settings are chosen.",
+    help="--smooth, and propagate the labels of validation nodes too once settings are chosen.",
 )
 @memory_option()
 def predict(

@@ -120,5 +120,5 @@ def memory_option() -> Callable[[Any], Any]:
         callback=_set_budget,
         expose_value=False,
         is_eager=True,
-        help="Most memory to hold on this machine, such as 4GB, all ranks together; what does not fit is kept in files  [default: what is free]",
+        help="Memory limit on this machine, such as 4GB, for all ranks together; what does not fit is kept in files  [default: what is free]",
     )

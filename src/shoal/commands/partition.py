@@ -55,7 +55,7 @@ def _list_methods() -> list[tuple[str, Rows]]:
 
 @click.command(cls=ListingCommand, listing=_list_methods)
 @click.argument("data", **complete(list_data, files=True))
-@click.option("--parts", "num_parts", type=int, required=True, help="How many parts: one for each rank.")
+@click.option("--parts", "num_parts", type=int, required=True, help="Number of parts, one for each rank.")
 @click.option(
     "--method",
     default="auto",
@@ -64,13 +64,17 @@ def _list_methods() -> list[tuple[str, Rows]]:
     help="How to split, see below.",
 )
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder to write the parts to.")
+@click.option("--balance", default="edges", show_default=True, help="What to balance: edges or nodes.")
 @click.option(
-    "--balance", default="edges", show_default=True, help="What parts have equally much of: edges or nodes."
+    "--imbalance",
+    type=float,
+    default=0.01,
+    show_default=True,
+    help="Allowed excess of a part over the average.",
 )
-@click.option("--imbalance", type=float, default=0.01, show_default=True, help="How much more one may have.")
 @click.option("--parts-per-host", type=int, help="Number the parts so that busy pairs share a host.")
-@click.option("--effort", help="How long to look: fast, default or best (methods that have the setting).")
-@click.option("--refine/--no-refine", default=None, help="Search locally afterwards, or not.")
+@click.option("--effort", help="How long to search: fast, default or best, for methods with this setting.")
+@click.option("--refine/--no-refine", default=None, help="Run the local search afterwards.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides the partition.")
 @click.option("--overwrite", is_flag=True, help="Replace parts that are in the folder.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the method.")

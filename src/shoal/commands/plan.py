@@ -24,14 +24,14 @@ _UNITS = {"kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8}
 @click.argument("data", **complete(list_data, files=True))
 @click.option("--hosts", type=click.IntRange(1, 4096), default=1, help="Machines to plan for  [default: 1]")
 @click.option("--memory", metavar="SIZE", help="Memory of a host, such as 16GB  [default: what is free here]")
-@click.option("--network", metavar="RATE", help="Wire between hosts, such as 1Gbit  [default: 1Gbit]")
+@click.option("--network", metavar="RATE", help="Bandwidth between hosts, such as 1Gbit  [default: 1Gbit]")
 @click.option("--model", help="Name of a model  [default: as fits the graph]")
 @click.option(
     "--seconds",
     type=click.FloatRange(1),
     default=60.0,
     show_default=True,
-    help="Most time to measure for, beside loading and cutting the graph.",
+    help="Time limit of the measurements, without loading and partitioning the graph.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting, as of `shoal train`.")

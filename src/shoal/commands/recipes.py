@@ -23,13 +23,13 @@ TABLE = "table.md"
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...", **complete(list_recipe_names))
-@click.option("--run", "train", is_flag=True, help="Train them, all whose data is here, and write a table.")
+@click.option("--run", "train", is_flag=True, help="Train those whose data is here, and write a table.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     default=Path("runs/recipes"),
     show_default=True,
-    help="Folder for the run folders and the table; what is finished there is not trained again, unless its recipe changed.",
+    help="Folder for the run folders and the table; finished runs are kept unless their recipe changed.",
 )
 @json_option()
 def recipes(names: tuple[str, ...], train: bool, out: Path, as_json: bool) -> None:

@@ -21,14 +21,14 @@ _FORMATS = ("text", "markdown", "latex", "csv", "json")
     type=click.Path(path_type=Path),
     help="File to write: the page, or with --compare the table  [default: RUN/report.html, of several report.html; the table is printed]",
 )
-@click.option("--compare", is_flag=True, help="A table of the runs, seeds grouped, in place of a page.")
+@click.option("--compare", is_flag=True, help="Print a table, grouped over seeds, instead of a page.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(_FORMATS),
     help="How --compare writes the table  [default: text]",
 )
-@click.option("--watch", is_flag=True, help="Show a run that goes on, in a browser on this machine only.")
+@click.option("--watch", is_flag=True, help="Show a run during training, in a browser on this machine only.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port of --watch  [default: a free one]")
 @click.option(
     "--socket", "handle", type=int, hidden=True, help="Descriptor of an open door, of `train --live`."

@@ -62,7 +62,7 @@ def sample(
 ) -> None:
     """Draw batches from DATA and report their sizes.
 
-    With --stats, degrees, clustering and assortativity of the samples are set beside those of the training graph.
+    With --stats, degrees, clustering and assortativity of batches and training graph are compared.
 
     \b
     Examples:

@@ -15,7 +15,7 @@ def settings(kind: str | None, name: str | None) -> None:
     """List components and their settings.
 
     KIND is model, sampler, training, features, partition, exchange, transport, importer, generator, order, loss,
-    metric or callback; without one all components are listed, each in a line.
+    metric or callback; without KIND all components are listed, one per line.
 
     \b
     Examples:

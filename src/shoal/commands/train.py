@@ -63,12 +63,12 @@ def _list_settings() -> Iterator[tuple[str, Rows]]:
 @click.option(
     "--boundary-rate",
     type=click.FloatRange(0, 1),
-    help="Share of the rows of other ranks that each epoch keeps, BNS-GCN's p; implies method partitioned  [default: 1]",
+    help="Share of halo rows kept in each epoch, BNS-GCN's p; implies method partitioned  [default: 1]",
 )
 @click.option(
     "--resume",
     type=click.Path(path_type=Path),
-    help="Run folder to continue; --workers or --parts share it among other ranks than before.",
+    help="Run folder to continue; with --workers or --parts, on another number of ranks.",
 )
 @click.option(
     "--checkpoint-minutes",
@@ -80,7 +80,7 @@ def _list_settings() -> Iterator[tuple[str, Rows]]:
     type=click.IntRange(0, 1000),
     default=3,
     show_default=True,
-    help="How often ranks of --workers are all started again, from the last checkpoint, when one is lost.",
+    help="Most restarts of all --workers, from the last checkpoint, after one is lost.",
 )
 @click.option(
     "--recipe",
@@ -97,7 +97,7 @@ def _list_settings() -> Iterator[tuple[str, Rows]]:
 @click.option(
     "--live",
     is_flag=True,
-    help="Show the run in a browser on this machine while it goes on (docs/report.md).",
+    help="Show the run in a browser on this machine during training (docs/report.md).",
 )
 @click.option("--port", type=click.IntRange(0, 65535), help="Port of --live  [default: a free one]")
 @click.option(

@@ -47,7 +47,7 @@ _WIDTH = 80
 )
 @click.option("--seed", type=click.IntRange(0), help="Decides the search and every trial  [default: 0]")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder to make  [default: runs/DATA-tune-N]")
-@click.option("--resume", type=click.Path(path_type=Path), help="Folder of a search to go on with.")
+@click.option("--resume", type=click.Path(path_type=Path), help="Folder of a search to continue.")
 @json_option()
 @memory_option()
 @plugin_option(expose=True)

@@ -43,7 +43,7 @@ class GATConv(Conv):
         out_features: int,
         *,
         heads: Annotated[
-            int, AtLeast(1), "attentions side by side; concatenated, and averaged in the last aggregation"
+            int, AtLeast(1), "attention heads; concatenated, averaged in the last aggregation"
         ] = 4,
         symmetric: Annotated[
             bool, "scale attention by degrees, D^½ A_att D^-½, as GCN's aggregation is scaled"

@@ -58,7 +58,7 @@ class GNN(Stack):
         self,
         model: str | type[Conv],
         in_features: int,
-        hidden: Annotated[int | str, "width of every layer, or of each, such as 1024-512"],
+        hidden: Annotated[int | str, "width of all layers, or one for each, such as 1024-512"],
         num_classes: int,
         *,
         num_layers: Annotated[
@@ -73,8 +73,8 @@ class GNN(Stack):
         norm_place: Annotated[
             str,
             Choices(NORM_PLACES),
-            "where the norm stands: behind the activation, between convolution and activation, or before the convolution "
-            "(every layer's but the first's)",
+            "position of the norm: after the activation, between convolution and activation, or before the convolution "
+            "(not in the first layer)",
         ] = "activation",
         dropout: Annotated[float, Rate, "dropout after each layer"] = 0.1,
         input_dropout: Annotated[float, Rate, "dropout of the features"] = 0.0,

@@ -32,7 +32,7 @@ def estimate_volume(nets: Nets, num_parts: int, *, directed: bool, cut: np.ndarr
 
 
 def estimate_anew(num_pins: int, num_parts: int, preset: str) -> float:
-    """Mt-KaHyPar from nothing."""
+    """Mt-KaHyPar from scratch."""
     return ANEW[preset] * num_pins * float(np.log2(num_parts))
 
 

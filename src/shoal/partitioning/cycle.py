@@ -1,4 +1,4 @@
-"""Mt-KaHyPar on nets: from nothing, or a multilevel cycle on a partition, for fewer rows sent (connectivity − 1)."""
+"""Mt-KaHyPar on nets: from scratch, or a multilevel cycle on a partition, for fewer rows sent (connectivity − 1)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class MtKaHyPar:
         return [pins[indptr[j] : indptr[j + 1]].tolist() for j in wanted], self.nets.weight[wanted].tolist()
 
     def partition(self, preset: str = "DETERMINISTIC", seed: int = 0) -> np.ndarray:
-        """A partition from nothing."""
+        """A partition from scratch."""
         made, context = self._make(preset, seed)
         found = self.work.time("Mt-KaHyPar", lambda: made.partition(context).get_partition())
         return np.asarray(found, np.int32)

@@ -21,7 +21,11 @@ class RunSettings:
     """Settings of a run beside its trainer's."""
 
     epochs: Annotated[int, AtLeast(1), "most epochs to train"] = 50
-    setting: Annotated[str, Choices(SETTINGS), "what of the graph training sees"] = "transductive"
+    setting: Annotated[
+        str,
+        Choices(SETTINGS),
+        "what training sees: the whole graph, or training nodes and the edges between them",
+    ] = "transductive"
     edge_weights: Annotated[bool, "use the graph's edge weights, where it has any"] = True
     node_multiple: Annotated[
         int,

@@ -52,7 +52,7 @@ class AdaptiveSampler(ImportanceSampler):
         rate: Annotated[
             float,
             Range(0, 1, said="0 to 1"),
-            "learning rate of the weights that nodes are drawn by; 0: they stay",
+            "learning rate of the sampling probabilities; 0: they are fixed",
         ] = 0.01,
         setting: TrainingGraph = "transductive",
         seed: Seed = 0,

@@ -31,7 +31,7 @@ from shoal.settings import Choices, Null, Range, Seed, Setting, check_options, c
 
 COUNT = Range(1, MAX_NODES, said="1 to 2^31")
 Count = Annotated[int, COUNT]
-Budget = Annotated[Count, "nodes in a batch; more than the training graph has means all of them"]
+Budget = Annotated[Count, "nodes in a batch, at most all of the training graph"]
 TrainingGraph = Annotated[
     str, Choices(SETTINGS), "what training sees: training nodes only (inductive) or the whole graph"
 ]
@@ -39,7 +39,7 @@ Coverage = Annotated[
     int | None,
     COUNT,
     Null("no normalisation"),
-    "normalise batches by counts from so many draws of each node on average",
+    "GraphSAINT's normalisation; draws of each node to count, on average",
 ]
 _BATCHES_TO_ESTIMATE_SIZE = 8
 
@@ -55,8 +55,8 @@ class Sampler(ABC):
     Args:
         graph: the graph, with its split.
         seed: decides every batch.
-        setting: `"inductive"` or `"transductive"`: what of the graph training sees.
-        coverage: normalise batches by counts from so many draws of each node on average (see
+        setting: `"inductive"` or `"transductive"`: what training sees: the whole graph, or training nodes and the edges between them.
+        coverage: GraphSAINT's normalisation; draws of each node to count, on average (see
             `shoal.sampling.normalize`); they are made before the first batch. None for no normalisation.
 
     Attributes:

@@ -43,14 +43,14 @@ class FeatureCaching:
         cache: Annotated[
             float | None,
             Share,
-            Null("what the memory budget has left; none where all of them would fit"),
+            Null("the rest of the memory budget; no cache where all rows fit"),
             "share of the feature rows to keep in memory",
         ] = None,
         window: Annotated[int, Range(1, 1 << 16), "batches that lookahead draws ahead"] = 200,
         readers: Annotated[
             int,
             Range(1, 256),
-            "threads that read rows; past the page cache, 16 queued reads stand for each, 256 at most",
+            "threads that read rows; direct reads are queued, 16 per thread, at most 256",
         ] = 8,
         direct: Annotated[
             bool | None, Null("where the file exceeds the free memory"), "bypass the system's page cache"

@@ -52,7 +52,7 @@ class FrontierSampler(Sampler):
             "end a batch after so many visits instead, the first frontier's included (GraphSAINT's budget)",
         ] = None,
         method: Annotated[
-            str, Choices(FRONTIER_METHODS), "how pops are drawn: each draws other batches of the same law"
+            str, Choices(FRONTIER_METHODS), "how pops are drawn; batches differ, their distribution does not"
         ] = "clocks",
         eta: Annotated[
             float,

@@ -28,11 +28,9 @@ ShownShare = Annotated[
     float | None,
     Range(0, 1, open_low=True, open_high=True, said="above 0, below 1"),
     Null("none"),
-    "share of the training labels that a step shows as input and whose loss it does not count; evaluation shows all",
+    "share of training labels that are input in a step and not in its loss; evaluation uses all as input",
 ]
-Iterations = Annotated[
-    int, Range(0, 10), "passes whose predictions then stand in place of labels that are not shown"
-]
+Iterations = Annotated[int, Range(0, 10), "passes whose predictions replace labels that are not input"]
 _LABELS = 0x1ABE1  # keeps these draws apart from those of dropout
 _LEAVE = "leave out training.label_reuse"
 

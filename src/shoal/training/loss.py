@@ -51,7 +51,7 @@ def log_epsilon(
     *,
     label_smoothing: Smoothing = 0.0,
     epsilon: Annotated[
-        float, Above(0), "what the cross-entropy is added to; small ones tolerate outliers"
+        float, Above(0), "offset of the cross-entropy inside the logarithm; small values tolerate outliers"
     ] = 1 - math.log(2),
 ) -> Tensor:
     """`log(epsilon + z) - log(epsilon)` of the cross-entropy z: nodes far from their label count less.

@@ -89,7 +89,7 @@ class Trainer(Predictor, Recorded):
         swapped: Partition | None = None,
         setting: str = "transductive",
         features: FeatureCaching | None = None,
-        optimizer: Annotated[str, Choices(OPTIMIZERS), "adam, or adamw: weight decay apart from it"] = "adam",
+        optimizer: Annotated[str, Choices(OPTIMIZERS), "adam, or adamw (decoupled weight decay)"] = "adam",
         lr: Annotated[float, Above(0), "learning rate"] = 0.01,
         schedule: Annotated[
             str, Choices(SCHEDULES), "how the learning rate changes over the epochs"

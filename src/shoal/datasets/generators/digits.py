@@ -24,7 +24,7 @@ NUM_IMAGES = 1797
 @check_settings
 def digits(
     neighbors: Annotated[
-        int, Range(1, NUM_IMAGES - 1), "others that each image is joined to, the nearest by its pixels"
+        int, Range(1, NUM_IMAGES - 1), "nearest neighbours that each image is joined to, by pixels"
     ] = 10,
     train: Annotated[
         float, Range(1 / NUM_IMAGES, 0.8), "share of training nodes; a fifth validates, the rest tests"

@@ -72,7 +72,7 @@ def read_table(
     weight: Annotated[
         str | None,
         Null("weight or edge_weight, if any"),
-        "column with the weight of an edge; none: all count the same",
+        "column with edge weights; none: unweighted",
     ] = None,
     unknown: Annotated[
         str, Choices(("refuse", "drop")), "what to do with edges whose ends the node table lacks"
@@ -94,17 +94,15 @@ def read_table(
         str | None, Null("none"), "columns of the node table to leave out, joined by commas"
     ] = None,
     categories: Annotated[
-        str | None, Null("texts that rows share"), "columns taken as categories, joined by commas"
+        str | None, Null("text columns with repeated values"), "columns taken as categories, joined by commas"
     ] = None,
-    max_categories: Annotated[
-        int, AtLeast(2), "values of a text column up to which each gets a feature"
-    ] = 32,
+    max_categories: Annotated[int, AtLeast(2), "most values of a text column that is encoded one-hot"] = 32,
     words: Annotated[int, AtLeast(0), "features that the words of a text are hashed into; 0: none"] = 64,
     decimal: Annotated[
-        str | None, Choices(("point", "comma")), Null("found out"), "decimal mark of numbers in text"
+        str | None, Choices(("point", "comma")), Null("detected"), "decimal mark of numbers in text"
     ] = None,
     day_first: Annotated[
-        bool | None, Null("found out"), "whether 1/2/2024 is in February, not in January"
+        bool | None, Null("detected"), "whether 1/2/2024 is in February, not in January"
     ] = None,
     standardize: Annotated[
         bool | None,
@@ -115,7 +113,7 @@ def read_table(
     like: Annotated[
         str | Path | Graph | None,
         Null("none"),
-        "stored graph whose features and classes these tables are given",
+        "stored graph whose encoding of features and classes is reused",
     ] = None,
 ) -> Graph:
     """CSV or Parquet: an edge table, or a folder with edges.* and nodes.*; SQLite, DuckDB; a row is an arc source → target unless --undirected.

@@ -22,7 +22,7 @@ def order_by_communities(
     graph: Graph,
     *,
     most: Annotated[int, AtLeast(2), "nodes of a community, at most"] = 4096,
-    sweeps: Annotated[int, AtLeast(1), "times that every node may change its community"] = 8,
+    sweeps: Annotated[int, AtLeast(1), "sweeps of label propagation"] = 8,
 ) -> np.ndarray:
     """Communities by label propagation, one after the other as `rcm` first meets them, each in the order of `rcm`."""
     indptr, indices = both_ways(graph)

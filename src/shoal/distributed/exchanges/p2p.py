@@ -46,16 +46,14 @@ class PointToPoint(ExchangeMethod):
         messages: Annotated[
             str,
             Choices(MESSAGES),
-            "type rows travel as in training; bfloat16, int8, int4: a half, quarter, eighth of the bytes",
+            "type of rows in training messages; bfloat16, int8, int4: a half, quarter, eighth of the bytes",
         ] = "float32",
         cover: Annotated[
             bool | None,
-            Null("where that sends fewer rows and all of them are sent"),
+            Null("where that sends fewer rows and none is sampled"),
             "send partial sums in place of rows where one sum serves for several",
         ] = None,
-        boundary_rate: Annotated[
-            float, Share, "share of the halo rows that an epoch keeps, BNS-GCN's p"
-        ] = 1.0,
+        boundary_rate: Annotated[float, Share, "share of halo rows kept in an epoch, BNS-GCN's p"] = 1.0,
         last_boundary_rate: Annotated[
             float | None, Share, Null("boundary_rate"), "rate of the last epoch, reached in equal steps"
         ] = None,
@@ -71,10 +69,10 @@ class PointToPoint(ExchangeMethod):
         staleness: Annotated[
             int,
             Range(0, 1),
-            "epochs by which what is used of other ranks is behind; 1 lets messages travel meanwhile",
+            "epochs by which halo rows are stale; 1 overlaps messages with computing (PipeGCN)",
         ] = 0,
         smoothing: Annotated[
-            float, Rate, "share of what was used before in what a stale epoch uses, PipeGCN's moving average"
+            float, Rate, "weight of the previous value in the moving average of stale halo rows (PipeGCN)"
         ] = 0.0,
         seed: Seed = 0,
     ) -> None:

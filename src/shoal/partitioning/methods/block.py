@@ -9,7 +9,7 @@ from shoal.partitioning.work import PARTITION_METHODS, Work
 
 @PARTITION_METHODS.named("block")
 def assign_in_blocks(work: Work) -> np.ndarray:
-    """Consecutive nodes of about equal weight: what the order of the nodes is worth."""
+    """Consecutive nodes of about equal weight: a baseline for the order of the nodes."""
     return partition_in_blocks(work.weights, work.num_parts)
 
 

@@ -26,7 +26,7 @@ class Effort(NamedTuple):
         seeds: seeds of METIS by cut and of KaMinPar; all but the first only up to `short` seconds each.
         short: seconds of a start or a cycle that is always made, METIS by volume with four times those by cut too.
         others: whether what the default effort and what `hypergraph` find are starts too.
-        anew: whether Mt-KaHyPar from nothing is.
+        anew: whether Mt-KaHyPar from scratch is.
         volumes: a cycle of Mt-KaHyPar may take so many times METIS by volume.
         rounds: cycles, each with a local search after it, as long as they help; one where a cycle is not short.
         sweeps: of a local search, fewer where they would take longer than `search` seconds.
@@ -74,7 +74,9 @@ def assign_by_cover(
     work: Work,
     *,
     effort: Annotated[
-        str, Choices(EFFORTS), "METIS by cut and a short search, with short steps of others, or every start"
+        str,
+        Choices(EFFORTS),
+        "fast: METIS by cut and a short search; default: more starts with short steps; best: every start",
     ] = "default",
 ) -> np.ndarray:
     """Fewest rows and sums sent by minimum covers: METIS, Mt-KaHyPar on the mixed hypergraph of the covers, local search.

@@ -30,7 +30,7 @@ class Effort(NamedTuple):
     Attributes:
         seeds: seeds of METIS.
         volume: whether METIS starts by volume too.
-        presets: (preset, seed) of Mt-KaHyPar from nothing.
+        presets: (preset, seed) of Mt-KaHyPar from scratch.
         cycles: cycles of Mt-KaHyPar on the best start, as long as they help.
         searches: starts that are searched locally.
         room: rows beyond the best start's, as a share, where one part would else send more than random's busiest.
@@ -74,10 +74,12 @@ def assign_by_hypergraph(
     work: Work,
     *,
     effort: Annotated[
-        str, Choices(EFFORTS), "METIS by cut alone, with steps up to a few minutes each, or every start"
+        str,
+        Choices(EFFORTS),
+        "fast: METIS by cut; default: steps of up to a few minutes each; best: every start",
     ] = "default",
 ) -> np.ndarray:
-    """Fewest rows sent: METIS by cut and by volume, Mt-KaHyPar from nothing and on the best, local search.
+    """Fewest rows sent: METIS by cut and by volume, Mt-KaHyPar from scratch and on the best, local search.
 
     The best of what is found is taken; no result sends more rows than any start that was made: those of the best
     one are the limit, 3 % more where a part would else send more than random's busiest and effort is not `best`.
@@ -144,7 +146,7 @@ def _run_metis(work: Work, nets: Nets, tried: Effort) -> list[np.ndarray]:
 def _run_mt_kahypar(
     work: Work, nets: Nets, tried: Effort, partitioner: MtKaHyPar, starts: list[np.ndarray]
 ) -> list[np.ndarray]:
-    """`starts`, those of Mt-KaHyPar from nothing, and its cycles on the best of them all.
+    """`starts`, those of Mt-KaHyPar from scratch, and its cycles on the best of them all.
 
     What it leaves heavier than both METIS and the limit is dropped.
     """
@@ -152,7 +154,7 @@ def _run_mt_kahypar(
     heaviest = max(work.max_weight, *(np.bincount(one, work.weights).max() for one in starts))
     starts = list(starts)
     for preset, seed in tried.presets:
-        if _is_allowed(work, tried, "Mt-KaHyPar from nothing", costs.estimate_anew(num_pins, parts, preset)):
+        if _is_allowed(work, tried, "Mt-KaHyPar from scratch", costs.estimate_anew(num_pins, parts, preset)):
             found = partitioner.partition(preset, seed)
             if np.bincount(found, work.weights).max() <= heaviest:
                 starts.append(found)

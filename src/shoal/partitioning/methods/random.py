@@ -13,7 +13,7 @@ _ORDER = 1 << 60  # the stream of the random order
 @PARTITION_METHODS.named("random")
 @traits(balances=False)
 def assign_at_random(work: Work) -> np.ndarray:
-    """Equally many nodes each, drawn at random; what others are measured against."""
+    """Equally many random nodes in each part: the baseline."""
     return partition_at_random(work.graph.num_nodes, work.num_parts, work.seed)
 
 

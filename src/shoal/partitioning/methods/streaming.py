@@ -23,7 +23,7 @@ def assign_by_streaming(
     *,
     passes: Annotated[int, AtLeast(1), "times that the rows are read, fewer once hardly any moves"] = 10,
 ) -> np.ndarray:
-    """Linear deterministic greedy, restreamed; holds one number per node, for graphs that nothing else can hold.
+    """Linear deterministic greedy, restreamed; holds one number per node, for graphs too large for other methods.
 
     Row v goes to the part p with the largest `neighbours of v in p · (1 − weight(p) / max_weight)` that has room, the
     lightest one if v has no neighbours placed yet. Later passes see every neighbour's place and refine the first. Each
