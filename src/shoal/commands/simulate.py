@@ -28,9 +28,11 @@ _FEATURES, _CLASSES = 128, 16  # of graphs that have none
     "--features", type=click.IntRange(1), help="Features of a node where DATA has none  [default: 128]"
 )
 @click.option(
-    "--parts", metavar="P,P,…", help="Numbers of ranks to cut DATA for  [default: 2,4,8; 1 has no messages]"
+    "--parts",
+    metavar="P,P,…",
+    help="Numbers of parts to partition DATA into  [default: 2,4,8; 1 has no messages]",
 )
-@click.option("--method", help="How DATA is cut (`shoal partition --help`)  [default: auto]")
+@click.option("--method", help="Partition method for DATA (`shoal partition --help`)  [default: auto]")
 @click.option("--model", help="Name of a model  [default: as fits the graph]")
 @click.option("--recipe", metavar="NAME|FILE", help="Take model and exchange from a recipe.")
 @click.option(
@@ -53,7 +55,7 @@ def simulate(
 ) -> None:
     """Predict an epoch of partitioned training on many ranks.
 
-    PARTS are stored parts (`shoal partition`); DATA is cut into several numbers of parts. Bytes and messages are
+    PARTS are stored parts (`shoal partition`); DATA is partitioned into several numbers of parts. Bytes and messages are
     exact, on average over epochs with a boundary rate. Times are the slowest rank's by the α-β model; `exposed` is
     the communication that computing does not hide. Without a machine file, compute time is unknown and nothing is
     hidden. DATA needs no features and no labels: --features sets their width, with 16 classes.

@@ -58,7 +58,7 @@ def _list_settings() -> Iterator[tuple[str, Rows]]:
 @click.option(
     "--parts",
     metavar="DIR|N",
-    help="Folder of stored parts (`shoal partition`), one for each rank; implies method partitioned. With --method swapped those of DATA, or how many to cut it into  [default: 8]",
+    help="Folder of stored parts (`shoal partition`), one for each rank; implies method partitioned. With --method swapped those of DATA, or the number of parts  [default: 8]",
 )
 @click.option(
     "--boundary-rate",

@@ -1,4 +1,4 @@
-"""ExchangeMethod: how halo rows travel between ranks; one file each in `exchanges/`."""
+"""ExchangeMethod: how ranks exchange halo rows; one file each in `exchanges/`."""
 
 from __future__ import annotations
 

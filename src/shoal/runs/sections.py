@@ -251,17 +251,17 @@ class PartitionSettings:
     """How a graph is shared among ranks, beside what the method and the exchange declare."""
 
     folder: Annotated[
-        str | None, Null("cut the graph when training starts"), "stored parts (`shoal partition`), one a rank"
+        str | None,
+        Null("partition the graph when training starts"),
+        "stored parts (`shoal partition`), one a rank",
     ] = None
-    parts: Annotated[int | None, AtLeast(1), Null("one a rank, swapped 8"), "parts to cut the graph into"] = (
-        None
-    )
+    parts: Annotated[int | None, AtLeast(1), Null("one a rank, swapped 8"), "number of parts"] = None
     method: Annotated[
         str,
         Choices(_Names({"auto": None}, PARTITION_METHODS)),
-        "how the graph is cut; auto: the best that fits",
+        "partition method; auto: the best that fits",
     ] = "auto"
-    exchange: Annotated[str, Choices(EXCHANGES), "how halo rows travel between ranks"] = "p2p"
+    exchange: Annotated[str, Choices(EXCHANGES), "how ranks exchange halo rows"] = "p2p"
     sampled: Annotated[bool, "train on batches of the sampler, shared by all ranks"] = False
 
 

@@ -49,7 +49,7 @@ class FrontierSampler(Sampler):
             int | None,
             COUNT,
             Null("ending by budget"),
-            "end a batch after so many visits instead, the first frontier's included (GraphSAINT's budget)",
+            "end a batch after this many visits instead, the first frontier included (GraphSAINT's budget)",
         ] = None,
         method: Annotated[
             str, Choices(FRONTIER_METHODS), "how pops are drawn; batches differ, their distribution does not"
