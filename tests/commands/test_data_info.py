@@ -89,6 +89,16 @@ def test_info_prints_what_was_measured_and_json(shoal: Callable[..., Run], tmp_p
     assert "not here yet" in shoal("data", "info", "ogbn-arxiv", "--json").refusal()
 
 
+def test_info_has_a_line_about_edge_weights(shoal: Callable[..., Run], tmp_path: Path) -> None:
+    save_graph(make_graph(), tmp_path / "star")
+    save_graph(make_graph(edge_weight=np.array([1, 2, 3, 0.5])), tmp_path / "weighted")
+    assert "edge weights none: every edge" in " ".join(shoal("data", "info", "star").stdout.split())
+    said = " ".join(shoal("data", "info", "weighted").stdout.split())
+    assert "edge weights 0.5 to 3, mean 1.625" in said
+    figures = json.loads(shoal("data", "info", "weighted", "--json").stdout)
+    assert figures["weights"] == {"least": 0.5, "most": 3, "mean": 1.625}
+
+
 def test_tables_import_like_another_by_command(shoal: Callable[..., Run], tmp_path: Path) -> None:
     for name, rows in (("old", "0,red,30,a\n1,blue,,b\n2,red,50,a\n"), ("new", "0,green,1,b\n1,red,,a\n")):
         (tmp_path / name).mkdir()

@@ -176,6 +176,18 @@ def test_texts_are_hashed_words_and_names_are_left_out(tmp_path):
     assert import_graph(tmp_path, words=0).x is None
 
 
+def test_addresses_and_paths_are_keys_and_lists_of_words_are_not(tmp_path):
+    rows = [
+        f"{i},a.{i}@mail.example.org,/home/{i}/some-file.txt,red{i}|green{i}|blue,一{i}，二{i}，三{i}"
+        for i in range(60)
+    ]
+    graph = import_graph(write(tmp_path, "\n".join(["id,mail,path,tags,said", *rows])), words=16)
+    left = "mail (differs in nearly every row), path (differs in nearly every row)"
+    assert says(graph, f"left out the columns {left} of nodes.csv")
+    assert says(graph, "texts as hashed words: tags (16), said (16)")
+    assert graph.num_features == 32
+
+
 def test_labels_are_found_under_their_usual_names_also_as_text(tmp_path):
     for name in ("class", "Label", "y", "target"):
         graph = import_graph(write(tmp_path, f"id,f,{name}\n0,1,spam\n1,2,ham\n2,3,nan\n"))

@@ -17,7 +17,7 @@ from shoal.registry import summarize
 from shoal.wording import count, list_some
 
 if TYPE_CHECKING:
-    from shoal.datasets.describe import Description, FeatureFigures, LabelFigures
+    from shoal.datasets.describe import Description, FeatureFigures, LabelFigures, WeightFigures
 
 NUMBERS = ("nodes", "edges", "features", "classes")
 
@@ -96,6 +96,7 @@ def graph_table(seen: Description) -> PlainTable:
             "name": seen.name,
             "nodes": f"{seen.num_nodes:,}",
             "edges": f"{seen.num_edges:,} {edges}{_say(seen.mirrored, '; {:.0%} have their reverse')}",
+            "edge weights": _show_weights(seen.weights),
             "degree": ", ".join(f"{name} {value:,.4g}" if name == "mean" else f"{name} {value:,.0f}" for name, value in seen.degrees.items()),
             "degree tail": f"1 % of the nodes have {seen.top_share:.0%} of the {'arcs' if seen.directed else 'edges'}",
             "isolated nodes": f"{seen.num_isolated:,}",
@@ -114,6 +115,12 @@ def graph_table(seen: Description) -> PlainTable:
 
 def _say(value: float | None, text: str) -> str:
     return "" if value is None else text.format(value)
+
+
+def _show_weights(found: WeightFigures | None) -> str:
+    if found is None:
+        return "none: every edge counts the same"
+    return f"{found.least:,.4g} to {found.most:,.4g}, mean {found.mean:,.4g}"
 
 
 def _show_components(seen: Description) -> str:

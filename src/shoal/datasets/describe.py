@@ -78,6 +78,15 @@ class Homophily:
 
 
 @dataclass(frozen=True)
+class WeightFigures:
+    """Edge weights, by a sample of the entries where there are many."""
+
+    least: float
+    most: float
+    mean: float
+
+
+@dataclass(frozen=True)
 class Description:
     """Figures that `shoal data info` prints. Nothing here needs all of x in memory."""
 
@@ -88,6 +97,7 @@ class Description:
     degrees: dict[str, float]
     top_share: float
     mirrored: float | None
+    weights: WeightFigures | None
     num_isolated: int
     num_self_loops: int
     components: dict[str, int] | None
@@ -123,6 +133,7 @@ def describe_graph(graph: Graph) -> Description:
         degrees=degrees,
         top_share=_share_of_top(degree),
         mirrored=share_mirrored(graph.indptr, graph.indices, SAMPLED_ENTRIES) if graph.directed else None,
+        weights=_describe_weights(graph),
         num_isolated=isolated,
         num_self_loops=loops,
         components=_count_components(graph),
@@ -165,6 +176,14 @@ def _count_components(graph: Graph) -> dict[str, int] | None:
         return None
     sizes = np.bincount(label_components(graph.indptr, graph.indices))
     return {"count": int(np.count_nonzero(sizes)), "largest": int(sizes.max())}
+
+
+def _describe_weights(graph: Graph) -> WeightFigures | None:
+    weights = graph.edge_weight
+    if weights is None or not len(weights):
+        return None
+    some = np.asarray(weights[:: max(len(weights) // SAMPLED_ENTRIES, 1)])
+    return WeightFigures(float(some.min()), float(some.max()), float(some.mean(dtype=np.float64)))
 
 
 def _describe_labels(graph: Graph) -> LabelFigures | None:
@@ -266,8 +285,9 @@ def _count_bytes(graph: Graph) -> dict[str, int]:
     else:
         features = x.data.nbytes + x.indices.nbytes + x.indptr.nbytes
     others = sum(part.nbytes for key in ("y", *MASKS) if (part := getattr(graph, key)) is not None)
+    weights = 0 if graph.edge_weight is None else graph.edge_weight.nbytes
     return {
-        "topology": graph.indptr.nbytes + graph.indices.nbytes,
+        "topology": graph.indptr.nbytes + graph.indices.nbytes + weights,
         "features": features,
         "labels and split": others,
     }

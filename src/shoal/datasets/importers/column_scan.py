@@ -50,6 +50,8 @@ PAIRS = (
 _KEY_SHARE = 0.8  # of the filled cells that differ: such a column names rows
 _WORDS_OF_TEXT = 2.5  # a cell on average
 _CELLS_LOOKED_AT = 1 << 16  # for the two figures above
+# One word however many signs it has (an address, a path), in writing that has spaces between words.
+_ONE_WORD = r"^[^\s,;|\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]+$"
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class ColumnScan:
         ] = {}  # the first row that is no such number or date, and its cell
         self.plain = False  # a block of cells was numbers throughout
         self.counts: Counter[str] = Counter()
-        self.looked = self.words = 0
+        self.looked = self.words = self.single = 0
         self.different: set[str] = set()
 
     def add(self, values: pa.Array, train: np.ndarray | None) -> None:
@@ -182,6 +184,7 @@ class ColumnScan:
         some = filled.slice(0, max(_CELLS_LOOKED_AT - self.looked, 0))
         self.looked += len(some)
         self.words += len(split_words(some).flatten())
+        self.single += pc.sum(pc.match_substring_regex(some, _ONE_WORD)).as_py() or 0
         self.different.update(pc.unique(some).to_pylist())
 
     def decide(self) -> Column | str:
@@ -266,7 +269,7 @@ class ColumnScan:
         names_rows = len(self.different) > _KEY_SHARE * self.looked
         if len(self.counts) <= self.options.max_categories and not names_rows:
             return CategoryColumn(self.name, marked, sorted(self.counts))
-        is_prose = self.words >= _WORDS_OF_TEXT * self.looked
+        is_prose = self.words >= _WORDS_OF_TEXT * self.looked and self.single <= _KEY_SHARE * self.looked
         if names_rows and not is_prose:
             return "differs in nearly every row"
         if not self.options.words:
