@@ -47,6 +47,60 @@ def test_a_conv_of_edges_equals_that_of_the_operator(graph, edges, conv):
     torch.testing.assert_close(layer(*edges), layer(adj, edges[0]))
 
 
+@pytest.fixture(scope="module", params=[True, False], ids=["directed", "undirected"])
+def weighted(request) -> shoal.Graph:
+    graph = make_labelled(300, directed=request.param)
+    source, target = pytest.importorskip("torch_geometric") and graph.to_pyg().edge_index
+    weight = 0.5 + ((source + target) % 7).float()
+    fields = {name: getattr(graph, name) for name in ("x", "y", "train_mask", "val_mask", "test_mask")}
+    edges = torch.stack([source, target])
+    return shoal.Graph.from_edge_index(
+        edges, 300, edge_weight=weight, directed=True if request.param else None, **fields
+    )
+
+
+@pytest.mark.parametrize("conv", [shoal.SAGEConv, shoal.GCNConv, shoal.GATConv, shoal.MixHopConv])
+def test_a_conv_of_weighted_edges_equals_that_of_the_weighted_graph(weighted, conv):
+    layer, data = conv(weighted.num_features, 12), weighted.to_pyg()
+    order = torch.randperm(data.edge_index.shape[1])
+    edge_index, edge_weight = data.edge_index[:, order], data.edge_weight[order]
+    adj = shoal.FullSampler(weighted).sample(0).block(0).adjacency(layer.kind)
+    found = layer(data.x, edge_index, edge_weight=edge_weight)
+    torch.testing.assert_close(found, layer(adj, data.x), rtol=1e-4, atol=1e-5)
+    assert torch.equal(layer(data.x, edge_index, edge_weight), found)
+    assert not torch.allclose(layer(data.x, edge_index), found)
+    edge_weight[0] = 100
+    assert not torch.equal(layer(data.x, edge_index, edge_weight), found)
+
+
+def test_gcn_of_weighted_edges_equals_pygs(weighted):
+    pyg = pytest.importorskip("torch_geometric.nn")
+    data = weighted.to_pyg()
+    ours, theirs = shoal.GCNConv(data.num_features, 12), pyg.GCNConv(data.num_features, 12, bias=False)
+    theirs.lin.weight.data = ours.weight.data.T.clone()
+    given = data.x, data.edge_index, data.edge_weight
+    torch.testing.assert_close(ours(*given), theirs(*given), rtol=1e-4, atol=1e-5)
+
+
+def test_a_gnn_of_weighted_edges_equals_that_of_a_batch(weighted):
+    gnn, data = shoal.GNN("gcn", weighted.num_features, 16, weighted.num_classes).eval(), weighted.to_pyg()
+    found = gnn(data.x, data.edge_index, data.edge_weight)
+    expected = gnn(shoal.FullSampler(weighted).sample(0))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_that_cannot_be_used_are_refused(graph, edges):
+    layer, ones = shoal.GCNConv(graph.num_features, 4), torch.ones(edges[1].shape[1])
+    with pytest.raises(shoal.ShoalError, match="requires a gradient"):
+        layer(*edges, edge_weight=ones.clone().requires_grad_())
+    with pytest.raises(shoal.ShoalError, match="expected a number for each of"):
+        layer(*edges, edge_weight=ones[:3])
+    with pytest.raises(shoal.ShoalError, match="expected numbers above 0"):
+        layer(*edges, edge_weight=0 * ones)
+    with pytest.raises(shoal.ShoalError, match="edge_weight is a list"):
+        layer(*edges, edge_weight=[1.0])
+
+
 def test_a_conv_of_ours_is_a_layer_of_a_pyg_model(graph, edges):
     pyg = pytest.importorskip("torch_geometric.nn")
     model = pyg.Sequential(

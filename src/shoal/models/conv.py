@@ -87,10 +87,12 @@ class Conv(nn.Module, ABC):
         self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(in_features, out_features)))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """`forward`; or of `(x, edge_index)`, as PyG calls its convs, with the operator that the edges make."""
-        if len(args) == 2 and isinstance(args[0], Tensor):
-            x, edge_index = args
-            adj = None if self.kind is None else find_block(edge_index, len(x)).adjacency(self.kind)
+        """`forward`; or of `(x, edge_index)` or `(x, edge_index, edge_weight)`, as PyG calls its convs, with the operator
+        that the edges make."""
+        if len(args) in (2, 3) and isinstance(args[0], Tensor):
+            x, edge_index, *weights = args
+            weight = weights[0] if weights else kwargs.pop("edge_weight", None)
+            adj = None if self.kind is None else find_block(edge_index, len(x), weight).adjacency(self.kind)
             args = adj, x
         return super().__call__(*args, **kwargs)
 

@@ -163,14 +163,20 @@ class GNN(Stack):
                 self.classifier = nn.Linear(width, num_classes)
 
     def forward(
-        self, batch: Batch | Tensor, edge_index: Tensor | None = None, step: int | None = None
+        self,
+        batch: Batch | Tensor,
+        edge_index: Tensor | None = None,
+        edge_weight: Tensor | None = None,
+        *,
+        step: int | None = None,
     ) -> Tensor:
         """Logits of a batch's output nodes, or of all nodes of `(x, edge_index)`, as PyG models are called.
 
-        So called, dropout follows torch's random state, and an edge that is given twice counts once.
+        So called, dropout follows torch's random state, and an edge that is given twice counts once, or with the sum of
+        its weights where those are given, numbers above 0.
         """
         if not isinstance(batch, Batch):
-            batch = make_batch(batch, edge_index, training=self.training)
+            batch = make_batch(batch, edge_index, edge_weight, training=self.training)
         step = _find_step(batch, step)
         return self.classify(self.embed(batch, step), batch.n_id[: batch.num_outputs], step)
 
