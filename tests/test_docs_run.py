@@ -70,10 +70,14 @@ edge_index, x, y = data.edge_index, graph.x, graph.y
     "docs/training.md": """
 import numpy as np
 import shoal
-graph = new_graph = shoal.load("digits")
+graph = shoal.load("digits")
 edge_index, x, y = graph.to_pyg().edge_index, graph.x, graph.y
 weights = np.ones(edge_index.shape[1], np.float32)
 prices = np.linspace(0.1, 9.7, graph.num_nodes)
+""",
+    "docs/inference.md": """
+import shoal
+graph = new_graph = shoal.load("digits")
 from command_line import run_shoal
 run_shoal("train", "digits", "--epochs", "1", "--out", "runs/mine")
 """,
