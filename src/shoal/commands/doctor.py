@@ -16,11 +16,20 @@ EXTRAS = {
     "kaminpar": "partition",
     "mpi4py": "mpi",
     "torch_geometric": "pyg",
+    "duckdb": "sql",
     "matplotlib": "report",
+    "jinja2": "report",
+    "tensorboard": "tensorboard",
+    "wandb": "wandb",
+    "mlflow": "mlflow",
     "optuna": "tune",
 }
 CORE = ("torch", "numpy", "scipy", "numba", "safetensors", "pyarrow", "yaml", "rich", "click", "psutil")
-_DISTRIBUTIONS = {"yaml": "PyYAML", "torch_geometric": "torch-geometric"}
+_DISTRIBUTIONS = {
+    "yaml": ("PyYAML",),
+    "torch_geometric": ("torch-geometric",),
+    "mlflow": ("mlflow", "mlflow-skinny"),
+}
 
 
 @click.command()
@@ -86,6 +95,7 @@ def _show_host(as_json: bool) -> None:
                 if found["wait_policy"] == "PASSIVE"
                 else f"spin (OMP_WAIT_POLICY={found['wait_policy']}): torch's and Numba's threads get in each other's way",
                 "caches": ", ".join(f"{name} {format_bytes(size)}" for name, size in found["caches"].items()),
+                "home": _describe_home(found["home"]["bytes"]),
                 "kernels": f"{'agree' if kernels['agree'] else 'DISAGREE'} with torch; first call {kernels['seconds']:.2f} s; "
                 f"Numba layer {kernels['layer']}",
                 "scheduler": found["scheduler"],
@@ -113,9 +123,45 @@ def _describe_host() -> dict[str, Any]:
         "cores": available_cores(),
         "wait_policy": os.environ.get("OMP_WAIT_POLICY", "").upper(),
         "caches": {f"L{level}": cache_bytes(level) for level in (1, 2, 3)},
+        "home": measure_home(),
         "kernels": _check_kernels(),
         "scheduler": _try_scheduler(),
     }
+
+
+def measure_home() -> dict[str, Any]:
+    """Shoal's home, and the bytes on disk of each folder in it."""
+    import os
+
+    from shoal.home import home_folder
+
+    home, sizes = home_folder(), {}
+    for folder in sorted(home.iterdir()) if home.is_dir() else []:
+        if folder.is_dir():
+            files = (Path(root) / name for root, _, names in os.walk(folder) for name in names)
+            sizes[folder.name] = sum(one.lstat().st_blocks * 512 for one in files)
+    return {"folder": home, "bytes": sizes}
+
+
+def _describe_home(sizes: dict[str, int]) -> list[str]:
+    """What is kept in Shoal's home, and how to be rid of what is computed again."""
+    import os
+
+    from shoal.commands.screen import format_bytes
+    from shoal.home import home_folder
+
+    home = home_folder()
+    named = "$SHOAL_HOME" if os.environ.get("SHOAL_HOME") else str(home)
+    if not os.environ.get("SHOAL_HOME") and home.is_relative_to(Path.home()):
+        named = f"~/{home.relative_to(Path.home())}"
+    kept = ", ".join(f"{name} {format_bytes(size)}" for name, size in sizes.items() if size)
+    lines = [f"{named}: {kept or 'empty'}"]
+    if sizes.get("hops"):
+        lines += [
+            "hops are SIGN's, computed again where they are missing; to delete them:",
+            f"rm -r {named}/hops",
+        ]
+    return lines
 
 
 def _try_scheduler() -> list[str]:
@@ -143,10 +189,12 @@ def _try_scheduler() -> list[str]:
 def _version(module: str) -> str | None:
     from importlib.metadata import PackageNotFoundError, version
 
-    try:
-        return version(_DISTRIBUTIONS.get(module, module))
-    except PackageNotFoundError:
-        return None
+    for name in _DISTRIBUTIONS.get(module, (module,)):
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return None
 
 
 def _check_kernels() -> dict[str, Any]:
