@@ -66,6 +66,8 @@ def test_tables_in_a_pipe_are_plain_and_fit_80_columns(shoal: Callable[..., Run]
 @pytest.mark.parametrize(
     ("command", "key"),
     [
+        ("settings", "settings"),
+        ("settings sampler frontier", "summary"),
         ("data list", "name"),
         ("data info digits", "num_nodes"),
         ("recipes cora ppi-rw", "where"),
@@ -73,6 +75,8 @@ def test_tables_in_a_pipe_are_plain_and_fit_80_columns(shoal: Callable[..., Run]
         ("partition digits --parts 2 --method block", "total_volume"),
         ("simulate digits --parts 2 --method block --latency 50 --bandwidth 1000", "num_bytes"),
         ("baseline digits", "label propagation"),
+        ("demo --epochs 1", "sage_seconds"),
+        ("data get digits", "name"),
         ("train digits --method full --epochs 1", "test_accuracy"),
         ("train digits --method full --epochs 1 --repeat 2 --out again", "seeds"),
     ],
@@ -84,10 +88,89 @@ def test_json_is_all_that_stdout_gets(shoal: Callable[..., Run], command: str, k
     assert key in (found[0] if isinstance(found, list) else found)
 
 
-def test_doctor_reports_the_same_as_table_and_as_json(shoal: Callable[..., Run]) -> None:
+# Commands that print no figures, or print them in another way.
+WITHOUT_JSON = {
+    "completion": "prints a script",
+    "report": "writes a page; --compare has --format json",
+    "_rank": "is a rank of another command, which says what it prints",
+}
+
+
+def test_every_command_that_prints_figures_has_json() -> None:
+    lacking = []
+    for path in list_commands(group):
+        command = group
+        for name in path:
+            command = command.commands[name]
+        options = {one for parameter in command.params for one in parameter.opts}
+        if not isinstance(command, click.Group) and "--json" not in options:
+            lacking.append(" ".join(path))
+    assert sorted(lacking) == sorted(WITHOUT_JSON)
+
+
+def test_settings_as_json_have_key_default_values_and_meaning(shoal: Callable[..., Run]) -> None:
+    (found,) = json.loads(shoal("settings", "sampler", "random-walk", "--json").stdout)
+    (roots,) = [one for one in found["settings"] if one["key"] == "sampler.roots"]
+    assert (roots["default"], roots["required"]) == (3000, False)
+    assert roots["values"]
+    assert "walks" in roots["meaning"]
+
+
+def test_stored_graphs_are_described_and_verified_as_json(shoal: Callable[..., Run], tmp_path: Path) -> None:
+    stored = json.loads(
+        shoal("data", "generate", "blocks", "-o", "g", "--set", "num_nodes=300", "--json").stdout
+    )
+    assert (stored["folder"], stored["num_nodes"]) == ("g", 300)
+    ordered = json.loads(shoal("data", "order", "g", "--by", "degree", "-o", "h", "--json").stdout)
+    assert ordered["num_edges"] == stored["num_edges"]
+    assert json.loads(shoal("data", "verify", "g", "--json").stdout) == {
+        "folder": "g",
+        "sound": True,
+        "problems": [],
+    }
+    (tmp_path / "g/y.npy").write_bytes((tmp_path / "g/y.npy").read_bytes()[:-1] + b"\7")
+    damaged = shoal("data", "verify", "g", "--json")
+    assert "y.npy" in damaged.refusal()
+    found = json.loads(damaged.stdout)
+    assert not found["sound"]
+    assert "y.npy" in found["problems"][0]
+
+
+def test_imported_tables_are_described_as_json(shoal: Callable[..., Run], tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n1,2\n")
+    run = shoal("data", "import", "edges.csv", "-o", "g", "--json")
+    assert run.code == 0, run.stderr
+    assert json.loads(run.stdout)["num_nodes"] == 3
+
+
+def test_written_rows_are_described_as_json(shoal: Callable[..., Run]) -> None:
+    settings = ("--method", "full", "--epochs", "2", "--set", "model.hidden=8", "--out", "run")
+    assert shoal("train", "digits", *settings).code == 0
+    labels = json.loads(shoal("predict", "run", "-o", "labels.npy", "--json").stdout)
+    assert labels == {"file": "labels.npy", "nodes": 1797, "column": "label", "shape": [1797]}
+    assert json.loads(shoal("embed", "run", "-o", "z.parquet", "--json").stdout)["nodes"] == 1797
+    assert json.loads(shoal("predict", "run", "--data", "digits", "-o", "new.npy", "--json").stdout) == {
+        **labels,
+        "file": "new.npy",
+    }
+    smoothed = json.loads(shoal("predict", "run", "-o", "smooth.npy", "--smooth", "--json").stdout)
+    assert smoothed["validation"] >= smoothed["validation_before"]
+    assert 0 < smoothed["test"] <= 1
+
+
+def test_doctor_reports_the_same_as_table_and_as_json(
+    shoal: Callable[..., Run], environment: dict[str, str]
+) -> None:
+    kept = Path(environment["SHOAL_HOME"]) / "hops/0123"
+    kept.mkdir(parents=True)
+    (kept / "x.npy").write_bytes(bytes(3_000_000))
     found, table = json.loads(shoal("doctor", "--json").stdout), shoal("doctor").stdout
     assert found["kernels"]["agree"] is True
     assert f"torch            {found['packages']['torch']}" in table
+    assert {"duckdb", "tensorboard", "wandb", "mlflow", "optuna"} <= set(found["extras"])
+    assert found["home"]["bytes"]["hops"] >= 3_000_000
+    assert "hops 3.0 MB" in table
+    assert "rm -r $SHOAL_HOME/hops" in table
     assert max(map(len, table.splitlines())) <= COLUMNS
 
 

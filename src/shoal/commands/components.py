@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,67 @@ if TYPE_CHECKING:
     from shoal.settings import Setting
 
 _MARKED = re.compile(r"(<!-- settings: (\S+)(?: (\S+))? -->\n).*?(<!-- end -->)", re.DOTALL)
+
+_SECTIONS = {"importer": "data.", "generator": "data.", "exchange": "partition.", "loss": "training."}
+
+
+@dataclass(frozen=True)
+class Component:
+    """A component as `shoal settings` lists it; a section that has no components is called ''."""
+
+    kind: str
+    name: str
+    summary: str
+    settings: Mapping[str, Setting]
+
+    @property
+    def title(self) -> str:
+        """Kind and name."""
+        return f"{self.kind} {self.name}".rstrip()
+
+    @property
+    def prefix(self) -> str:
+        """What stands before a setting's name in `--set`."""
+        return _SECTIONS.get(self.kind, f"{self.kind}.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `shoal settings --json` prints."""
+        settings = [
+            {"key": f"{self.prefix}{name}"} | _describe_setting(one) for name, one in self.settings.items()
+        ]
+        return {"kind": self.kind, "name": self.name, "summary": self.summary, "settings": settings}
+
+
+def _describe_setting(setting: Setting) -> dict[str, Any]:
+    """A setting as plain data; a default that JSON has no value for is written as in a recipe."""
+    from shoal.settings import REQUIRED, show_value
+
+    default = setting.default
+    is_plain = default is None or isinstance(default, bool | int | float | str | list | tuple)
+    return {
+        "required": default is REQUIRED,
+        "default": None if default is REQUIRED else default if is_plain else show_value(default),
+        "values": setting.values,
+        "null": setting.null or None,
+        "meaning": setting.meaning,
+    }
+
+
+def find_components(kinds: Iterable[str], name: str | None) -> list[Component]:
+    """The components of some kinds; with `name`, those that are called so, refused where one of the kinds has none."""
+    from shoal.errors import unknown_name
+
+    known, found = list_kinds(), []
+    for kind in kinds:
+        components = known[kind]()
+        if name is not None and name not in components:
+            raise unknown_name(kind, name, [one for one in components if one])
+        found += [
+            Component(kind, one, *described)
+            for one, described in components.items()
+            if name is None or one == name
+        ]
+    return found
 
 
 def list_kinds() -> dict[str, Callable[[], dict[str, tuple[str, Mapping[str, Setting]]]]]:

@@ -151,6 +151,7 @@ def _list_formats() -> list[tuple[str, Rows]]:
     "--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the format; repeatable."
 )
 @features_option()
+@json_option()
 @memory_option()
 @plugin_option()
 def import_(
@@ -165,6 +166,7 @@ def import_(
     overwrite: bool,
     options: tuple[str, ...],
     features: str | None,
+    as_json: bool,
     **columns: str | None,
 ) -> None:
     """Convert files into a stored graph.
@@ -180,7 +182,7 @@ def import_(
       shoal data import papers/ -o papers --features int8
     """
     from shoal.commands.sample import parse_options
-    from shoal.commands.screen import ScreenWatcher
+    from shoal.commands.screen import ScreenWatcher, open_console
     from shoal.commands.stored import check_target, report_stored
     from shoal.datasets.orders import ORDERS
     from shoal.errors import ShoalError, explain_full_disk, unknown_name
@@ -218,9 +220,9 @@ def import_(
         if by != "none":
             graph = reorder_graph(graph, by, **ordering)
         save_graph(graph, folder, overwrite=overwrite, features=features)
-    report_stored(folder, str(folder))
-    if graph.directed:
-        click.echo(
+    report_stored(folder, str(folder), as_json=as_json)
+    if graph.directed and not as_json:
+        open_console().say(
             "the edges are directed: a node aggregates from the nodes that point to it; train with --set model.directions=both "
             "to aggregate both ways, or import with --undirected if direction has no meaning"
         )
@@ -240,8 +242,9 @@ def import_(
     show_default=True,
     help="Failures in a row that are tried again.",
 )
+@json_option()
 @memory_option()
-def get(name: str, folder: Path | None, overwrite: bool, keep: bool, retries: int) -> None:
+def get(name: str, folder: Path | None, overwrite: bool, keep: bool, retries: int, as_json: bool) -> None:
     """Fetch a registered graph, check it and store it.
 
     The same command resumes an interrupted fetch. SHOAL_HOME moves Shoal's home (default ~/.cache/shoal);
@@ -251,50 +254,61 @@ def get(name: str, folder: Path | None, overwrite: bool, keep: bool, retries: in
     Example:
       shoal data get ogbn-arxiv
     """
-    from shoal.commands.screen import ScreenWatcher
-    from shoal.commands.stored import check_target, report_stored
+    from shoal.commands.screen import ScreenWatcher, print_json
+    from shoal.commands.stored import check_target, describe_stored, report_stored
     from shoal.datasets.fetch import fetch_dataset
     from shoal.datasets.generators import GENERATORS
     from shoal.datasets.places import graph_folder, is_stored
     from shoal.datasets.registry import find_dataset
 
     if name in GENERATORS:
-        click.echo(f"{name} needs no fetching; next: shoal train {name}")
+        if as_json:
+            print_json({"folder": None, "name": name})
+        else:
+            click.echo(f"{name} needs no fetching; next: shoal train {name}")
         return
     dataset = find_dataset(name)
     home = graph_folder(name)
     if folder is None and is_stored(home) and not overwrite:
-        click.echo(f"{name} is here already, in {home}; next: shoal train {name}")
+        if as_json:
+            print_json(describe_stored(home))
+        else:
+            click.echo(f"{name} is here already, in {home}; next: shoal train {name}")
         return
     check_target(folder or home, overwrite)
     with ScreenWatcher() as watcher:
         stored = fetch_dataset(
             dataset, folder, overwrite=overwrite, keep=keep, watcher=watcher, retries=retries
         )
-    report_stored(stored, name if folder is None else str(folder))
+    report_stored(stored, name if folder is None else str(folder), as_json=as_json)
 
 
 @data.command("verify")
 @click.argument("folder", type=click.Path(path_type=Path))
-def verify(folder: Path) -> None:
+@json_option()
+def verify(folder: Path, as_json: bool) -> None:
     """Check a stored graph against its checksums.
 
     \b
-    Example:
+    Examples:
       shoal data verify my-graph
+      shoal data verify my-graph --json
     """
-    from shoal.commands.screen import ScreenWatcher
+    from shoal.commands.screen import ScreenWatcher, print_json
     from shoal.errors import ShoalError
     from shoal.progress import watching
     from shoal.store import verify_graph
 
     with ScreenWatcher() as watcher, watching(watcher.on_count):
         problems = verify_graph(folder)
+    if as_json:
+        print_json({"folder": folder, "sound": not problems, "problems": problems})
     for problem in problems[1:]:
         click.echo(f"shoal: {problem}", err=True)
     if problems:
         raise ShoalError(problems[0])
-    click.echo(f"{folder} is sound")
+    if not as_json:
+        click.echo(f"{folder} is sound")
 
 
 def _parse_options(options: tuple[str, ...]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from shoal.commands.listing import (
     ListingCommand,
     Rows,
     features_option,
+    json_option,
     list_components,
     memory_option,
     plugin_option,
@@ -30,10 +31,16 @@ def _list_generators() -> list[tuple[str, Rows]]:
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the generator.")
 @click.option("--overwrite", is_flag=True, help="Replace the stored graph in the folder, if there is one.")
 @features_option()
+@json_option()
 @memory_option()
 @plugin_option()
 def generate(
-    generator: str, folder: Path, settings: tuple[str, ...], overwrite: bool, features: str | None
+    generator: str,
+    folder: Path,
+    settings: tuple[str, ...],
+    overwrite: bool,
+    features: str | None,
+    as_json: bool,
 ) -> None:
     """Draw a random graph and store it.
 
@@ -67,7 +74,7 @@ def generate(
         graph = draw(**options)
         graph.name = folder.resolve().name
         save_graph(graph, folder, overwrite=overwrite, features=features)
-    report_stored(folder, str(folder))
+    report_stored(folder, str(folder), as_json=as_json)
 
 
 def _list_orders() -> list[tuple[str, Rows]]:
@@ -85,10 +92,17 @@ def _list_orders() -> list[tuple[str, Rows]]:
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the order.")
 @click.option("--overwrite", is_flag=True, help="Replace the stored graph in the folder, if there is one.")
 @features_option()
+@json_option()
 @memory_option()
 @plugin_option()
 def order(
-    data: str, by: str, folder: Path, settings: tuple[str, ...], overwrite: bool, features: str | None
+    data: str,
+    by: str,
+    folder: Path,
+    settings: tuple[str, ...],
+    overwrite: bool,
+    features: str | None,
+    as_json: bool,
 ) -> None:
     """Renumber the nodes of DATA for locality, and store it.
 
@@ -123,4 +137,4 @@ def order(
     ):
         graph = reorder_graph(load(data), by, **options)
         save_graph(graph, folder, overwrite=overwrite, features=features)
-    report_stored(folder, str(folder))
+    report_stored(folder, str(folder), as_json=as_json)

@@ -2,12 +2,15 @@
 
 import click
 
+from shoal.commands.listing import json_option
+
 
 @click.command()
 @click.option(
     "--epochs", type=click.IntRange(min=1), default=30, show_default=True, help="Epochs for each model."
 )
-def demo(epochs: int) -> None:
+@json_option()
+def demo(epochs: int, as_json: bool) -> None:
     """Train on embedded data, with and without edges.
 
     \b
@@ -15,13 +18,14 @@ def demo(epochs: int) -> None:
       shoal demo
     """
     from shoal.commands.progress import TrainingProgress
-    from shoal.commands.screen import open_console, plain_table
+    from shoal.commands.screen import open_console, plain_table, print_json
     from shoal.runs.build import make_trainer
     from shoal.runs.config import make_config
     from shoal.runs.data import load_graph
     from shoal.threads import set_threads
 
-    console = open_console()
+    console = open_console(stderr=as_json)
+    figures = []
     set_threads()
     numbers = ("nodes", "edges", "MLP, no edges", "SAGE", "s (SAGE)")
     table = plain_table("data set", *numbers, right=numbers)
@@ -43,14 +47,14 @@ def demo(epochs: int) -> None:
                 records = trainer.fit(epochs, progress.show)
             scores.append(trainer.evaluate("test")["accuracy"])
             seconds = sum(record["seconds"] for record in records)
-        row = (
-            data,
-            f"{graph.num_nodes:,}",
-            f"{graph.num_edges:,}",
-            *(f"{s:.4f}" for s in scores),
-            f"{seconds:.1f}",
-        )
-        table.add_row(*row)
+        sizes = {"nodes": graph.num_nodes, "edges": graph.num_edges}
+        found = {"mlp": scores[0], "sage": scores[1], "sage_seconds": seconds}
+        figures.append({"data": data} | sizes | found)
+        counts = (f"{number:,}" for number in sizes.values())
+        table.add_row(data, *counts, *(f"{score:.4f}" for score in scores), f"{seconds:.1f}")
+    if as_json:
+        print_json(figures)
+        return
     console.say("\ntest accuracy")
     console.print(table)
     console.say(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from shoal.commands.listing import memory_option
+from shoal.commands.listing import json_option, memory_option
 
 _RUN = click.argument("folder", metavar="RUN", type=click.Path(path_type=Path))
 _OUT = click.option(
@@ -31,8 +31,9 @@ _OPTIONS = click.option(
 @_OUT
 @_DATA
 @_OPTIONS
+@json_option()
 @memory_option()
-def embed(folder: Path, out: Path, data: str | None, options: tuple[str, ...]) -> None:
+def embed(folder: Path, out: Path, data: str | None, options: tuple[str, ...], as_json: bool) -> None:
     """Write every node's embedding to a file.
 
     It is computed with the best weights of RUN. Started again after it was killed, it resumes after the last layer
@@ -44,7 +45,7 @@ def embed(folder: Path, out: Path, data: str | None, options: tuple[str, ...]) -
       shoal embed runs/large-1 -o embeddings.npy --memory 4GB
       shoal embed runs/first --data new-graph/ -o new.parquet
     """
-    _write(folder, out, "embedding", data, options)
+    _write(folder, out, "embedding", data, options, as_json=as_json)
 
 
 @click.command()
@@ -62,6 +63,7 @@ def embed(folder: Path, out: Path, data: str | None, options: tuple[str, ...]) -
     is_flag=True,
     help="--smooth, and propagate the labels of validation nodes too once settings are chosen.",
 )
+@json_option()
 @memory_option()
 def predict(
     folder: Path,
@@ -70,6 +72,7 @@ def predict(
     options: tuple[str, ...],
     smooth: bool,
     smooth_with_validation: bool,
+    as_json: bool,
 ) -> None:
     """Write every node's predicted label to a file.
 
@@ -84,12 +87,12 @@ def predict(
       shoal predict runs/first --data new-graph/ -o new.parquet
     """
     if smooth or smooth_with_validation:
-        _smooth(folder, out, smooth_with_validation, data)
+        _smooth(folder, out, smooth_with_validation, data, as_json=as_json)
     else:
-        _write(folder, out, "label", data, options)
+        _write(folder, out, "label", data, options, as_json=as_json)
 
 
-def _smooth(folder: Path, out: Path, with_validation: bool, data: str | None) -> None:
+def _smooth(folder: Path, out: Path, with_validation: bool, data: str | None, *, as_json: bool) -> None:
     from shoal.commands.jobs import run_on_ranks
     from shoal.commands.node_files import check_output
     from shoal.errors import ShoalError
@@ -97,10 +100,13 @@ def _smooth(folder: Path, out: Path, with_validation: bool, data: str | None) ->
     check_output(out)
     if data is not None:
         raise ShoalError("--smooth spreads the labels of the run's own graph: leave out --data, or --smooth")
-    run_on_ranks(1, {"task": "smooth", "folder": str(folder), "out": str(out), "validation": with_validation})
+    job = {"task": "smooth", "folder": str(folder), "out": str(out), "validation": with_validation}
+    run_on_ranks(1, {**job, "json": as_json})
 
 
-def _write(folder: Path, out: Path, column: str, data: str | None, options: tuple[str, ...]) -> None:
+def _write(
+    folder: Path, out: Path, column: str, data: str | None, options: tuple[str, ...], *, as_json: bool
+) -> None:
     from shoal.commands.jobs import run_on_ranks
     from shoal.commands.node_files import check_output
     from shoal.commands.sample import parse_options
@@ -110,7 +116,7 @@ def _write(folder: Path, out: Path, column: str, data: str | None, options: tupl
 
     check_output(out)
     config = read_run_config(folder)
-    job = {"task": "write", "folder": str(folder), "out": str(out), "column": column}
+    job = {"task": "write", "folder": str(folder), "out": str(out), "column": column, "json": as_json}
     if data is not None:  # a single process holds it
         check_known(data)
         run_on_ranks(1, {**job, "data": data, "options": parse_options(options)})

@@ -89,25 +89,29 @@ def do_job(job: dict[str, Any], transport: Transport) -> None:
     from shoal.runs.config import make_config
 
     share_memory(transport, job.get("memory"), job.get("launcher", 0))
+    as_json = job.get("json", False)
     if job["task"] == "doctor":
         save = None if job["save"] is None else Path(job["save"])
-        test_network(save, transport, as_json=job["json"])
+        test_network(save, transport, as_json=as_json)
     elif job["task"] == "smooth":
         if transport.rank == 0:
-            write_smoothed(Path(job["folder"]), Path(job["out"]), with_validation=job["validation"])
+            write_smoothed(
+                Path(job["folder"]), Path(job["out"]), with_validation=job["validation"], as_json=as_json
+            )
     elif job["task"] == "write" and job.get("data") is not None:
         if transport.rank == 0:  # a single process holds it, whatever a launcher has started
+            options = job.get("options", {})
             write_new_rows(
-                Path(job["folder"]), Path(job["out"]), job["column"], job["data"], job.get("options", {})
+                Path(job["folder"]), Path(job["out"]), job["column"], job["data"], options, as_json=as_json
             )
     elif job["task"] == "write":
-        write_rows(Path(job["folder"]), Path(job["out"]), job["column"], transport)
+        write_rows(Path(job["folder"]), Path(job["out"]), job["column"], transport, as_json=as_json)
     else:
         config = None if job.get("config") is None else make_config(job["config"])
         if config is not None:
             config.validate()  # which loads its plug-ins
         shown = {
-            "as_json": job.get("json", False),
+            "as_json": as_json,
             "report": job.get("report", False),
             "live": job.get("live"),
         }

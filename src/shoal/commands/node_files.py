@@ -97,7 +97,9 @@ def _fill_together(path: Path, values: np.ndarray, part: Part, transport: Transp
     transport.barrier()
 
 
-def write_new_rows(folder: Path, out: Path, column: str, data: str, options: dict[str, Any]) -> None:
+def write_new_rows(
+    folder: Path, out: Path, column: str, data: str, options: dict[str, Any], *, as_json: bool = False
+) -> None:
     """Compute the vector or label of every node of another graph, and write it with that graph's ids."""
     from shoal.commands.screen import follow_steps, open_console
     from shoal.runs.trained import find_graph, load_run
@@ -112,10 +114,19 @@ def write_new_rows(folder: Path, out: Path, column: str, data: str, options: dic
     graph = found.with_classes_of(run.graph, labels=False)
     with follow_steps(open_console(stderr=True), "computing") as show:
         shape = _compute_rows(run, graph, out, column, show)
-    open_console().say(f"{out}: {shape[0]:,} nodes, {column} {shape}")
+    _report_written(out, column, shape, as_json=as_json)
 
 
-def write_rows(folder: Path, out: Path, column: str, transport: Transport) -> None:
+def _report_written(out: Path, column: str, shape: tuple[int, ...], *, as_json: bool) -> None:
+    from shoal.commands.screen import open_console, print_json
+
+    if as_json:
+        print_json({"file": out, "nodes": shape[0], "column": column, "shape": shape})
+    else:
+        open_console().say(f"{out}: {shape[0]:,} nodes, {column} {shape}")
+
+
+def write_rows(folder: Path, out: Path, column: str, transport: Transport, *, as_json: bool = False) -> None:
     """Compute every node's vector or label with a run's best weights and write it: all ranks that hold parts
     together, each its rows, and else rank 0 alone. What only rank 0 does, nobody waits for."""
     from shoal.commands.screen import follow_steps, open_console
@@ -127,8 +138,8 @@ def write_rows(folder: Path, out: Path, column: str, transport: Transport) -> No
     if trainer.epoch == 0:
         raise ShoalError(explain_untrained(run.folder))
     trainer.restore_best()
-    console, screen = open_console(), open_console(stderr=True)
-    console.quiet = screen.quiet = transport.rank != 0
+    screen = open_console(stderr=True)
+    screen.quiet = transport.rank != 0
     screen.say(run.check_memory(to_train=False), style="dim")
     if not isinstance(graph, Graph):
         values = trainer.embed() if column == "embedding" else trainer.predict()
@@ -138,7 +149,7 @@ def write_rows(folder: Path, out: Path, column: str, transport: Transport) -> No
         with follow_steps(screen, "computing") as show:
             shape = _compute_rows(run, graph, out, column, show)
     if transport.rank == 0:
-        console.say(f"{out}: {shape[0]:,} nodes, {column} {shape}")
+        _report_written(out, column, shape, as_json=as_json)
 
 
 def _write_parts(run: Run, out: Path, column: str, values: np.ndarray, part: Part) -> None:

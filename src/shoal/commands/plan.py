@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.commands.completion import complete, list_data
-from shoal.commands.listing import plugin_option
+from shoal.commands.listing import json_option, plugin_option
 
 if TYPE_CHECKING:
     from shoal.commands.tables import PlainTable
@@ -33,7 +33,7 @@ _UNITS = {"kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8}
     show_default=True,
     help="Time limit of the measurements, without loading and partitioning the graph.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option()
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting, as of `shoal train`.")
 @plugin_option(expose=True)
 def plan(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-
-import click
+from typing import Any
 
 
 def check_target(folder: Path, overwrite: bool) -> None:
@@ -27,28 +26,40 @@ def check_target(folder: Path, overwrite: bool) -> None:
     require_memory(BUILDING, f"storing {folder}")
 
 
-def report_stored(folder: Path, argument: str) -> None:
+def describe_stored(folder: Path) -> dict[str, Any]:
+    """The figures of a stored graph, as `--json` of the commands that store one prints them."""
+    from shoal.store import read_meta
+
+    meta = read_meta(folder)
+    sizes = ("name", "num_nodes", "num_edges", "num_features", "num_classes", "directed")
+    return {"folder": folder} | {name: meta[name] for name in sizes} | {"notices": list(meta["notices"])}
+
+
+def report_stored(folder: Path, argument: str, *, as_json: bool = False) -> None:
     """What was stored, what was mended on the way, and what to type next."""
+    from shoal.commands.screen import open_console, print_json
     from shoal.labels import describe_outputs
     from shoal.store import read_meta, stores_targets
 
-    meta = read_meta(folder)
+    if as_json:
+        print_json(describe_stored(folder))
+        return
+    console, meta = open_console(), read_meta(folder)
     regression = stores_targets(meta)
-    for notice in meta["notices"]:
-        click.echo(f"notice: {notice}")
+    console.notice(*meta["notices"])
     if meta["num_classes"] and "train_mask" not in meta["arrays"]:
-        click.echo("notice: no split given: 60 / 20 / 20 percent are drawn with seed 0 when training starts")
-    click.echo(
+        console.notice("no split given: 60 / 20 / 20 percent are drawn with seed 0 when training starts")
+    console.say(
         f"stored {meta['name']} in {folder}: {meta['num_nodes']:,} nodes, {meta['num_edges']:,} edges, "
         f"{meta['num_features']:,} features, {describe_outputs(meta['num_classes'], regression=regression)}"
     )
     lacks = [what for what in ("features", "classes") if not meta[f"num_{what}"]]
     if lacks:
         said = " and ".join(lacks).replace("classes", "labels")
-        click.echo(f"next: shoal data info {argument} (training needs {said}, which this graph lacks)")
+        console.say(f"next: shoal data info {argument} (training needs {said}, which this graph lacks)")
         if "classes" in lacks and "encoding" in meta:
-            click.echo(
+            console.say(
                 "labels of tables are a column label, y, class or target, or the one that --label names"
             )
     else:
-        click.echo(f"next: shoal train {argument}")
+        console.say(f"next: shoal train {argument}")
