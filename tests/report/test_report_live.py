@@ -1,5 +1,6 @@
 """The live view: a page that grows with its run, on this machine only, and ends with it."""
 
+import itertools
 import json
 import os
 import re
@@ -19,15 +20,17 @@ import pytest
 from browser import look
 from launched_ranks import rank_environment
 from report_folders import write_run
+from shoal.commands import viewing
+from shoal.commands.screen import open_console
 from shoal.errors import ShoalError
-from shoal.report.live import HOST, LiveView, address_of, open_door, serve
+from shoal.report.live import HOST, LiveView, address_of, choose_port, open_door, serve
 
 pytest.importorskip("matplotlib")
 
 
 @contextmanager
 def served(folder):
-    view, door = LiveView([folder]), open_door()
+    view, door = LiveView([folder], clock=lambda: 0.0), open_door()  # drawing takes no time, and so no rest
     port = door.getsockname()[1]
     thread = threading.Thread(target=serve, args=(view, door))
     thread.start()
@@ -102,6 +105,64 @@ def test_a_browser_shows_new_epochs_by_itself(tmp_path):
         later.join()
     assert seen.console == []
     assert "epoch 3 of 50" in seen.dom
+
+
+def count_requests(view, text):
+    """How often the page was asked for until it held a text; the clock of the view goes on by a second with every look at it."""
+    for number in range(1, 100):
+        if text in view.draw().text:
+            return number
+    raise AssertionError(f"{text} never came")
+
+
+def test_a_page_is_drawn_again_only_if_files_changed_and_it_has_rested(tmp_path):
+    folder = write_run(tmp_path / "run", epochs=2, ends=False)
+    view = LiveView([folder], clock=itertools.count(1000.0).__next__)
+    assert count_requests(view, "epoch 2 of 50") == 1
+    first = view.draw()
+    assert first is view.draw()
+    assert "epoch 2 of 50" in view.page()
+    append(folder, EPOCH)
+    assert count_requests(view, "epoch 3 of 50") == 20  # as many seconds for one of drawing
+    append(folder, EPOCH | {"epoch": 4})
+    assert "epoch 3 of 50" in view.page()
+    assert "epoch 4 of 50" in view.draw(at_once=True).text  # of a run that has ended
+
+
+def test_a_page_that_cannot_be_drawn_rests_too(tmp_path):
+    folder = write_run(tmp_path / "run", epochs=2, ends=False)
+    view = LiveView([folder], clock=itertools.count(1000.0).__next__)
+    view.draw()
+    append(folder, {"epoch": 3})
+    for _ in range(19):
+        assert "epoch 2 of 50" in view.draw().text
+    with pytest.raises(ShoalError, match="has no number 'loss'"):
+        view.draw()
+    assert "epoch 2 of 50" in view.draw().text
+
+
+def test_a_taken_port_ends_training_before_it_starts(shoal, tmp_path):
+    with open_door() as door:
+        port = door.getsockname()[1]
+        for more in ((), ("--workers", "2")):
+            done = shoal("train", "digits", "--live", "--port", port, "--out", "run", *more)
+            assert "choose another --port" in done.refusal()
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_view_that_is_started_again_gets_the_port_of_the_last_one():
+    port = choose_port()
+    door = open_door(port)
+    threading.Timer(0.5, door.close).start()
+    with open_door(port, patience=30) as again:
+        assert again.getsockname()[1] == port
+
+
+def test_a_view_that_cannot_be_opened_is_a_notice(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(viewing, "_HANDOVER", 0.0)
+    with open_door() as door, viewing.live_view(tmp_path, door.getsockname()[1], open_console()):
+        pass
+    assert "notice: no live view: port" in capsys.readouterr().out
 
 
 def test_a_taken_port_is_refused():

@@ -39,7 +39,6 @@ def train_run(
     """
     from shoal.datasets import check_known
     from shoal.errors import ShoalError
-    from shoal.report.svg import require_matplotlib
     from shoal.runs.data import make_paths_absolute
     from shoal.runs.folder import REPEAT, read_any_config
 
@@ -55,7 +54,7 @@ def train_run(
         if config.partition.folder is None or config.method == "swapped":
             check_known(config.data)  # before ranks are started that would each say so
     if live is not None:
-        require_matplotlib("the live view")
+        live = _choose_port(live)
     job: dict[str, Any] = {"task": "train", "folder": str(folder), "changes": changes or {}, "parts": parts}
     job |= {"json": as_json, "report": report, "live": live}
     if config is not None:
@@ -116,6 +115,19 @@ def do_job(job: dict[str, Any], transport: Transport) -> None:
             "live": job.get("live"),
         }
         train_here(config, Path(job["folder"]), job["changes"], transport, job.get("parts"), **shown)
+
+
+def _choose_port(port: int) -> int:
+    """The port of the live view, the same after a restart; one that is taken is refused before anything starts.
+
+    Of ranks that a launcher has started, rank 0 looks, as it alone listens.
+    """
+    from shoal.distributed.detect import detect_launch
+    from shoal.report.live import choose_port
+    from shoal.report.svg import require_matplotlib
+
+    require_matplotlib("the live view")
+    return choose_port(port) if detect_launch().rank == 0 else port
 
 
 def _count_ranks(config: RunConfig, workers: int | None, parts: str | None) -> int:

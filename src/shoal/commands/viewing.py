@@ -15,36 +15,21 @@ if TYPE_CHECKING:
 
 _RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "SHOAL_JOB")
 _ROOM = 120 << 20  # bytes that drawing takes
+_HANDOVER = 10.0  # seconds in which a lost run's view gives back its port
 
 
 @contextmanager
 def live_view(folder: Path, port: int, console: Screen) -> Iterator[None]:
-    """Show the run in `folder` on this machine while the block runs, by a process of its own that never slows it much."""
-    from shoal.report.live import address_of, open_door
+    """Show the run in `folder` on this machine while the block runs, by a process of its own that never slows it much.
 
-    with open_door(port) as door:
-        line = [
-            sys.executable,
-            "-m",
-            "shoal",
-            "report",
-            str(folder),
-            "--watch",
-            "--socket",
-            str(door.fileno()),
-        ]
-        environment = {key: value for key, value in os.environ.items() if key not in _RANK_VARIABLES}
-        environment |= {"OMP_NUM_THREADS": "1", "SHOAL_THREADS": "1"}
-        viewer = subprocess.Popen(
-            line,
-            env=environment,
-            pass_fds=[door.fileno()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        console.say(f"live view: {address_of(door)}")
+    A view that cannot be opened is a notice: `shoal train` has looked at the port before it starts.
+    """
+    try:
+        viewer = _start_viewer(folder, port, console)
+    except Exception as error:
+        console.notice(f"no live view: {error}")
+        yield
+        return
     try:
         yield
     finally:
@@ -56,6 +41,28 @@ def live_view(folder: Path, port: int, console: Screen) -> Iterator[None]:
         except subprocess.TimeoutExpired:
             viewer.kill()
             viewer.wait()
+
+
+def _start_viewer(folder: Path, port: int, console: Screen) -> subprocess.Popen[bytes]:
+    """The process that draws and serves the page; the view of a run that was started again may still hold the port."""
+    from shoal.report.live import address_of, open_door
+
+    with open_door(port, patience=_HANDOVER) as door:
+        handle = door.fileno()
+        line = [sys.executable, "-m", "shoal", "report", str(folder), "--watch", "--socket", str(handle)]
+        environment = {key: value for key, value in os.environ.items() if key not in _RANK_VARIABLES}
+        environment |= {"OMP_NUM_THREADS": "1", "SHOAL_THREADS": "1"}
+        viewer = subprocess.Popen(
+            line,
+            env=environment,
+            pass_fds=[handle],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        console.say(f"live view: {address_of(door)}")
+    return viewer
 
 
 def write_report(folder: Path, console: Screen) -> None:

@@ -7,29 +7,43 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from shoal.errors import ShoalError
 from shoal.report.facts import RunFacts, read_runs
-from shoal.report.page import make_main, make_page
+from shoal.report.page import make_main, wrap_main
 from shoal.runs.folder import CONFIG, MEASURED, METRICS, OUTCOMES, REPEAT, SUMMARY
 
 HOST = "127.0.0.1"
 _PATIENCE = 6.0  # seconds that an ended run's page waits for the last look of a browser
+_REST = 20  # times as long as it took to draw a page, the next one waits: at most 1/20 of a core
 _WATCHED = (CONFIG, METRICS, OUTCOMES, MEASURED, SUMMARY)
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; connect-src 'self'"
 
 
-def open_door(port: int = 0) -> socket.socket:
-    """A socket that listens on this machine only, on a free port for 0."""
-    try:
-        return socket.create_server((HOST, port))
-    except OSError as error:
-        raise ShoalError(
-            f"port {port} of {HOST} cannot be used ({(error.strerror or str(error)).lower()}): choose another --port"
-        ) from None
+def open_door(port: int = 0, *, patience: float = 0.0) -> socket.socket:
+    """A socket that listens on this machine only, on a free port for 0; tried again for `patience` seconds."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            return socket.create_server((HOST, port))
+        except OSError as error:
+            if time.monotonic() < deadline:
+                time.sleep(0.2)
+                continue
+            said = (error.strerror or str(error)).lower()
+            raise ShoalError(
+                f"port {port} of {HOST} cannot be used ({said}): choose another --port"
+            ) from None
+
+
+def choose_port(port: int = 0) -> int:
+    """A port that can be listened on: `port`, refused where it is taken, or a free one for 0."""
+    with open_door(port) as door:
+        return int(door.getsockname()[1])
 
 
 def address_of(door: socket.socket) -> str:
@@ -48,20 +62,45 @@ def has_ended(folder: Path) -> bool:
     return all(run.final is not None for run in runs)
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """The last page drawn: the state of the files it shows, its title and text, and the time from which on it may be drawn again."""
+
+    stamp: str = ""
+    title: str = ""
+    text: str = ""
+    next: float = 0.0
+
+
 class LiveView:
-    """What the server answers: the page of some folders as they are now, made again only where a file has changed.
+    """What the server answers: the page of some folders, drawn again where a file has changed since.
+
+    A page that took t seconds to draw is served for 20 t at least, so that drawing takes little from training; only the end of the
+    runs is drawn at once.
 
     Args:
+        folders: run folders, or folders of repeated runs.
         closed: set when the process that trains has ended; without it the files tell.
+        clock: seconds since any moment.
     """
 
-    def __init__(self, folders: Sequence[Path], closed: threading.Event | None = None) -> None:
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        closed: threading.Event | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.folders = list(folders)
-        self.closed = closed
+        self.closed, self.clock = closed, clock
         self.asked = False  # whether any browser has
         self.shown_end = False  # whether one has got the page of the ended run
         self._lock = threading.Lock()
-        self._made: tuple[str, str] = ("", "")
+        self._made = Drawn()
+        self._ended: tuple[str, bool] = (
+            "",
+            False,
+        )  # whether files in this state say that all runs have ended
 
     def stamp(self) -> str:
         """Names the state of all files that the page is made of."""
@@ -81,25 +120,34 @@ class LiveView:
         begun = [one for one in self.folders if (one / CONFIG).is_file() or (one / REPEAT).is_file()]
         return read_runs(begun)
 
-    def main(self) -> tuple[str, str]:
-        """(stamp, the part of the page that changes)."""
+    def draw(self, *, at_once: bool = False) -> Drawn:
+        """The part of the page that changes; drawn again where files have changed and the last one is old enough, or `at_once`."""
         with self._lock:
-            stamp = self.stamp()
-            if self._made[0] != stamp:
-                self._made = stamp, make_main(self.read())
+            stamp, made = self.stamp(), self._made
+            if stamp != made.stamp and (at_once or self.clock() >= made.next):
+                started = self.clock()
+                try:
+                    title, text = make_main(self.read())
+                    made = Drawn(stamp, title, text)
+                finally:  # one that cannot be drawn is not tried at every request either
+                    now = self.clock()
+                    self._made = replace(made, next=now + _REST * (now - started))
             return self._made
 
     def page(self) -> str:
         """The whole page."""
-        with self._lock:
-            return make_page(self.read(), live=True)
+        drawn = self.draw()
+        return wrap_main(drawn.title, drawn.text, live=True)
 
     @property
     def is_over(self) -> bool:
         """Whether all runs have ended; a resumed one has its former end in its files until it begins."""
         if self.closed is not None and not self.closed.is_set():
             return False
-        return all(has_ended(folder) for folder in self.folders)
+        stamp = self.stamp()
+        if self._ended[0] != stamp:
+            self._ended = stamp, all(has_ended(folder) for folder in self.folders)
+        return self._ended[1]
 
 
 def make_server(view: LiveView, door: socket.socket) -> ThreadingHTTPServer:
@@ -123,10 +171,10 @@ def make_server(view: LiveView, door: socket.socket) -> ThreadingHTTPServer:
 
         def _answer_main(self) -> None:
             over = view.is_over  # before it is made: what is made later has all of it
-            stamp, text = view.main()
-            same = self.headers.get("If-None-Match") == f'"{stamp}"'
-            state = "ended" if over else "going"
-            self._answer(304 if same else 200, "" if same else text, {"ETag": f'"{stamp}"', "X-Run": state})
+            drawn = view.draw(at_once=over)
+            tag, state = f'"{drawn.stamp}"', "ended" if over else "going"
+            same = self.headers.get("If-None-Match") == tag
+            self._answer(304 if same else 200, "" if same else drawn.text, {"ETag": tag, "X-Run": state})
             view.shown_end |= over
 
         def _answer_safely(self, answer: Callable[[], None]) -> None:

@@ -18,7 +18,7 @@
     }
   });
   if (!("live" in main.dataset)) return;
-  let tag = null;
+  let tag = null, misses = 0;
   const refresh = async () => {
     let ended = false;
     try {
@@ -32,11 +32,12 @@
         scrollTo(x, y);
       }
       ended = answer.headers.get("X-Run") === "ended";
+      misses = 0;
     } catch {
-      const state = main.querySelector(".state.going");
-      if (state) state.textContent += " (the server has ended)";
-      ended = true;
+      misses += 1; // a run that is started again answers on the same port
+      ended = misses === 40;
     }
+    main.toggleAttribute("data-lost", misses > 0);
     if (!ended) setTimeout(refresh, 3000);
   };
   setTimeout(refresh, 1500);

@@ -65,12 +65,23 @@ def write_page(folders: Sequence[Path], target: Path) -> int:
 
 def make_page(runs: Sequence[RunFacts], *, live: bool = False) -> str:
     """The page as text. `live`: it asks its server for what is new (`shoal.report.live`)."""
-    return str(_environment().get_template("page.html").render(live=live, **describe_page(runs)))
+    described = describe_page(runs)
+    return wrap_main(described["title"], _render_main(described), live=live)
 
 
-def make_main(runs: Sequence[RunFacts]) -> str:
-    """The part of the page that changes while a run goes on."""
-    return str(_environment().get_template("main.html").render(**describe_page(runs)))
+def make_main(runs: Sequence[RunFacts]) -> tuple[str, str]:
+    """(title, the part of the page that changes while a run goes on)."""
+    described = describe_page(runs)
+    return described["title"], _render_main(described)
+
+
+def wrap_main(title: str, main: str, *, live: bool = False) -> str:
+    """The page around what `make_main` made."""
+    return str(_environment().get_template("page.html").render(live=live, title=title, main=main))
+
+
+def _render_main(described: dict[str, Any]) -> str:
+    return str(_environment().get_template("main.html").render(**described))
 
 
 @lru_cache
