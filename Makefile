@@ -7,7 +7,7 @@ WORKERS ?= 2
 MINUTES ?= 10
 
 # How long `make fuzz` and `make soak` last is MINUTES.
-.PHONY: setup demo recipes test fuzz test-slow soak lint docs tables benchmarks-page papers format clean
+.PHONY: setup demo recipes test test-trackers fuzz test-slow soak lint docs tables benchmarks-page papers format clean
 
 setup: $(STAMP)
 
@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Shoal needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[partition,mpi,pyg,report,sql,tune,docs,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[partition,mpi,pyg,report,sql,tensorboard,tune,docs,dev]'
 	touch $@
 
 demo: setup
@@ -31,6 +31,18 @@ lint: setup
 
 test: lint
 	$(BIN)/python -m pytest -m 'not slow' --durations=10 -n $(WORKERS) --no-loadscope-reorder
+
+# Experiment trackers, each the real package, offline. W&B and MLflow are large: they have an environment of their own,
+# which takes everything else from .venv.
+TRACKERS := build/trackers
+$(TRACKERS)/.installed: $(STAMP)
+	test -x $(TRACKERS)/bin/python || $(BIN)/python -m venv $(TRACKERS)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > $$($(TRACKERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/setup.pth
+	$(TRACKERS)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tensorboard,wandb,mlflow]'
+	touch $@
+
+test-trackers: $(TRACKERS)/.installed
+	SHOAL_TRACKERS=1 $(TRACKERS)/bin/python -m pytest tests/training/test_loggers.py
 
 # Mutated files for every reader, for so many minutes; what fails is kept in tests/fuzz/corpus, which `make test` reads.
 fuzz: setup

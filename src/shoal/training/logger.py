@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,8 @@ from shoal.training.trainer import Trainer
 
 class RunLogger(Callback):
     """Opens a tracker when training starts, logs the numbers of every epoch, and test scores at a run's end.
+
+    A tracker that raises does not end training: the cause is printed once, and nothing more is logged to it.
 
     Attributes:
         is_open: whether this rank logs: rank 0 does, from the start to the end.
@@ -39,25 +44,41 @@ class RunLogger(Callback):
     def on_start(self, trainer: Trainer) -> None:
         if trainer.transport.rank == 0 and not self.is_open:
             folder = None if trainer.checkpoints is None else trainer.checkpoints.parent
-            self.open(folder, read_settings(folder), trainer.epoch)
-            self.is_open = True
+            settings = read_settings(folder)
+            self.is_open = self._try(lambda: self.open(folder, settings, trainer.epoch))
 
     def on_epoch(self, trainer: Trainer, record: Record) -> None:
-        if self.is_open:
-            self.log(list_numbers(record), trainer.epoch)
+        self._log(record, trainer.epoch)
 
     def on_end(self, trainer: Trainer) -> None:
         if self.is_open and trainer.checkpoints is None:  # of others, test scores follow
             self._close()
 
     def on_scores(self, trainer: Trainer, scores: Record) -> None:
+        self._log(scores, trainer.epoch)
         if self.is_open:
-            self.log(list_numbers(scores), trainer.epoch)
             self._close()
+
+    def _log(self, record: Record, epoch: int) -> None:
+        if self.is_open and not self._try(lambda: self.log(list_numbers(record), epoch)):
+            self.is_open = False
+            with suppress(Exception):  # what was logged before is kept
+                self.close()
 
     def _close(self) -> None:
         self.is_open = False
-        self.close()
+        self._try(self.close)
+
+    def _try(self, call: Callable[[], None]) -> bool:
+        """Whether a call of the tracker ended well; one that did not is a notice."""
+        try:
+            call()
+        except Exception as error:
+            cause = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+            said = f"notice: {self.name or type(self).__name__} failed and gets no more figures ({cause}); training goes on"
+            print(said, file=sys.stderr, flush=True)
+            return False
+        return True
 
 
 def list_numbers(record: Record) -> dict[str, float]:
