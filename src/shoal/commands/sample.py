@@ -103,7 +103,7 @@ def sample(
         figures["stats"] = summarize_character(character)
         if not as_json:
             show_character(console, figures["stats"], num_samples)
-        plot_degrees(character, path, f"{data}, {sampler}")
+        write_plot(character, path, f"{data}, {sampler}")
         console.say(f"plot: {path}")
     if as_json:
         print_json(figures)
@@ -195,31 +195,20 @@ def show_character(console: Screen, stats: dict[str, Any], num_samples: int) -> 
     console.print(table)
 
 
-def plot_degrees(character: SampleCharacter, path: Path, title: str) -> None:
-    """Share of nodes with at least a degree, over degree over the mean: the shape, whatever the size."""
+def write_plot(character: SampleCharacter, path: Path, title: str) -> None:
+    """Write a picture of the degrees of at most ten samples beside the full graph's."""
     import matplotlib
-    import numpy as np
+    from matplotlib.figure import Figure
 
     from shoal.errors import explain_full_disk
     from shoal.files import replace_file
+    from shoal.report.samples import plot_degrees
+    from shoal.runs.measured import describe_character
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
-    for number, one in enumerate([*character.samples[:10], character.full]):
-        degrees = np.sort(one.degrees[one.degrees > 0])[::-1]
-        share = np.arange(1, len(degrees) + 1) / one.num_nodes
-        is_full = one is character.full
-        label = "full graph" if is_full else "samples" if number == 0 else None
-        style = {"color": "black", "linewidth": 2} if is_full else {"color": "tab:blue", "alpha": 0.5}
-        axes.loglog(degrees / max(one.mean_degree, 1e-12), share, label=label, **style)
-    axes.set(
-        xlabel="degree / mean degree",
-        ylabel="share of nodes with at least it",
-        title=title.replace("$", r"\$"),
-    )
-    axes.legend()
-    with explain_full_disk(path), replace_file(path) as scratch:
-        figure.savefig(scratch, dpi=120, format="png")
-    pyplot.close(figure)
+    with matplotlib.rc_context({"text.parse_math": False}):
+        figure = Figure(figsize=(6, 4), layout="constrained")
+        axes = figure.add_subplot(title=title)
+        samples = [describe_character(one) for one in character.samples[:10]]
+        plot_degrees(axes, describe_character(character.full), samples, ("black", "tab:blue"))
+        with explain_full_disk(path), replace_file(path) as scratch:
+            figure.savefig(scratch, dpi=120, format="png")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from shoal.report.bars import Bar, draw_bars, name_bars, write_beside
 from shoal.report.chart import Chart, Table, format_seconds, thin
 from shoal.report.facts import TIME_PARTS, Group, RunFacts
 from shoal.report.heat import draw_matrix
-from shoal.report.svg import INK, MUTED, SERIES, drawing, render
+from shoal.report.svg import SERIES, drawing, render
 from shoal.wording import format_bytes
 
 _COLOURS = dict(zip((key for key, _ in TIME_PARTS), SERIES))
@@ -90,29 +90,16 @@ def _draw_kinds(
     reading: str,
 ) -> str:
     (one,), total = spent, sum(spent[0].values())
-    bars = [(name, one[key], _COLOURS[key], 1.0) for key, name in names if one[key]]
-    if hidden[0]:
-        bars.append(("exchange, behind computing", hidden[0], _COLOURS["exposed"], 0.35))
-    with drawing(height=60 + 27 * len(bars)) as figure:
-        axes = figure.add_subplot()
-        for number, (_, seconds, colour, alpha) in enumerate(bars):
-            axes.barh(number, seconds, 0.66, color=colour, alpha=alpha)
-            share = f" · {seconds / total:.0%}" if alpha == 1 else " within"
-            axes.annotate(
-                f"{format_seconds(seconds)}{share}",
-                (seconds, number),
-                xytext=(5, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=11,
-                color=INK,
-            )
-        _name_bars(axes, [bar[0] for bar in bars])
-        axes.set_xlim(0, 1.45 * max(bar[1] for bar in bars))
-        axes.set_xticks([])
-        axes.spines["bottom"].set_visible(False)
-        said = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds, _, _ in bars)
-        return render(figure, title, f"{reading} {said}.")
+    bars = [
+        Bar(name, one[key], f"{format_seconds(one[key])} · {one[key] / total:.0%}", _COLOURS[key])
+        for key, name in names
+        if one[key]
+    ]
+    if behind := hidden[0]:
+        said = f"{format_seconds(behind)} within"
+        bars.append(Bar("exchange, behind computing", behind, said, _COLOURS["exposed"], 0.35))
+    said = ", ".join(f"{bar.name} {format_seconds(bar.value)}" for bar in bars)
+    return draw_bars(bars, title, f"{reading} {said}.", room=0.45)
 
 
 def _stack_kinds(
@@ -132,30 +119,14 @@ def _stack_kinds(
             axes.barh(range(len(groups)), seconds, 0.66, left=left, color=_COLOURS[key], label=name)
             left += seconds
         for number, total in enumerate(left.tolist()):
-            axes.annotate(
-                format_seconds(total),
-                (total, number),
-                xytext=(5, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=11,
-                color=INK,
-            )
-        _name_bars(axes, [group.label for group in groups])
+            write_beside(axes, format_seconds(total), total, number)
+        name_bars(axes, [group.label for group in groups])
         axes.set_xlim(0, 1.14 * left.max())
         axes.set_xlabel("seconds")
         figure.legend(
             loc="outside lower center", ncols=4, frameon=False, fontsize=11, handlelength=1, columnspacing=1.2
         )
         return render(figure, title, reading)
-
-
-def _name_bars(axes: Any, names: list[str]) -> None:
-    axes.set_yticks(range(len(names)), [name if len(name) <= 28 else f"{name[:27]}…" for name in names])
-    axes.tick_params(axis="y", length=0, labelcolor=INK)
-    axes.invert_yaxis()
-    axes.grid(visible=False, axis="y")
-    axes.spines["left"].set_visible(False)
 
 
 def draw_traffic(run: RunFacts) -> Chart | None:
@@ -259,31 +230,15 @@ def draw_memory(groups: Sequence[Group]) -> Chart | None:
     """Most memory that every rank of one run held, or the largest rank of each of several."""
     if len(groups) == 1:
         held = groups[0].first.measured.get("peak") or []
-        bars = [(f"rank {number}", size) for number, size in enumerate(held[:_PARTS_SHOWN])]
+        sizes = [(f"rank {number}", size) for number, size in enumerate(held[:_PARTS_SHOWN])]
     else:
-        bars = [(group.label, max(group.gather("peak"))) for group in groups if group.gather("peak")]
-    if len(bars) < 2:  # of one process the page's head tells it
+        sizes = [(group.label, max(group.gather("peak"))) for group in groups if group.gather("peak")]
+    if len(sizes) < 2:  # of one process the page's head tells it
         return None
     title = "Memory"
     reading = "Most that a process held at once, Python, torch, compiled kernels and mapped files included."
-    with drawing(height=44 + 27 * len(bars)) as figure:
-        axes = figure.add_subplot()
-        for number, (_, size) in enumerate(bars):
-            axes.barh(number, size, 0.66, color=SERIES[0])
-            axes.annotate(
-                format_bytes(size),
-                (size, number),
-                xytext=(5, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=11,
-                color=INK,
-            )
-        _name_bars(axes, [name for name, _ in bars])
-        axes.set_xlim(0, 1.25 * max(size for _, size in bars))
-        axes.set_xticks([])
-        axes.spines["bottom"].set_color(MUTED)
-        axes.spines["bottom"].set_visible(False)
-        svg = render(figure, title, f"{reading} {'; '.join(f'{n} {format_bytes(s)}' for n, s in bars[:16])}.")
-    rows = [[name, f"{int(size):,}"] for name, size in bars]
+    bars = [Bar(name, size, format_bytes(size)) for name, size in sizes]
+    described = "; ".join(f"{bar.name} {bar.said}" for bar in bars[:16])
+    svg = draw_bars(bars, title, f"{reading} {described}.", room=0.25)
+    rows = [[name, f"{int(size):,}"] for name, size in sizes]
     return Chart("memory", title, reading, svg, Table(("process", "bytes"), rows))

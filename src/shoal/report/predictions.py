@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from shoal.report.bars import Bar, draw_bars
 from shoal.report.chart import Chart, Table
 from shoal.report.heat import draw_matrix
-from shoal.report.svg import INK, MUTED, SERIES, drawing, render
+from shoal.report.svg import MUTED, SERIES, drawing, render
 
 MOST_CONFUSED = 24  # classes of a confusion matrix; of more, those that are confused most
 _WORST = 12
@@ -104,30 +105,10 @@ def _draw_classes(outcomes: dict[str, Any]) -> Chart:
     shown = rows[:_WORST]
     title = "Worst classes" if len(rows) > len(shown) else "Classes, the worst first"
     reading = f"F1 on {outcomes['split']} nodes, and how many nodes have the class."
-    with drawing(height=max(150, 44 + 26 * len(shown))) as figure:
-        axes = figure.add_subplot()
-        for number, (_, nodes, _, _, score) in enumerate(shown):
-            axes.barh(number, score, 0.66, color=SERIES[0])
-            axes.annotate(
-                f"{score:.3f} · {nodes:,}",
-                (score, number),
-                xytext=(5, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=11,
-                color=INK,
-            )
-        names = [name if len(name) <= 22 else f"{name[:21]}…" for name, *_ in shown]
-        axes.set_yticks(range(len(shown)), names)
-        axes.tick_params(axis="y", length=0, labelcolor=INK)
-        axes.invert_yaxis()
-        axes.set_xlim(0, 1.32)
-        axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
-        axes.set_xlabel("F1")
-        axes.grid(visible=False, axis="y")
-        axes.spines["left"].set_visible(False)
-        said = "; ".join(f"{name} {score:.3f}" for name, _, _, _, score in shown)
-        svg = render(figure, title, f"{reading} {said}.")
+    bars = [Bar(name, score, f"{score:.3f} · {nodes:,}") for name, nodes, _, _, score in shown]
+    said = "; ".join(f"{bar.name} {bar.value:.3f}" for bar in bars)
+    axis = ("F1", (0, 0.25, 0.5, 0.75, 1))
+    svg = draw_bars(bars, title, f"{reading} {said}.", room=0.32, longest=1.0, axis=axis)
     table = [
         [name, f"{nodes:,}", f"{precision:.4f}", f"{recall:.4f}", f"{score:.4f}"]
         for name, nodes, precision, recall, score in rows[:200]

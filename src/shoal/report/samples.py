@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from shoal.report.chart import Chart, Table
@@ -21,32 +22,40 @@ _QUANTILES = ("median degree", "90 % quantile of degrees", "99 % quantile of deg
 
 def draw_samples(found: dict[str, Any]) -> Chart:
     """Degrees of batches and of the training graph, both over their mean."""
-    graph, samples = found["graph"], found["samples"]
     title = f"Degrees in batches of {found['sampler']}"
     reading = (
         "Share of nodes with at least so many times the mean degree: a batch like the graph lies on its line."
     )
     with drawing() as figure:
-        axes = figure.add_subplot()
-        for number, one in enumerate([*samples, graph]):
-            is_graph = one is graph
-            mean = max(one["mean_degree"], 1e-12)
-            points = [(degree / mean, share) for degree, share in one["degrees"]]
-            style: dict[str, Any] = {"color": SERIES[0], "alpha": 0.45, "linewidth": 1.5}
-            if is_graph:
-                style = {"color": INK, "linewidth": 2}
-            label = "training graph" if is_graph else count(len(samples), "batch") if number == 0 else None
-            axes.plot(*zip(*points), label=label, **style) if points else None
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.minorticks_off()
-        axes.set_xlabel("degree over mean degree")
-        axes.set_ylabel("share of nodes")
-        axes.legend(frameon=False, fontsize=11, loc="lower left")
+        plot_degrees(figure.add_subplot(), found["graph"], found["samples"], (INK, SERIES[0]))
         svg = render(figure, title, reading)
     return Chart("samples", title, reading, svg, tabulate_degrees(found))
+
+
+def plot_degrees(
+    axes: Any, graph: dict[str, Any], samples: Sequence[dict[str, Any]], colours: tuple[str, str]
+) -> None:
+    """Lines of (degree over the mean, share of nodes with at least it), as `describe_character` found them: the shape, whatever the size.
+
+    `colours` are the graph's and the batches'.
+    """
+    for number, one in enumerate([*samples, graph]):
+        is_graph = one is graph
+        mean = max(one["mean_degree"], 1e-12)
+        points = [(degree / mean, share) for degree, share in one["degrees"]]
+        style: dict[str, Any] = {"color": colours[1], "alpha": 0.45, "linewidth": 1.5}
+        if is_graph:
+            style = {"color": colours[0], "linewidth": 2}
+        label = "training graph" if is_graph else count(len(samples), "batch") if number == 0 else None
+        axes.plot(*zip(*points), label=label, **style) if points else None
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.minorticks_off()
+    axes.set_xlabel("degree over mean degree")
+    axes.set_ylabel("share of nodes")
+    axes.legend(frameon=False, fontsize=11, loc="lower left")
 
 
 def tabulate_degrees(found: dict[str, Any]) -> Table:

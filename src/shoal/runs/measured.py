@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.analysis.subgraphs import Character, measure_samples
-from shoal.errors import ShoalError
 from shoal.files import parse_json
 from shoal.graph import Graph
 from shoal.memory import given_budget, memory_left
@@ -43,12 +42,16 @@ def measure_run(run: Run) -> dict[str, Any]:
     found: dict[str, Any] = {"peak": peaks}
     if not run.writes:
         return found
+    earlier = _read_earlier(run)
+    before = earlier.get("peak")
+    if isinstance(before, list) and len(before) == len(peaks):  # a resumed run may hold less than it did
+        found["peak"] = [max(now, one) if isinstance(one, int) else now for now, one in zip(peaks, before)]
     if run.trainer.profile.found is not None:
         found["profile"] = run.trainer.profile.found
     if (samples := _describe_samples(run)) is not None:
         found["samples"] = samples
     found["machine"] = describe_machine(run.transport.size, run.threads)
-    return _read_earlier(run) | found
+    return earlier | found
 
 
 def peak_memory() -> int:
@@ -87,7 +90,8 @@ def _read_earlier(run: Run) -> dict[str, Any]:
 def _describe_samples(run: Run) -> dict[str, Any] | None:
     """Measures of batches beside the graph they are drawn from; None where every step takes the whole graph.
 
-    None too where the memory budget leaves no room for it, or the batches cannot be measured: a run does not fail by its report.
+    None too where the memory budget leaves no room for it. Batches that cannot be measured are a notice: a run does not fail by its
+    report.
     """
     sampler: Sampler = run.trainer.sampler
     while isinstance(sampler, RankSampler):
@@ -99,18 +103,19 @@ def _describe_samples(run: Run) -> dict[str, Any] | None:
         return None
     try:
         found = measure_samples(sampler, min(SAMPLES, max(sampler.num_batches, 2)), PAIRS)
-    except (ShoalError, MemoryError):
+    except Exception as error:
+        print(f"notice: batches were not measured ({type(error).__name__}: {error})", file=sys.stderr)
         return None
     return {
         "sampler": run.config.sampler.name,
         "batches": sampler.num_batches,
         "coverage": found.coverage,
-        "graph": _describe(found.full),
-        "samples": [_describe(one) for one in found.samples],
+        "graph": describe_character(found.full),
+        "samples": [describe_character(one) for one in found.samples],
     }
 
 
-def _describe(one: Character) -> dict[str, Any]:
+def describe_character(one: Character) -> dict[str, Any]:
     """A graph's measures; `degrees` are points (degree, share of nodes with at least it)."""
     levels, counts = np.unique(one.degrees, return_counts=True)
     at_least = counts[::-1].cumsum()[::-1] / max(one.num_nodes, 1)
