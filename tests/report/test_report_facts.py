@@ -37,6 +37,17 @@ def test_time_is_split_without_losing_a_second(tmp_path):
     assert spent["dense"] == pytest.approx(6 * 0.75 * 0.5)
 
 
+def test_a_run_that_found_its_kernels_compiled_has_compiled_nothing(tmp_path):
+    folder = write_run(tmp_path / "run")
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for line in lines[:-1]:
+        line |= {"compile_seconds": 0.0, "eval_compile_seconds": 0.0}
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run = read_run(folder)
+    assert "start" not in run.time_parts
+    assert sum(run.time_parts.values()) == pytest.approx(run.clock[-1])
+
+
 def test_bytes_are_summed_by_sender_and_receiver(tmp_path):
     run = read_run(write_run(tmp_path / "run", ranks=3))
     assert run.sent == [[0, 100, 100], [200, 0, 200], [300, 300, 0]]

@@ -144,18 +144,19 @@ class RunFacts:
     def time_parts(self) -> dict[str, float]:
         """Seconds of the mean rank by kind (`TIME_PARTS`), all epochs; computing is split as the profiled step was.
 
-        What evaluations, and epochs that recorded no `compile_seconds`, take beyond the median is compiling, of the first and of
-        those that take five times as long.
+        Of runs that did not record `compile_seconds` and `eval_compile_seconds`, what the first epoch and evaluation, and those of
+        five times the median, take beyond the median is compiling.
         """
         spent = {key: 0.0 for key, _ in TIME_PARTS}
         for record in self.records:
             for kind, seconds in record.get("time", {"compute": record["seconds"]}).items():
                 spent[kind] = spent.get(kind, 0.0) + seconds
             spent["evaluation"] += record.get("eval_seconds", 0.0)
-        for name, kind in (("seconds", "compute"), ("eval_seconds", "evaluation")):
-            once = _add_surplus([record[name] for record in self.records if name in record])
-            if kind == "compute" and any("compile_seconds" in record for record in self.records):
-                once = sum(record.get("compile_seconds", 0.0) for record in self.records)
+        for prefix, kind in (("", "compute"), ("eval_", "evaluation")):
+            compiled = f"{prefix}compile_seconds"
+            once = sum(record.get(compiled, 0.0) for record in self.records)
+            if not any(compiled in record for record in self.records):
+                once = _add_surplus([one[key] for one in self.records if (key := f"{prefix}seconds") in one])
             once = min(once, spent[kind])
             spent["start"] += once
             spent[kind] -= once

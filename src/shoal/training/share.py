@@ -62,15 +62,15 @@ class EpochState:
             )
         compiling = min(compiling, self.seconds)
         rate = self.nodes / max(self.seconds - compiling, 0.01 * self.seconds)
-        record = {
+        return {
             "epoch": epoch,
             "loss": mean,
             "batches": len(self.losses),
             "lr": lr,
             "seconds": self.seconds,
+            "compile_seconds": compiling,
             "nodes_per_second": rate,
         }
-        return record | ({"compile_seconds": compiling} if compiling else {})
 
 
 class Share(ABC):

@@ -327,12 +327,13 @@ class Trainer(Predictor, Recorded):
         return self.share.ledger.time_each(SAMPLING, drawn)
 
     def _evaluate_epoch(self, record: Record) -> None:
-        started = time.perf_counter()
+        started, compiled = time.perf_counter(), compile_seconds()
         self.share.align_buffers(self.model)
         with self.weights.averaged():
             scores = self.evaluate("val", sample=self.eval_sample)
             record |= {f"val_{name}": value for name, value in scores.items()}
             record["eval_seconds"] = time.perf_counter() - started
+            record["eval_compile_seconds"] = min(compile_seconds() - compiled, record["eval_seconds"])
             score = self.share.agree(scores[self.metric])
             if is_better(self.metric, score, self.best_score):
                 self.best_score, self.best_epoch = score, self.epoch
