@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator
+from functools import cached_property
+from importlib import import_module
 from typing import Any
 
+from parameters import list_parameters, show_default, split_doc
+
 import shoal
-from shoal.commands.components import format_table
-from shoal.errors import ShoalError
-from shoal.settings import Setting, list_settings
 
 # Public names that no pattern puts elsewhere belong to the last group.
 GROUPS = (
@@ -21,7 +21,12 @@ GROUPS = (
     ("training", "Training, runs and predictions", r".*"),
     ("registries", "Registries", r"[A-Z_]+"),
 )
-_SECTION = re.compile(r"^(Args|Attributes|Returns|Raises|Yields|Example|Examples)( \(.*\))?:\s*$")
+# Names of other modules that docs/extending.md builds on.
+EXTENDING = {
+    "shoal.settings": ("Range", "AtLeast", "Above", "Choices", "Null", "check_settings"),
+    "shoal.partitioning.work": ("Work", "traits"),
+    "shoal.datasets.formats": ("recognised",),
+}
 
 
 def build_pages() -> dict[str, str]:
@@ -34,7 +39,28 @@ def build_pages() -> dict[str, str]:
     for key, title, _ in GROUPS:
         text = f"# {title}\n\n" + "\n".join(map(render_name, groups[key]))
         pages[f"api-{key}.md"] = text.rstrip() + "\n"
+    text = "# For components of your own\n\nWhat [Extending](../extending.md) builds on, beside the names of `shoal` itself.\n\n"
+    for module, names in EXTENDING.items():
+        text += "\n".join(render_name(name, module) for name in names)
+    pages["api-extending.md"] = text.rstrip() + "\n"
     return pages
+
+
+def list_public() -> Iterator[tuple[str, Any, type | None]]:
+    """(name, callable, class it is a method of) of everything that the reference describes and that is called."""
+    found = [("shoal", name) for name in shoal.__all__]
+    found += [(module, name) for module, names in EXTENDING.items() for name in names]
+    for module, name in found:
+        value = getattr(import_module(module), name)
+        if inspect.isclass(value):
+            if not issubclass(value, Exception):
+                yield name, value, None
+            for member, one in list_members(value):
+                call = one.__func__ if isinstance(one, classmethod | staticmethod) else one
+                if inspect.isfunction(call):
+                    yield f"{name}.{member}", call, value
+        elif inspect.isroutine(value):
+            yield name, value, None
 
 
 def find_group(name: str) -> str:
@@ -68,17 +94,16 @@ def summarize(value: Any) -> str:
     return re.split(r"(?<=[.:]) ", said)[0].rstrip(".:")
 
 
-def render_name(name: str) -> str:
-    value = getattr(shoal, name)
+def render_name(name: str, module: str = "shoal") -> str:
+    value = getattr(import_module(module), name)
     text = f"## {name}\n\n"
     if inspect.isclass(value):
-        text += render_signature(name, value) + render_doc(value) + render_settings(value)
-        text += render_bases(value)
+        text += render_signature(f"{module}.{name}", value) + render_doc(value) + render_bases(value)
         for member, found in list_members(value):
-            text += render_member(member, found)
+            text += render_member(member, found, value)
         return text
     if inspect.isroutine(value):
-        return text + render_signature(name, value) + render_doc(value) + render_settings(value)
+        return text + render_signature(f"{module}.{name}", value) + render_doc(value)
     return (
         text
         + f"Components by name: {', '.join(f'`{one}`' for one in value)}. `shoal settings` explains them.\n"
@@ -86,70 +111,54 @@ def render_name(name: str) -> str:
 
 
 def render_signature(name: str, value: Any) -> str:
-    """The call with names, types and defaults; what a setting means stands in the table below it."""
+    """The call with names and defaults; types and meanings stand in the table below it."""
+    said = write_call(name, value)
+    if len(said) > 100:
+        call, _, given = said.removesuffix(")").partition("(")
+        lines = re.split(r", (?![^(\[]*[)\]])", given)
+        said = f"{call}(\n    " + ",\n    ".join(lines) + ",\n)"
+    return f"```text\n{said}\n```\n\n" if said else ""
+
+
+def write_call(name: str, value: Any) -> str:
     try:
         parameters = list(inspect.signature(value).parameters.values())
     except (TypeError, ValueError):
         return ""
-    said = []
+    said: list[str] = []
     for one in parameters:
         if one.name in ("self", "cls"):
             continue
-        if one.kind is one.KEYWORD_ONLY and "*" not in said and not any(x.startswith("*") for x in said):
+        if one.kind is one.KEYWORD_ONLY and not any(x.startswith("*") for x in said):
             said.append("*")
         mark = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
-        said.append(mark + show_parameter(one))
-    call = (
-        f"shoal.{name}({', '.join(said)})" if "." not in name else f"{name.split('.')[1]}({', '.join(said)})"
-    )
-    if len(call) > 100:
-        call = call.split("(")[0] + "(\n    " + ",\n    ".join(said) + ",\n)"
-    return f"```text\n{call}\n```\n\n"
-
-
-def show_parameter(one: inspect.Parameter) -> str:
-    """`name: type = default`, the type without what is said about a setting."""
-    kind = "" if one.annotation is one.empty else str(one.annotation).replace("typing.", "")
-    if kind.startswith("Annotated["):
-        kind = first_argument(kind.removeprefix("Annotated["))
-    kind = f": {kind}" if kind and "<" not in kind else ""
-    if one.default is one.empty:
-        return one.name + kind
-    return (
-        f"{one.name}{kind} = {show_default(one.default)}"
-        if kind
-        else f"{one.name}={show_default(one.default)}"
-    )
-
-
-def first_argument(text: str) -> str:
-    """What stands before the first comma outside of brackets."""
-    depth = 0
-    for at, sign in enumerate(text):
-        depth += (sign in "[(") - (sign in "])")
-        if sign == "," and not depth:
-            return text[:at]
-    return text
-
-
-def show_default(value: Any) -> str:
-    return value.__name__ if inspect.isclass(value) or inspect.isroutine(value) else repr(value)
-
-
-def render_settings(value: Any) -> str:
-    settings: Mapping[str, Setting] = {}
-    with suppress(ShoalError):  # annotations for the type checker only
-        settings = list_settings(value)
-    return f"{format_table(settings)}\n\n" if settings else ""
+        default = "" if one.default is one.empty else f"={show_default(one.default)}"
+        said.append(f"{mark}{one.name}{default}")
+    return f"{name}({', '.join(said)})"
 
 
 def list_members(kind: type) -> Iterator[tuple[str, Any]]:
-    """Public methods and properties of a class that no other public class of the package has described already."""
+    """Public methods and properties of a class that no other public class of the package has described already.
+
+    A method that overrides one of those and has no docstring of its own does what is described there.
+    """
+    bases = [one for one in kind.__mro__[1:] if one.__name__ in shoal.__all__]
     for name in sorted(dir(kind)):
-        owner = next((one for one in kind.__mro__ if name in vars(one)), object)
-        described = owner is not kind and owner.__name__ in shoal.__all__
-        if not name.startswith("_") and owner.__module__.startswith("shoal.") and not described:
-            yield name, vars(owner)[name]
+        owner = find_owner(kind, name)
+        if name.startswith("_") or not owner.__module__.startswith("shoal."):
+            continue
+        found = vars(owner)[name]
+        if getattr(found, "__name__", name) != name:  # the default of a field
+            continue
+        same = any(find_owner(base, name) is owner for base in bases)
+        silent = not getattr(found, "__doc__", None) and any(hasattr(base, name) for base in bases)
+        if not same and not silent:
+            yield name, found
+
+
+def find_owner(kind: type, name: str) -> type:
+    """The class that defines a member, `object` where none does."""
+    return next((one for one in kind.__mro__ if name in vars(one)), object)
 
 
 def render_bases(kind: type) -> str:
@@ -159,40 +168,43 @@ def render_bases(kind: type) -> str:
     return f"It has the methods of {links} too.\n\n" if links else ""
 
 
-def render_member(name: str, found: Any) -> str:
-    if isinstance(found, property):
+def render_member(name: str, found: Any, kind: type) -> str:
+    if isinstance(found, property | cached_property):
         doc = render_doc(found)
         return f"**`{name}`** (property)\n\n{doc}" if doc else ""
     call = found.__func__ if isinstance(found, classmethod | staticmethod) else found
     if not inspect.isfunction(call):
         return ""
-    said = ", ".join(
-        show_parameter(one)
-        for one in inspect.signature(call).parameters.values()
-        if one.name not in ("self", "cls")
-    )
-    return f"**`{name}({said})`**\n\n{render_doc(found)}"
+    return f"**`{write_call(name, call)}`**\n\n{render_doc(call, kind)}"
 
 
-def render_doc(value: Any) -> str:
-    """A docstring as Markdown: `Args:` and the like become lists of **name**: meaning."""
-    doc = inspect.getdoc(value)
-    if not doc:
-        return ""
-    lines: list[str] = []
-    inside = False
-    for line in doc.splitlines():
-        if _SECTION.match(line):
-            lines += ["", f"*{line.rstrip(':')}*", ""]
-            inside = True
-        elif inside and (found := re.match(r"    (\*{0,2}[\w, `]+?)(?: \(([^)]*)\))?: (.*)", line)):
-            said = f" ({found[2]})" if found[2] else ""
-            lines.append(f"- `{found[1].strip('`')}`{said}: {found[3]}")
-        elif inside and line.startswith("        "):
-            lines.append("  " + line.strip())
-        elif inside and line.strip():
-            lines.append(line.strip() if line.startswith("    ") else line)
-            inside = line.startswith("    ")
-        else:
-            lines.append(line)
-    return "\n".join(lines).strip() + "\n\n"
+def render_doc(value: Any, owner: type | None = None) -> str:
+    """A docstring as Markdown: its text, a table of the parameters, lists of other entries."""
+    text, entries, others = split_doc(inspect.getdoc(value) or "")
+    is_called = inspect.isclass(value) or inspect.isroutine(value)
+    known = list_parameters(value, owner) if is_called else []
+    text = f"{text}\n\n" if text else ""
+    if known:
+        text += "| parameter | type | default | meaning |\n|---|---|---|---|\n"
+        for one in known:
+            kind = f"`{one.type}`" if one.type else ""
+            default = f"`{one.default}`" if one.default else "" if one.name.startswith("*") else "required"
+            text += (
+                f"| `{one.name}` | {escape_code(kind)} | {escape_code(default)} | {escape(one.meaning)} |\n"
+            )
+        text += "\n"
+    names = {one.name.strip("*") for one in known}
+    for section, meanings in entries.items():
+        left = {name: said for name, said in meanings.items() if name not in names}
+        if left:
+            text += (
+                f"*{section}*\n\n" + "".join(f"- `{name}`: {said}\n" for name, said in left.items()) + "\n"
+            )
+    for section, said in others.items():
+        text += f"*{section}*\n\n{said}\n"
+    return text
+
+
+def escape_code(text: str) -> str:
+    """Code in a cell of a table."""
+    return text.replace("|", "\\|")

@@ -112,7 +112,11 @@ class Batch:
         return [block.num_edges for block in self.blocks]
 
     def block(self, layer: int) -> Block:
-        """The pattern of aggregation number `layer`. A single square block serves every layer."""
+        """The pattern of aggregation number `layer`. A single square block serves every layer.
+
+        Args:
+            layer: number of the aggregation, from 0.
+        """
         if self.is_square:
             return self.blocks[0].at_layer(layer)
         if layer >= len(self.blocks):
@@ -149,7 +153,11 @@ class Batch:
         return self.x
 
     def aggregate_input(self, kind: str) -> Tensor | None:
-        """`A x` of the first layer if the batch is fixed and x dense, computed (and exchanged) only once."""
+        """`A x` of the first layer if the batch is fixed and x dense, computed (and exchanged) only once.
+
+        Args:
+            kind: the aggregation, such as `mean` or `gcn` (`shoal.aggregation`).
+        """
         block = self.blocks[0].for_input()
         if not self.fixed or block is None or not isinstance(self.x, Tensor):
             return None
@@ -160,7 +168,12 @@ class Batch:
         return self._aggregated[kind]
 
     def with_blocks(self, blocks: tuple[Block, ...], exchange: HaloPlan) -> Batch:
-        """The same nodes, features and labels with other patterns, as a thinned halo has them."""
+        """The same nodes, features and labels with other patterns, as a thinned halo has them.
+
+        Args:
+            blocks: the patterns, one for each layer or one for all.
+            exchange: the plan by which rows travel for these patterns.
+        """
         batch = copy(self)
         batch.blocks, batch.exchange = blocks, exchange
         return batch

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
+from shoal.checksums import Checksums
 from shoal.conversion import check_nodes, check_rows
-from shoal.digest import combine_digests, digest_arrays, name_features
 from shoal.errors import ShoalError, unknown_name
 from shoal.interchange import Interchange
 from shoal.kernels.csr import count_diagonal, induce_csr
@@ -27,16 +27,19 @@ Features: TypeAlias = np.ndarray | EncodedRows | sp.csr_array
 SETTINGS = ("inductive", "transductive")
 
 
-class Graph(Interchange):
+class Graph(Interchange, Checksums):
     """A graph with optional features, labels and split. Row i lists the nodes that i *aggregates from*.
 
     Args:
-        indptr, indices: CSR pattern with strictly increasing columns in each row. An arc u → v is the entry
-            u of row v. Undirected graphs hold both directions.
+        indptr: int64 (num_nodes + 1,): where the entries of each row begin.
+        indices: the column of each entry, strictly increasing in each row. An arc u → v is the entry u of row v. Undirected
+            graphs hold both directions.
         x: features, float32 `(num_nodes, num_features)` (in memory or memory-mapped), EncodedRows or SciPy CSR.
         y: labels, int64 `(num_nodes,)` with -1 for unlabelled, or a 0/1 uint8 matrix `(num_nodes, num_classes)`; or
             float32 targets of a regression, `(num_nodes,)` or `(num_nodes, targets)`, NaN where unlabelled.
-        train_mask, val_mask, test_mask: bool `(num_nodes,)`.
+        train_mask: bool `(num_nodes,)`, which nodes are trained on.
+        val_mask: bool `(num_nodes,)`, which nodes choose the best weights.
+        test_mask: bool `(num_nodes,)`, which nodes are scored at the end.
         edge_weight: float32 above 0, one for each entry of `indices`; aggregations weigh neighbours by it. None: all alike.
         directed: whether the pattern may be asymmetric.
         name: what messages and listings call the graph.
@@ -44,6 +47,7 @@ class Graph(Interchange):
         class_names: what the classes were called.
         notices: what was mended while the graph was built, one sentence each.
         checked: whether the arrays are known to be right; others are validated here, since kernels rely on them.
+        num_classes: number of classes, or of a regression's targets. None: counted from y.
 
     The `from_*` constructors take anything that is not yet such a pattern: they sort and merge duplicates.
     """
@@ -160,12 +164,20 @@ class Graph(Interchange):
         return self._x is not None or (self.parent is not None and self.parent._has_features)
 
     def take_features(self, nodes: np.ndarray) -> np.ndarray | sp.csr_array:
-        """The feature rows of `nodes` (this graph's numbering), decoded; copies nothing else."""
+        """The feature rows of `nodes`, decoded; copies nothing else.
+
+        Args:
+            nodes: node numbers in this graph.
+        """
         x, rows = self.find_features(check_rows(nodes, self.num_nodes))
         return x[rows]
 
     def find_features(self, nodes: np.ndarray) -> tuple[Features, np.ndarray]:
-        """Where the features of `nodes` are: a matrix, this graph's or an ancestor's, and its rows."""
+        """Where the features of `nodes` are: a matrix, this graph's or an ancestor's, and its rows.
+
+        Args:
+            nodes: node numbers in this graph.
+        """
         if self._x is None and self.parent is not None:
             assert self.n_id is not None
             return self.parent.find_features(self.n_id[nodes])
@@ -174,7 +186,11 @@ class Graph(Interchange):
         return self._x, nodes
 
     def global_ids(self, nodes: np.ndarray) -> np.ndarray:
-        """`nodes` in the numbering of the graph this one was cut from."""
+        """`nodes` in the numbering of the graph this one was cut from.
+
+        Args:
+            nodes: node numbers in this graph.
+        """
         if self.parent is None or self.n_id is None:
             return nodes
         return self.parent.global_ids(self.n_id[nodes])
@@ -185,7 +201,13 @@ class Graph(Interchange):
         return self
 
     def with_split(self, train: float = 0.6, val: float = 0.2, seed: int = 0) -> Graph:
-        """This graph with a random split of its labelled nodes; what train and val leave is test."""
+        """This graph with a random split of its labelled nodes; what train and val leave is test.
+
+        Args:
+            train: share of the labelled nodes to train on.
+            val: share to validate on.
+            seed: decides the split.
+        """
         if self.y is None:
             raise ShoalError(f"graph {self.name!r} has no labels: a split needs labelled nodes")
         masks = draw_split(np.flatnonzero(find_labelled(self.y)), self.num_nodes, train, val, seed)
@@ -197,8 +219,8 @@ class Graph(Interchange):
     def train_graph(self, setting: str = "inductive") -> Graph:
         """The graph that training may see.
 
-        `inductive`: only training nodes and the edges between them. `transductive`: every node and edge;
-        labels outside the training set stay unused because losses are masked.
+        Args:
+            setting: `inductive`: training nodes and the edges between them. `transductive`: every node and edge; losses are masked, so that labels outside the training set stay unused.
         """
         if setting not in SETTINGS:
             raise unknown_name("setting", setting, SETTINGS)
@@ -212,6 +234,9 @@ class Graph(Interchange):
         """The subgraph induced by increasing `nodes`, relabelled; its features stay with this graph.
 
         Its `node_ids` are those of the nodes, their numbers in this graph where that has none.
+
+        Args:
+            nodes: increasing node numbers in this graph.
         """
         nodes = check_nodes(np.asarray(nodes), self.num_nodes)
         scratch = np.full(self.num_nodes, -1, np.int32)
@@ -237,7 +262,9 @@ class Graph(Interchange):
     def with_classes_of(self, other: Graph, *, labels: bool = True) -> Graph:
         """This graph with the classes of `other`, labels renumbered by name; a class that `other` lacks is refused.
 
-        Not `labels`: without any.
+        Args:
+            other: the graph whose classes are taken.
+            labels: keep this graph's labels, renumbered. False: without any.
         """
         y = self.y if labels else None
         if is_regression(y):
@@ -289,32 +316,6 @@ class Graph(Interchange):
         graph.parent, graph.n_id, graph.encoding = self.parent, self.n_id, self.encoding
         graph._digests = self._digests
         return graph
-
-    @property
-    def checksum(self) -> str:
-        """Identifies topology and split: what a sampler's output depends on. Caches are keyed by it.
-
-        A stored graph whose split was drawn since combines digests that are known, and reads nothing.
-        """
-        if self._checksum is None:
-            known = {"indptr": self.indptr, "indices": self.indices}
-            if all(self._digests.get(name, (None,))[0] is array for name, array in known.items()):
-                self._checksum = combine_digests({**known, "train_mask": self.train_mask}, self._digests)
-            else:
-                self._checksum = digest_arrays(self.indptr, self.indices, self.train_mask)
-        return self._checksum
-
-    def has_checksum(self, checksum: str) -> bool:
-        """Whether `checksum`, maybe one from before digests were combined, is this graph's."""
-        pattern = self.indptr, self.indices
-        return checksum == self.checksum or checksum == digest_arrays(*pattern, self.train_mask)
-
-    @property
-    def content_checksum(self) -> str:
-        """Identifies what `checksum` leaves out: features, labels, validation and test set."""
-        names = ("y", "edge_weight", *MASKS[1:])
-        arrays = {name: getattr(self, name) for name in names}
-        return combine_digests({**arrays, **name_features(self.x)}, self._digests)
 
     def __repr__(self) -> str:
         kind = "directed" if self.directed else "undirected"

@@ -41,10 +41,12 @@ class Interchange:
     ) -> Self:
         """From `(2, num_edges)` sources and targets: target `edge_index[1]` aggregates from source `[0]`.
 
-        `edge_weight` has a number above 0 for each edge; those of duplicates are added up.
-
-        `directed=False` adds the reverse of every edge; `True` keeps the arcs as they are; `None` calls the
-        graph undirected exactly if every arc's reverse is there, as in PyG.
+        Args:
+            edge_index: array or tensor (2, num_edges) of sources and targets.
+            num_nodes: number of nodes. None: as x, y or a mask has, else the largest number in edge_index plus one.
+            directed: False adds the reverse of every edge. True keeps the arcs as they are. None calls the graph undirected if every arc's reverse is there, as PyG does.
+            edge_weight: a number above 0 for each edge; those of duplicates are added up. None: all alike.
+            fields: other arguments of Graph, such as x, y and train_mask.
         """
         edge_index = read_edge_index(edge_index)
         if num_nodes is None:
@@ -69,9 +71,15 @@ class Interchange:
     ) -> Self:
         """Like `from_edge_index`, from many (sources, targets) arrays, so that no joined copy is needed.
 
-        A list is emptied on the way: each chunk is freed once its edges are in place. Where a workspace is open, edges
-        that exceed the memory budget are built on disk; `expected` is how many will come, if known. WeightedChunks
-        have a weight for each edge.
+        Where a workspace is open, edges that exceed the memory budget are built on disk.
+
+        Args:
+            chunks: (sources, targets) arrays, or WeightedChunks with a weight for each edge. A list is emptied on the way: each chunk is freed once its edges are in place.
+            num_nodes: number of nodes.
+            directed: as in `from_edge_index`.
+            notices: sentences about what was mended before.
+            expected: number of edges that will come, 0 if unknown.
+            fields: other arguments of Graph, such as x, y and train_mask.
         """
         given = directed
         indptr, indices, directed, said = build_pattern(chunks, num_nodes, directed, expected)
@@ -85,13 +93,24 @@ class Interchange:
 
     @classmethod
     def from_scipy(cls, matrix: Any, *, directed: bool | None = None, **fields: Any) -> Self:
-        """From a square SciPy sparse matrix: row i aggregates from the columns stored in row i."""
+        """From a square SciPy sparse matrix: row i aggregates from the columns stored in row i.
+
+        Args:
+            matrix: square sparse matrix in any of SciPy's formats.
+            directed: as in `from_edge_index`.
+            fields: other arguments of Graph, such as x, y and train_mask.
+        """
         coo = read_scipy(matrix)
         return cls.from_edge_chunks([(coo.col, coo.row)], coo.shape[0], directed=directed, **fields)
 
     @classmethod
     def from_pyg(cls, data: Any, **fields: Any) -> Self:
-        """From a PyG `Data` object (or anything with its attributes)."""
+        """From a PyG `Data` object (or anything with its attributes).
+
+        Args:
+            data: the `Data` object.
+            fields: arguments of Graph that replace those of `data`.
+        """
         edge_index, num_nodes, fields = read_pyg(data, fields)
         return cls.from_edge_index(edge_index, num_nodes, **fields)
 
@@ -100,6 +119,10 @@ class Interchange:
         """From a NetworkX graph with any node ids; node attributes x, y and the masks are taken along.
 
         Nodes are numbered in the graph's own order; `node_ids` holds what they were called.
+
+        Args:
+            graph: a NetworkX graph, directed or undirected.
+            fields: arguments of Graph that replace those of `graph`.
         """
         edge_index, num_nodes, fields = read_networkx(graph, fields)
         return cls.from_edge_index(edge_index, num_nodes, **fields)
@@ -108,8 +131,11 @@ class Interchange:
     def from_dgl(cls, graph: Any, **fields: Any) -> Self:
         """From a homogeneous DGL graph: `ndata` feat (or x), label (or y) and the masks are taken along.
 
-        What is given here, such as `x=graph.ndata["h"]`, comes first. It is read by `edges()`, `num_nodes()` and
-        `ndata`; DGL itself is not imported.
+        It is read by `edges()`, `num_nodes()` and `ndata`; DGL itself is not imported.
+
+        Args:
+            graph: a homogeneous DGL graph.
+            fields: arguments of Graph that replace those of `graph`, such as `x=graph.ndata["h"]`.
         """
         edge_index, num_nodes, fields = read_dgl(graph, fields)
         return cls.from_edge_index(edge_index, num_nodes, **fields)
@@ -117,7 +143,9 @@ class Interchange:
     def to_pyg(self, *, dense: bool = True) -> Any:
         """As a PyG `Data` object with x, edge_index, y and the masks; arrays are shared, not copied, where they can be.
 
-        Sparse features are made dense, or with `dense=False` a torch sparse CSR tensor. Multi-label y is float, as PyG's
-        losses want it. An undirected graph has both directions of every edge. Needs the extra `pyg`.
+        Multi-label y is float, as PyG's losses want it. An undirected graph has both directions of every edge. Needs the extra `pyg`.
+
+        Args:
+            dense: make sparse features dense. False: a torch sparse CSR tensor.
         """
         return make_data(self, dense=dense)

@@ -33,6 +33,9 @@ def join_layers(batch: Batch) -> Batch:
     A node reads from the neighbours that were drawn for it in the hop that reached it, and only nodes that are reached
     are kept. That is the law of PyG's NeighborLoader: neighbours are drawn once for a node. `edge_norm` goes along, times the
     edges' weights.
+
+    Args:
+        batch: a batch of any sampler.
     """
     if batch.is_square:
         return batch

@@ -38,7 +38,15 @@ _WORDS: dict[type, str] = {
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `low` to `high`; an open end is excluded. `said` replaces the derived sentence."""
+    """Numbers from `low` to `high`; an open end is excluded. `said` replaces the derived sentence.
+
+    Args:
+        low: the smallest value.
+        high: the largest value.
+        open_low: whether `low` itself is excluded.
+        open_high: whether `high` itself is excluded.
+        said: the range in words, for messages and tables. Empty: derived from the numbers.
+    """
 
     low: float = -math.inf
     high: float = math.inf
@@ -47,7 +55,11 @@ class Range:
     said: str = ""
 
     def holds(self, value: float) -> bool:
-        """Whether a value lies in the range."""
+        """Whether a value lies in the range.
+
+        Args:
+            value: the number to look at.
+        """
         above = value > self.low if self.open_low else value >= self.low
         below = value < self.high if self.open_high or self.high == math.inf else value <= self.high
         return above and below
@@ -64,12 +76,20 @@ class Range:
 
 
 def AtLeast(low: float) -> Range:
-    """The range from `low` on."""
+    """The range from `low` on.
+
+    Args:
+        low: the smallest value.
+    """
     return Range(low)
 
 
 def Above(low: float) -> Range:
-    """The range above `low`, without it."""
+    """The range above `low`, without it.
+
+    Args:
+        low: the number that values exceed.
+    """
     return Range(low, open_low=True)
 
 
@@ -79,7 +99,11 @@ Share = Range(0, 1, said="a rate from 0 to 1")
 
 @dataclass(frozen=True)
 class Choices:
-    """One of some names; `names` may be a registry, whose components load when it is asked."""
+    """One of some names; `names` may be a registry, whose components load when it is asked.
+
+    Args:
+        names: the names, or a registry.
+    """
 
     names: Collection[str]
 
@@ -92,7 +116,11 @@ class Choices:
 
 @dataclass(frozen=True)
 class Null:
-    """What None means, for settings that take it."""
+    """What None means, for settings that take it.
+
+    Args:
+        meaning: what None stands for, in a few words.
+    """
 
     meaning: str
 
@@ -245,7 +273,11 @@ def _plain_type(kind: Any) -> type:
 
 
 def check_settings(function: F) -> F:
-    """Hold every call of `function` to the settings it declares: types, ranges and choices, before its body runs."""
+    """Hold every call of `function` to the settings it declares: types, ranges and choices, before its body runs.
+
+    Args:
+        function: a function, or the constructor of a class, with annotated parameters.
+    """
     signature = inspect.signature(function)
 
     @wraps(function)

@@ -10,7 +10,7 @@ from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.fused import drop_entries, dropout, dropout_reference
 from shoal.kernels.layer_norm import relu_norm_dropout, relu_norm_dropout_reference
-from shoal.models.conv import take_rows
+from shoal.models.neighbourhood import take_rows
 
 
 def make_inputs(n: int, f: int, seed: int, dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:

@@ -8,7 +8,8 @@ import scipy.sparse as sp
 import torch
 
 import shoal
-from shoal.models.conv import CONVS, Conv, multiply_weight, take_rows
+from shoal.models.conv import CONVS, Conv, multiply_weight
+from shoal.models.neighbourhood import take_rows
 from shoal.settings import list_settings
 from shoal.training.inference import embed_nodes, predict_logits
 

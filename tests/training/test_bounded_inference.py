@@ -17,7 +17,7 @@ import shoal
 from shoal.kernels.row_sets import LoopedAdjacency
 from shoal.memory import set_memory_budget
 from shoal.models import layerwise
-from shoal.models.conv import take_rows
+from shoal.models.neighbourhood import take_rows
 from shoal.scratch import FileMatrix, KeptScratch, Matrix, Scratch
 from shoal.training.inference import embed_nodes, predict_logits
 from small_graphs import make_labelled

@@ -32,7 +32,12 @@ class Recognition(NamedTuple):
 
 
 def recognised(matches: Callable[[Path], bool], priority: int = 50) -> Callable[[F], F]:
-    """A decorator that says which paths a reader is for; without it a format must be named (`--format`)."""
+    """A decorator that says which paths a reader is for; without it a format must be named (`--format`).
+
+    Args:
+        matches: whether a path is of the format.
+        priority: formats of lower priority are asked first.
+    """
 
     def attach(reader: F) -> F:
         reader.recognition = Recognition(matches, priority)  # type: ignore[attr-defined]

@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
 
-import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 
 from shoal.errors import ShoalError
+from shoal.kernels.adjacency_forms import AdjacencyForms
 from shoal.kernels.arrays import as_tensor
-from shoal.kernels.build import build_csr
-from shoal.kernels.csr import is_symmetric
 from shoal.kernels.entry_weights import sum_rows
-from shoal.kernels.pattern_checks import check_lengths, check_pattern, check_sparse
-from shoal.kernels.patterns import find_mirrors, row_of_entries, transpose_pattern
+from shoal.kernels.pattern_checks import check_lengths, check_pattern
+from shoal.kernels.patterns import find_mirrors, transpose_pattern
 
 
-class Adjacency:
+class Adjacency(AdjacencyForms):
     """The operator `diag(row_scale) · (A ∘ values) · diag(column_scale)`, A a CSR pattern.
 
     Mean and symmetric normalisation are scales, so that no weight per entry is stored for them:
     `D⁻¹A` is a row scale, `D^-½ A D^-½` both. The transpose swaps the scales; it is made on first use and kept.
     For a symmetric pattern it shares `indptr` and `indices`, and without `values` nothing is copied at all.
 
-    Shapes: indptr (num_rows + 1,) int64; indices (nnz,) int32 or int64; values (nnz,); row_scale (num_rows,);
-    column_scale (num_columns,). Values and scales default to one. All are checked, in one pass, unless `checked` says
-    that they hold what they should: kernels trust them.
+    Args:
+        indptr: int64 (num_rows + 1,): where the entries of each row begin.
+        indices: int32 or int64 (nnz,): the column of each entry.
+        num_columns: number of columns.
+        values: (nnz,), a weight for each entry. None: all 1.
+        row_scale: (num_rows,), a factor for each row. None: all 1.
+        column_scale: (num_columns,), a factor for each column. None: all 1.
+        symmetric: whether the pattern is symmetric; the weights need not be.
+        checked: whether the arrays are known to be right; others are checked in one pass, since kernels trust them.
     """
 
     def __init__(
@@ -88,40 +89,6 @@ class Adjacency:
         """Where the arrays are."""
         return self.indices.device
 
-    @classmethod
-    def from_scipy(cls, matrix: Any) -> Adjacency:
-        """From any SciPy sparse matrix; row i of the product sums over the entries of row i."""
-        check_sparse(matrix)
-        csr = sp.csr_array(matrix)
-        csr.sum_duplicates()
-        indptr, indices = csr.indptr.astype(np.int64), csr.indices
-        symmetric = csr.shape[0] == csr.shape[1] and is_symmetric(indptr, indices)
-        values = torch.from_numpy(np.ascontiguousarray(csr.data))
-        if not values.is_floating_point():
-            values = values.to(torch.get_default_dtype())
-        return cls(
-            torch.from_numpy(indptr),
-            torch.from_numpy(indices),
-            csr.shape[1],
-            values=values,
-            symmetric=symmetric,
-            checked=True,
-        )
-
-    @classmethod
-    def from_edge_index(cls, edge_index: Tensor, num_nodes: int) -> Adjacency:
-        """From PyG's (2, num_edges): row `edge_index[1]` sums over `edge_index[0]`. Duplicates are merged."""
-        source, target = edge_index.cpu().numpy()
-        if edge_index.numel() and (int(edge_index.min()) < 0 or int(edge_index.max()) >= num_nodes):
-            raise ShoalError(
-                f"edge_index runs from {int(edge_index.min())} to {int(edge_index.max())}: expected nodes 0 to {num_nodes - 1}"
-            )
-        indptr, indices, _ = build_csr([(target, source)], num_nodes, num_nodes)
-        symmetric = is_symmetric(indptr, indices)
-        return cls(
-            torch.from_numpy(indptr), torch.from_numpy(indices), num_nodes, symmetric=symmetric, checked=True
-        )
-
     def transpose(self) -> Adjacency:
         """The transposed operator, made once."""
         origin = None if self._origin is None else self._origin()
@@ -133,7 +100,13 @@ class Adjacency:
         return self._transpose
 
     def give_transpose(self, indptr: Tensor, indices: Tensor, permutation: Tensor) -> None:
-        """Say what the transpose's pattern is, and where its entries come from, where that is known already."""
+        """Say what the transpose's pattern is, and where its entries come from, where that is known already.
+
+        Args:
+            indptr: where the rows of the transpose begin.
+            indices: columns of the transpose's entries.
+            permutation: entry k of the transpose is entry `permutation[k]` of this operator.
+        """
         self._pattern = indptr, indices, permutation
 
     def transpose_permutation(self) -> Tensor:
@@ -195,11 +168,18 @@ class Adjacency:
 
         It is this operator and z themselves, unless columns lie on other ranks: then the rows that need none of them
         may come first, the others being empty, and the rest once z is extended by what has arrived meanwhile.
+
+        Args:
+            z: rows for this operator's columns that are in this process.
         """
         yield self, z
 
     def column_ids(self, ids: Tensor) -> Tensor:
-        """The global ids of the columns of `pieces`, from those of z's rows."""
+        """The global ids of the columns of `pieces`, from those of z's rows.
+
+        Args:
+            ids: global ids of z's rows.
+        """
         return ids
 
     def column_counts(self) -> Tensor | None:
@@ -207,7 +187,11 @@ class Adjacency:
         return None
 
     def without_scales(self, counts: Tensor | None = None) -> Adjacency:
-        """The same pattern and values with `counts` for its column scale and no row scale."""
+        """The same pattern and values with `counts` for its column scale and no row scale.
+
+        Args:
+            counts: the column scale of the result. None: no column scale.
+        """
         other = Adjacency(
             self.indptr,
             self.indices,
@@ -221,7 +205,11 @@ class Adjacency:
         return other
 
     def reverse(self, scale: Callable[[Tensor], Tensor]) -> Adjacency:
-        """The operator of the same kind over the reversed edges, made once: `scale` makes scales of their degrees."""
+        """The operator of the same kind over the reversed edges, made once: `scale` makes scales of their degrees.
+
+        Args:
+            scale: makes a scale from the degrees of the reversed edges.
+        """
         if self.symmetric:
             raise ShoalError(
                 "the edges go both ways: leave out directions=both, which is for directed graphs"
@@ -255,7 +243,12 @@ class Adjacency:
         return self._reversed
 
     def slice_rows(self, start: int, end: int) -> Adjacency:
-        """Rows start…end-1 as an operator of their own, sharing this one's memory."""
+        """Rows start…end-1 as an operator of their own, sharing this one's memory.
+
+        Args:
+            start: the first row.
+            end: the row after the last.
+        """
         first, last = int(self.indptr[start]), int(self.indptr[end])
         return Adjacency(
             self.indptr[start : end + 1] - first,
@@ -268,7 +261,11 @@ class Adjacency:
         )
 
     def take_first(self, count: int) -> Adjacency:
-        """The first rows as an operator of their own, made once, and so is its transpose."""
+        """The first rows as an operator of their own, made once, and so is its transpose.
+
+        Args:
+            count: number of rows.
+        """
         if count == self.num_rows:
             return self
         first = self._first_rows
@@ -283,7 +280,11 @@ class Adjacency:
         return first
 
     def with_values(self, values: Tensor) -> Adjacency:
-        """The same pattern with values (nnz,) and no scales; what is made of the pattern, both have together."""
+        """The same pattern with values (nnz,) and no scales; what is made of the pattern, both have together.
+
+        Args:
+            values: (nnz,), a weight for each entry.
+        """
         check_lengths(len(self.indices), "entries", values=values)
         other = Adjacency(
             self.indptr, self.indices, self.num_columns, values=values, symmetric=self.symmetric, checked=True
@@ -291,34 +292,12 @@ class Adjacency:
         other._like = self if self._like is None else self._like
         return other
 
-    def entry_weights(self, dtype: torch.dtype | None = None) -> Tensor:
-        """The weight of every entry, (nnz,): values times both scales."""
-        weights = torch.ones(self.num_entries, dtype=dtype, device=self.device)
-        if self.values is not None:
-            weights = weights * self.values.to(weights.dtype)
-        if self.row_scale is not None:
-            weights = weights * self.row_scale.to(weights.dtype)[row_of_entries(self.indptr)]
-        if self.column_scale is not None:
-            weights = weights * self.column_scale.to(weights.dtype)[self.indices.long()]
-        return weights
-
-    def to_torch(self, dtype: torch.dtype | None = None) -> Tensor:
-        """As a torch sparse CSR tensor."""
-        weights = self.entry_weights(dtype)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
-            return torch.sparse_csr_tensor(
-                self.indptr, self.indices.long(), weights, size=self.shape, check_invariants=False
-            )
-
-    def to_dense(self) -> Tensor:
-        """As a dense float32 matrix."""
-        dense = torch.zeros(self.shape)
-        dense[row_of_entries(self.indptr), self.indices.long()] = self.entry_weights(torch.float32)
-        return dense
-
     def to(self, device: torch.device | str) -> Adjacency:
-        """A copy on another device."""
+        """A copy on another device.
+
+        Args:
+            device: a device, or its name.
+        """
         moved = {
             name: None if (part := getattr(self, name)) is None else part.to(device)
             for name in ("values", "row_scale", "column_scale")

@@ -28,9 +28,13 @@ _NO_SCALE = {dtype: torch.empty(0, dtype=dtype).numpy() for dtype in (torch.floa
 def spmm(adj: Adjacency, h: Tensor, variant: str = "auto", out_dtype: torch.dtype | None = None) -> Tensor:
     """`adj · h`, differentiable in h; the gradient is `adjᵀ · g` with the transpose kept by `adj`.
 
-    Shapes: adj (n, m), h (m, f), result (n, f). Work: nnz · f multiply-adds; traffic: nnz · f values gathered.
-    h is float32, float64 or bfloat16; bfloat16 is summed in float32 and the result has `out_dtype`, by
-    default that of h. `variant` is "rows", "features" or "auto" (`shoal.kernels.plan` decides).
+    The result is (n, f). Work: nnz · f multiply-adds; traffic: nnz · f values gathered.
+
+    Args:
+        adj: operator (n, m).
+        h: matrix (m, f), float32, float64 or bfloat16, which is summed in float32.
+        variant: "rows" splits the rows of the result among threads, "features" the columns of h; "auto" chooses (`shoal.kernels.plan`).
+        out_dtype: type of the result. None: that of h.
     """
     if h.dim() != 2 or h.shape[0] != adj.num_columns:
         raise ShoalError(f"h has shape {tuple(h.shape)}: expected ({adj.num_columns}, f) for {adj!r}")

@@ -14,11 +14,9 @@ from shoal.aggregation import AGGREGATIONS
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
-from shoal.kernels.encoding import EncodedRows
 from shoal.kernels.plan import LayerPlan, plan_layer
 from shoal.kernels.row_sets import LoopedAdjacency, Rows
 from shoal.kernels.spmm import spmm
-from shoal.label_columns import JoinedRows
 from shoal.models.edges import find_block
 from shoal.models.layerwise import (
     Input,
@@ -29,6 +27,7 @@ from shoal.models.layerwise import (
     read_rows,
     select_rows,
 )
+from shoal.models.neighbourhood import take_neighbourhood
 from shoal.registry import Registry
 from shoal.settings import check_options, list_settings
 
@@ -100,27 +99,45 @@ class Conv(nn.Module, ABC):
     def make(
         cls, in_features: int, out_features: int, *, order: int = 1, last: bool = False, **settings: Any
     ) -> Self:
-        """The conv for one layer: `order` is its number in the pattern, `last` if no later layer aggregates."""
+        """The conv for one layer.
+
+        Args:
+            in_features: columns of the input.
+            out_features: columns of the output.
+            order: the layer's number in the pattern, such as MixHop's highest power.
+            last: whether no later layer aggregates.
+            settings: settings of the conv.
+        """
         return cls(in_features, out_features, **settings)
 
     @classmethod
     def prepare_graph(cls, graph: Graph, folder: Path | None = None, **settings: Any) -> Graph:
         """The graph that a model of this conv trains on, from the one that was loaded; most take it as it is.
 
-        What does not fit in memory goes to files in `folder`.
+        Args:
+            graph: the graph that was loaded.
+            folder: folder for files with what does not fit in memory. None: the system's folder for temporary files.
+            settings: settings of the conv.
         """
         return graph
 
     @classmethod
     def count_parts(cls, order: int) -> int:
-        """Parts side by side in the result. A last layer that answers logits is that many times wider and sums them."""
+        """Parts side by side in the result. A last layer that answers logits is that many times wider and sums them.
+
+        Args:
+            order: the layer's number in the pattern.
+        """
         return 1
 
     @abstractmethod
     def forward(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
-        """Shapes: adj (n, m), h (m, in_features), its first n rows those of the result; result (n, out_features).
+        """The result, (n, out_features).
 
-        `aggregated` is `adj · h` where h is fixed and the conv `starts_from_aggregate`. Sparse features are an Adjacency.
+        Args:
+            adj: operator (n, m).
+            h: input (m, in_features), its first n rows those of the result. Sparse features are an Adjacency.
+            aggregated: `adj · h`, where h is fixed and the conv `starts_from_aggregate`.
         """
 
     def steps(self) -> list[ConvStep]:
@@ -133,7 +150,13 @@ class Conv(nn.Module, ABC):
         return [ConvStep(lambda adj, z, own: self(adj, z), self.out_features)]
 
     def aggregate(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
-        """`A H W`, multiplied in the cheaper order, from `A H` where it is known; sparse features stay sparse."""
+        """`A H W`, multiplied in the cheaper order, from `A H` where it is known; sparse features stay sparse.
+
+        Args:
+            adj: operator (n, m).
+            h: input (m, in_features).
+            aggregated: `adj · h` where it is known.
+        """
         if aggregated is not None:
             return aggregated @ self.weight
         if isinstance(h, Adjacency) or self.projects_first(adj, h):
@@ -144,6 +167,11 @@ class Conv(nn.Module, ABC):
         """`forward` over a whole graph without gradients: yields (rows, the result there) for all rows that are needed.
 
         By default a chunk of rows is computed from the rows of h it reads, as a batch of a layered sampler would be.
+
+        Args:
+            adj: operator over all nodes. None: the conv takes none.
+            h: input of all nodes, in memory or in files.
+            work: which rows are needed, how many at once, and where partial results are kept.
         """
         if adj is None:
             for rows in work.chunks(count_rows(h)):
@@ -163,7 +191,12 @@ class Conv(nn.Module, ABC):
         return hops if hops == 1 or type(self).infer is not Conv.infer else None
 
     def projects_inference(self, h: Stored, work: LayerWork) -> bool:
-        """Whether `infer` multiplies by the weight first: where that is less work, and where h must be read in order."""
+        """Whether `infer` multiplies by the weight first: where that is less work, and where h must be read in order.
+
+        Args:
+            h: input of all nodes.
+            work: which rows are needed.
+        """
         result, read = work.needed[:2]
         plan = plan_layer(
             result.count,
@@ -179,16 +212,24 @@ class Conv(nn.Module, ABC):
     def exchange_widths(self, *, first: bool = False, known: bool = False) -> list[int]:
         """The width of each halo exchange of a forward pass, in order.
 
-        A `first` layer reads the features: halo rows of those, or `A x` where that is `known`, are exchanged before
-        training, so that a conv that aggregates once exchanges nothing more.
+        Args:
+            first: whether the layer reads the features. Halo rows of those, or `A x` where that is known, are exchanged before training: a conv that aggregates once exchanges nothing more.
+            known: whether `A x` is known.
         """
         return [] if first else [self._width if self.projects else min(self.in_features, self._width)]
 
     def num_macs(
         self, adj: Adjacency | None, entries: int, own: int, *, first: bool = False, known: bool = False
     ) -> int:
-        """Multiply-adds of `forward`. `entries` are the stored values of h, `own` those of its first n rows; `first`
-        says that h are the features, `known` that `A h` is known."""
+        """Multiply-adds of `forward`.
+
+        Args:
+            adj: the operator. None: the conv takes none.
+            entries: stored values of h.
+            own: stored values of the first n rows of h.
+            first: whether h are the features.
+            known: whether `A h` is known.
+        """
         if adj is None:
             return entries * self.out_features
         rest = own * (self.out_features - self._width)
@@ -202,7 +243,14 @@ class Conv(nn.Module, ABC):
         return adj.num_entries * self.in_features + own * self._width + rest
 
     def explain(self, adj: Adjacency, *, first: bool, known: bool, sparse: bool) -> str:
-        """The order of multiplication chosen for such an operator, in words; empty where there is no choice."""
+        """The order of multiplication chosen for such an operator, in words; empty where there is no choice.
+
+        Args:
+            adj: the operator.
+            first: whether h are the features.
+            known: whether `A h` is known.
+            sparse: whether the features are sparse.
+        """
         if first and sparse:
             return "A (X W): the features are sparse"
         if known:
@@ -210,7 +258,13 @@ class Conv(nn.Module, ABC):
         return self.plan(adj, needs_input_grad=not first).explain()
 
     def plan(self, adj: Adjacency, *, needs_input_grad: bool, training: bool = True) -> LayerPlan:
-        """Whether `A (H W)` or `(A H) W` is less work here, forward and backward."""
+        """Whether `A (H W)` or `(A H) W` is less work here, forward and backward.
+
+        Args:
+            adj: the operator.
+            needs_input_grad: whether the backward pass computes a gradient of h.
+            training: whether there is a backward pass.
+        """
         return plan_layer(
             adj.num_rows,
             adj.num_columns,
@@ -222,7 +276,12 @@ class Conv(nn.Module, ABC):
         )
 
     def projects_first(self, adj: Adjacency, h: Tensor) -> bool:
-        """Whether `A (H W)` is the order for this h: the cheaper one, or the one that is set."""
+        """Whether `A (H W)` is the order for this h: the cheaper one, or the one that is set.
+
+        Args:
+            adj: the operator.
+            h: the input.
+        """
         if self.projects is not None:
             return self.projects
         plan = self.plan(adj, needs_input_grad=h.requires_grad, training=torch.is_grad_enabled())
@@ -271,35 +330,3 @@ def check_conv_options(
 def conv_name(conv: type[Conv]) -> str:
     """Its name; its class's where it is not registered."""
     return getattr(conv, "name", conv.__name__)
-
-
-def take_rows(h: Input, start: int, end: int) -> Input:
-    """Rows start…end-1 of dense or sparse features, without a copy; all of them are h itself."""
-    return select_rows(h, slice(start, end))
-
-
-def take_neighbourhood(
-    part: Adjacency, h: Tensor | EncodedRows | JoinedRows, rows: Rows
-) -> tuple[Adjacency, Input]:
-    """`rows` of an operator over the rows of h that they read only, preceded by their own rows of h."""
-    if isinstance(rows, slice) and rows == slice(0, h.shape[0]):
-        return part, select_rows(h, rows)
-    read, position = torch.unique(part.indices, return_inverse=True)
-    own = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-    columns = torch.cat([own, read.long()])
-    scale = part.column_scale
-    block = Adjacency(
-        part.indptr,
-        position + len(own),
-        len(columns),
-        values=part.values,
-        row_scale=part.row_scale,
-        column_scale=None if scale is None else scale[columns],
-        checked=True,
-    )
-    return block, select_rows(h, columns)
-
-
-def count_entries(h: Input) -> int:
-    """Stored values of dense or sparse features: what a product with them reads."""
-    return h.num_entries if isinstance(h, Adjacency) else h.numel()

@@ -31,6 +31,9 @@ class GATConv(Conv):
 
     `heads` attentions run side by side: their results are concatenated, each out_features / heads wide, or with
     `mean` averaged, each out_features wide. A sampler's edge norms play no part: the softmax normalises.
+
+    Args:
+        mean: average the heads. False: concatenate them.
     """
 
     name = "gat"
@@ -75,6 +78,11 @@ class GATConv(Conv):
     def forward(
         self, adj: Adjacency, h: Input, aggregated: Tensor | None = None, draw: Draw | None = None
     ) -> Tensor:
+        """`Conv.forward`, with edges left out of the softmax as `draw` decides.
+
+        Args:
+            draw: what the dropout of edges depends on. None: no edge is left out.
+        """
         projected = multiply_weight(h, self.weight)
         row_scale = self.scale_rows(adj, projected.dtype)
         if row_scale is not None and adj.column_scale is not None:
@@ -96,7 +104,12 @@ class GATConv(Conv):
         return self.join(out, row_scale)
 
     def scale_rows(self, adj: Adjacency, dtype: torch.dtype) -> Tensor | None:
-        """`D^-½` of the rows, (num_rows, 1); None where attention is not scaled."""
+        """`D^-½` of the rows, (num_rows, 1); None where attention is not scaled.
+
+        Args:
+            adj: the operator.
+            dtype: type of the result.
+        """
         if self.kind != "symmetric-attention":
             return None
         assert adj.row_scale is not None
@@ -136,13 +149,22 @@ class GATConv(Conv):
         scores.close()
 
     def score(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """`z = H W` by head, and each node's share of the scores of its own row and of the rows that read it."""
+        """`z = H W` by head, and each node's share of the scores of its own row and of the rows that read it.
+
+        Args:
+            z: `H W`, (rows, heads × width).
+        """
         z = z.unflatten(1, (self.heads, -1))
         own, other = ((z * vector).sum(-1) for vector in self.attend)
         return z, own, other
 
     def join(self, out: Tensor, row_scale: Tensor | None = None) -> Tensor:
-        """The heads' results as one, divided by what rows are scaled by."""
+        """The heads' results as one, divided by what rows are scaled by.
+
+        Args:
+            out: results of the heads, (rows, heads, width).
+            row_scale: `D^-½` of the rows. None: attention is not scaled.
+        """
         joined = out.mean(1) if self.mean else out.flatten(1)
         return joined if row_scale is None else joined / row_scale
 

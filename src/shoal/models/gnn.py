@@ -173,7 +173,13 @@ class GNN(Stack):
         """Logits of a batch's output nodes, or of all nodes of `(x, edge_index)`, as PyG models are called.
 
         So called, dropout follows torch's random state, and an edge that is given twice counts once, or with the sum of
-        its weights where those are given, numbers above 0.
+        its weights.
+
+        Args:
+            batch: a Batch; or the features x (num_nodes, in_features) of all nodes.
+            edge_index: (2, num_edges) of sources and targets, where x is given.
+            edge_weight: a number above 0 for each edge. None: all alike.
+            step: number of the optimizer step, which dropout depends on. None: `batch.step`.
         """
         if not isinstance(batch, Batch):
             batch = make_batch(batch, edge_index, edge_weight, training=self.training)
@@ -181,7 +187,12 @@ class GNN(Stack):
         return self.classify(self.embed(batch, step), batch.n_id[: batch.num_outputs], step)
 
     def embed(self, batch: Batch, step: int | None = None) -> Tensor:
-        """The classifier's input for the batch's output nodes, (num_outputs, embedding_width)."""
+        """The classifier's input for the batch's output nodes, (num_outputs, embedding_width).
+
+        Args:
+            batch: the batch.
+            step: number of the optimizer step, which dropout depends on. None: `batch.step`.
+        """
         step = _find_step(batch, step)
         h, is_whole = self.drop_input(batch.x, batch.n_id, step)
         outputs: list[Tensor] = []
@@ -212,9 +223,15 @@ class GNN(Stack):
     ) -> None:
         """`embed` for a graph's nodes, or for those in the mask `rows`, layer by layer, in eval mode.
 
-        `take(rows, embedding)` is called with chunks of increasing rows. Only what the current layer reads and writes
-        is kept, in `scratch`, and only rows that the result depends on are computed. `progress(done, total)` is called
-        after each chunk.
+        Only what the current layer reads and writes is kept, and only rows that the result depends on are computed.
+
+        Args:
+            whole: the batch of the whole graph.
+            take: called as `take(rows, embedding)` with chunks of increasing rows.
+            rows: mask of the nodes to answer for. None: all.
+            rows_at_once: rows of a chunk.
+            scratch: where activations of a layer are kept. None: in memory.
+            progress: called as `progress(done, total)` after each chunk.
         """
         dtype = next(self.parameters()).dtype
         layers = list(self.list_layers())
@@ -249,7 +266,13 @@ class GNN(Stack):
                 kept.finish(number)
 
     def drop_input(self, x: Input, n_id: Tensor, step: int) -> tuple[Input, bool]:
-        """Features, and whether they are all there: in training some may be dropped."""
+        """Features, and whether they are all there: in training some may be dropped.
+
+        Args:
+            x: features of the batch's nodes.
+            n_id: global ids of the rows of x.
+            step: number of the optimizer step.
+        """
         key = self.key(step, len(self.layers) + len(self.head))
         if key is None or self.input_dropout == 0:
             return x, True
@@ -258,7 +281,11 @@ class GNN(Stack):
         return dropout(x, self.input_dropout, key, n_id), False
 
     def jump(self, outputs: list[Tensor]) -> Tensor:
-        """The embedding from every layer's result for the same rows."""
+        """The embedding from every layer's result for the same rows.
+
+        Args:
+            outputs: the result of each layer, the first layer's first.
+        """
         if self.jumping == "concat":
             return torch.cat(outputs, dim=1)
         if self.jumping == "max":
@@ -266,7 +293,13 @@ class GNN(Stack):
         return outputs[-1]
 
     def classify(self, embedding: Tensor, n_id: Tensor | None = None, step: int = 0) -> Tensor:
-        """Logits from embeddings; in training the MLP of a deeper classifier drops by n_id and step."""
+        """Logits from embeddings; in training the MLP of a deeper classifier drops by n_id and step.
+
+        Args:
+            embedding: (rows, embedding_width), as `embed` answers it.
+            n_id: global ids of the rows, which dropout depends on. None outside of training.
+            step: number of the optimizer step.
+        """
         if self.l2_normalize:
             embedding = functional.normalize(embedding, dim=1)
         for number, layer in enumerate(self.head, len(self.layers)):

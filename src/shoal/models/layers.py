@@ -12,8 +12,9 @@ from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.fused import bias_relu_dropout, dropout
 from shoal.kernels.layer_norm import relu_norm_dropout
 from shoal.kernels.spmm import spmm
-from shoal.models.conv import Conv, Draw, take_rows
+from shoal.models.conv import Conv, Draw
 from shoal.models.layerwise import Input
+from shoal.models.neighbourhood import take_rows
 
 NORMS = ("layer", "batch", "none")
 NORM_PLACES = ("activation", "conv", "input")

@@ -13,8 +13,9 @@ from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.row_sets import Rows
 from shoal.kernels.spmm import spmm
-from shoal.models.conv import CONVS, Conv, ConvStep, take_rows
+from shoal.models.conv import CONVS, Conv, ConvStep
 from shoal.models.layerwise import Input, LayerWork, Stored, multiply_weight, read_rows
+from shoal.models.neighbourhood import take_rows
 from shoal.scratch import Matrix
 
 

@@ -12,8 +12,9 @@ from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.row_sets import Rows
 from shoal.kernels.sage import sage_linear
 from shoal.kernels.spmm import spmm
-from shoal.models.conv import CONVS, Conv, take_rows
+from shoal.models.conv import CONVS, Conv
 from shoal.models.layerwise import Input, LayerWork, Stored, multiply_weight, read_rows
+from shoal.models.neighbourhood import take_rows
 
 MIN_NORM_WIDTH = 8  # narrower halves have too few columns for a mean and a variance of their own
 

@@ -11,8 +11,9 @@ from shoal.batch import Batch
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.fused import mix_key
-from shoal.models.conv import Conv, count_entries, take_rows
+from shoal.models.conv import Conv
 from shoal.models.layers import Layer
+from shoal.models.neighbourhood import count_entries, take_rows
 from shoal.models.two_way import TwoWayConv
 from shoal.notebook import show_facts
 
@@ -78,14 +79,22 @@ class Stack(nn.Module):
         return [layer.linear.in_features for layer in self.list_layers()]
 
     def needs_halo_input(self, *, sparse: bool) -> bool:
-        """Whether the first layer reads features of halo nodes: it aggregates once, and cannot start from `A x`."""
+        """Whether the first layer reads features of halo nodes: it aggregates once, and cannot start from `A x`.
+
+        Args:
+            sparse: whether the features are sparse.
+        """
         first = next(self.list_layers())
         if first.kind is None or self.knows_aggregate(first.linear, sparse):
             return False
         return not first.linear.exchange_widths(first=True, known=False)
 
     def prepare(self, batch: Batch) -> None:
-        """Compute, and exchange between ranks, what a fixed batch needs only once: the first layer's `A x`."""
+        """Compute, and exchange between ranks, what a fixed batch needs only once: the first layer's `A x`.
+
+        Args:
+            batch: a batch that serves many steps.
+        """
         first = next(self.list_layers())
         if first.kind is not None and first.linear.starts_from_aggregate:
             batch.aggregate_input(first.kind)
@@ -94,7 +103,11 @@ class Stack(nn.Module):
                 layer.linear.reverse(adj)
 
     def list_exchanges(self, *, sparse: bool) -> list[Exchange]:
-        """The halo exchanges of a forward pass in training; the first layer's input is exchanged before it."""
+        """The halo exchanges of a forward pass in training; the first layer's input is exchanged before it.
+
+        Args:
+            sparse: whether the features are sparse.
+        """
         found: list[Exchange] = []
         depth = 0
         for number, layer in enumerate(self.list_layers()):
@@ -107,11 +120,20 @@ class Stack(nn.Module):
         return found
 
     def knows_aggregate(self, conv: Conv, sparse: bool) -> bool:
-        """Whether a first layer starts from `A x`, which is computed once where x is dense and whole in every step."""
+        """Whether a first layer starts from `A x`, which is computed once where x is dense and whole in every step.
+
+        Args:
+            conv: the conv of the first layer.
+            sparse: whether the features are sparse.
+        """
         return conv.starts_from_aggregate and not sparse and self.input_dropout == 0
 
     def walk(self, batch: Batch) -> Iterator[tuple[int, Layer, Adjacency | None]]:
-        """(number, layer, operator of its aggregation, None for a dense layer) through the stack."""
+        """(number, layer, operator of its aggregation, None for a dense layer) through the stack.
+
+        Args:
+            batch: the batch whose blocks the layers aggregate over.
+        """
         depth = 0
         for number, layer in enumerate(self.list_layers()):
             if layer.kind is None:
@@ -126,11 +148,20 @@ class Stack(nn.Module):
                 depth += 1
 
     def key(self, step: int, number: int) -> int | None:
-        """What the dropout of a layer depends on beside node and column; None where nothing is dropped."""
+        """What the dropout of a layer depends on beside node and column; None where nothing is dropped.
+
+        Args:
+            step: number of the optimizer step.
+            number: number of the layer.
+        """
         return mix_key(self.seed, step, number) if self.training else None
 
     def explain(self, batch: Batch) -> list[str]:
-        """What the scheduler decides for each layer on such a batch, one line a layer."""
+        """What the scheduler decides for each layer on such a batch, one line a layer.
+
+        Args:
+            batch: a batch such as training has.
+        """
         lines = []
         for number, layer, adj in self.walk(batch):
             decision = "a dense product"
@@ -155,6 +186,9 @@ class Stack(nn.Module):
         """Multiply-adds of one forward pass over the batch: dense and sparse products of layers and classifier.
 
         A training step takes about three times as many. Activation and normalisation are not counted.
+
+        Args:
+            batch: the batch.
         """
         total = 0
         width = self.in_features

@@ -42,6 +42,10 @@ BALANCES = ("edges", "nodes")
 class Partition:
     """Which part every node of `graph` belongs to.
 
+    Args:
+        graph: the graph that is split.
+        num_parts: number of parts.
+
     Attributes:
         assignment: int32 (num_nodes,), from 0 to num_parts - 1.
         method, balance, imbalance, seed: how it was made (`partition_graph`); method `given` for one made elsewhere.
@@ -67,10 +71,11 @@ class Partition:
         object.__setattr__(self, "assignment", checked)
 
     def quality(self, *, relative: bool = True, covers: bool = True) -> Quality:
-        """Everything counted; with `relative`, as multiples of random partitioning with the same seed too.
+        """Volume, messages and balance, counted.
 
-        `covers=False` leaves out what is sent by minimum covers, which takes longest to count; they are left out too
-        where there is no memory for them.
+        Args:
+            relative: count a random partition with the same seed too, and report multiples of it.
+            covers: count what is sent by minimum covers, which takes longest; left out too where there is no memory for it.
         """
         threads = count_cover_threads(self.graph, self.num_parts) if covers else None
         settings = (self.num_parts, self.parts_per_host, threads)
@@ -86,7 +91,11 @@ class Partition:
         return split_graph(self.graph, self.assignment, self.num_parts)
 
     def map_to_hosts(self, parts_per_host: int) -> Partition:
-        """The same parts numbered so that those which exchange most share a host (see `group_parts`)."""
+        """The same parts numbered so that those which exchange most share a host (see `group_parts`).
+
+        Args:
+            parts_per_host: parts on a host.
+        """
         check_whole("parts_per_host", parts_per_host, 1, self.num_parts)
         number = group_parts(self.graph, self.assignment, self.num_parts, parts_per_host)
         return replace(self, assignment=number[self.assignment], parts_per_host=parts_per_host)
@@ -143,6 +152,7 @@ def partition_graph(
         parts_per_host: number the parts so that those which exchange most share a host.
         progress: called with each step's name.
         options: the method's own settings.
+        graph: the graph.
     """  # fmt: skip
     require_graph(graph)
     if isinstance(method, str) and method != AUTO and method not in PARTITION_METHODS:

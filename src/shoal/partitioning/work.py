@@ -65,7 +65,12 @@ class Work:
         return (1 + self.imbalance) * -(-int(self.weights.sum()) // self.num_parts)
 
     def time(self, step: str, run: Callable[[], Any]) -> Any:
-        """What `run` returns; the step is shown and timed under its name."""
+        """What `run` returns; the step is shown and timed under its name.
+
+        Args:
+            step: what the step is called.
+            run: does the step.
+        """
         self.progress(step)
         began = time.perf_counter()
         result = run()
@@ -73,7 +78,13 @@ class Work:
         return result
 
     def search(self, nets: Nets, assignment: np.ndarray, **settings: Any) -> np.ndarray:
-        """A better partition near `assignment` (see `refine_assignment`)."""
+        """A better partition near `assignment` (see `refine_assignment`).
+
+        Args:
+            nets: the nets whose cost is lowered.
+            assignment: int32 (num_nodes,), the part of every node to start from.
+            settings: settings of the search.
+        """
         arguments = (nets, assignment, self.weights, self.num_parts, self.max_weight)
         settings = {"seed": self.seed, **settings}
         found: np.ndarray = self.time("local search", lambda: refine_assignment(*arguments, **settings))
@@ -107,7 +118,11 @@ class Traits:
 
 
 def traits(**told: Any) -> Callable[[F], F]:
-    """A decorator that attaches Traits to a method."""
+    """A decorator that attaches Traits to a method.
+
+    Args:
+        told: fields of Traits by name.
+    """
 
     def attach(method: F) -> F:
         method.traits = Traits(**told)  # type: ignore[attr-defined]

@@ -41,11 +41,19 @@ class NodeEstimator:
         self.set_params(**settings)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The arguments it was made with; `deep` is scikit-learn's and changes nothing."""
+        """The arguments it was made with.
+
+        Args:
+            deep: scikit-learn's; changes nothing.
+        """
         return dict(self._parameters)
 
     def set_params(self, **parameters: Any) -> Self:
-        """Change arguments; they count from the next `fit` on."""
+        """Change arguments; they count from the next `fit` on.
+
+        Args:
+            parameters: arguments by name, as the constructor takes them.
+        """
         sections = [name for name, value in RunConfig().items() if isinstance(value, Section)]
         for name in parameters:
             if name not in _NAMED and name.partition("__")[0] not in sections:
@@ -74,9 +82,12 @@ class NodeEstimator:
         return config
 
     def fit(self, graph: Any) -> Self:
-        """Train on a Graph (or what `shoal.load` takes, or a PyG `Data` object) and keep the best weights.
+        """Train on a graph and keep the best weights.
 
         A split is drawn where the graph has none, as `shoal train` does.
+
+        Args:
+            graph: a Graph, what `shoal.load` takes, or a PyG `Data` object.
         """
         config = self.configure()
         found = find_graph(graph)
@@ -93,7 +104,11 @@ class NodeEstimator:
         return self
 
     def embed(self, graph: Any = None) -> np.ndarray:
-        """Every node's embedding, (num_nodes, embedding_width)."""
+        """Every node's embedding, (num_nodes, embedding_width).
+
+        Args:
+            graph: another graph with the same features. None: the one it was fitted on.
+        """
         return self.trainer_.embed(graph=find_graph(graph, self.graph_)).numpy()
 
     def _predict(self, graph: Any) -> np.ndarray:
@@ -163,20 +178,31 @@ class NodeClassifier(NodeEstimator):
         return np.arange(self.graph_.num_classes) if names is None else np.array(names)
 
     def predict(self, graph: Any = None, *, names: bool = True) -> np.ndarray:
-        """Every node's class as in `classes_`, of the graph it was fitted on or of another one; multi-label a 0/1 matrix.
+        """Every node's class as in `classes_`; multi-label a 0/1 matrix.
 
-        Without `names`, class numbers: places in `classes_`.
+        Args:
+            graph: another graph with the same features. None: the one it was fitted on.
+            names: answer class names. False: class numbers, places in `classes_`.
         """
         numbers = self._predict(graph)
         return name_classes(numbers, self.graph_.class_names) if names else numbers
 
     def predict_proba(self, graph: Any = None) -> np.ndarray:
-        """Every node's probability of each of `classes_`, (num_nodes, num_classes)."""
+        """Every node's probability of each of `classes_`, (num_nodes, num_classes).
+
+        Args:
+            graph: another graph with the same features. None: the one it was fitted on.
+        """
         return self.trainer_.predict_proba(graph=find_graph(graph, self.graph_)).numpy()
 
     def score(self, graph: Any = None, split: str = "test") -> float:
         """Accuracy (multi-label micro F1, or `training__metric`) on a split's nodes; the test nodes of another graph
-        without a split are all its labelled ones."""
+        without a split are all its labelled ones.
+
+        Args:
+            graph: another graph with the same features. None: the one it was fitted on.
+            split: `train`, `val` or `test`.
+        """
         return self._score(graph, split, self.trainer_.metric)
 
     def _check_labels(self, graph: Graph) -> None:
@@ -187,17 +213,34 @@ class NodeClassifier(NodeEstimator):
 
 
 class NodeRegressor(NodeEstimator):
-    """Predicts numbers of a graph's nodes. Arguments are those of NodeClassifier: model, method, sampler, epochs, seed, settings.
+    """Predicts numbers of a graph's nodes. What is not given follows from the graph, as `shoal train` does it.
 
     shoal.NodeRegressor().fit(graph).predict()
+
+    Args:
+        model: a model by name. None: the one that fits the graph.
+        method: `sampled` or `full`. None: the one that fits.
+        sampler: how batches are drawn, by name. None: the default.
+        epochs: most epochs to train. None: as fits the graph.
+        seed: decides the initial weights and every batch.
+        settings: any other setting of `shoal train --set`, its dot written as two underscores: `model__hidden=64`.
     """
 
     def predict(self, graph: Any = None) -> np.ndarray:
-        """Every node's number, (num_nodes,), or numbers, (num_nodes, targets), in the labels' units."""
+        """Every node's number, (num_nodes,), or numbers, (num_nodes, targets), in the labels' units.
+
+        Args:
+            graph: another graph with the same features. None: the one it was fitted on.
+        """
         return self._predict(graph)
 
     def score(self, graph: Any = None, split: str = "test") -> float:
-        """R², the share of the variance that is explained, on a split's nodes."""
+        """R², the share of the variance that is explained, on a split's nodes.
+
+        Args:
+            graph: another graph with the same features. None: the one it was fitted on.
+            split: `train`, `val` or `test`.
+        """
         return self._score(graph, split, "r2")
 
     def _check_labels(self, graph: Graph) -> None:

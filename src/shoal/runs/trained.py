@@ -30,6 +30,9 @@ class TrainedRun:
     `shoal.load` takes, or a PyG `Data` object. New nodes and new edges need no training. New tables are encoded as the
     run's were.
 
+    Args:
+        run: the run, opened with its last checkpoint.
+
     Attributes:
         folder, config: where the run is, and its configuration.
         graph, model, trainer: what it was trained on and with. `trainer.fit` goes on from the last epoch and leaves the
@@ -59,21 +62,38 @@ class TrainedRun:
         """Every node's class, (num_nodes,), by name where the graph has names, as NodeClassifier answers; a 0/1 matrix for
         multi-label graphs, numbers of a regression.
 
-        Without `names`, class numbers: places in `graph.class_names`. `trainer.predict` answers them as a tensor.
+        `trainer.predict` answers class numbers as a tensor.
+
+        Args:
+            graph: another graph with the same features. None: the run's own.
+            names: answer class names. False: class numbers, places in `graph.class_names`.
         """
         numbers = self.trainer.predict(graph=find_graph(graph, self.graph)).numpy()
         return name_classes(numbers, self.graph.class_names) if names else numbers
 
     def predict_proba(self, graph: Any = None) -> Tensor:
-        """Every node's probability of each class, (num_nodes, num_classes)."""
+        """Every node's probability of each class, (num_nodes, num_classes).
+
+        Args:
+            graph: another graph with the same features. None: the run's own.
+        """
         return self.trainer.predict_proba(graph=find_graph(graph, self.graph))
 
     def embed(self, graph: Any = None) -> Tensor:
-        """Every node's embedding, (num_nodes, embedding_width)."""
+        """Every node's embedding, (num_nodes, embedding_width).
+
+        Args:
+            graph: another graph with the same features. None: the run's own.
+        """
         return self.trainer.embed(graph=find_graph(graph, self.graph))
 
     def evaluate(self, split: str = "test", graph: Any = None) -> dict[str, float]:
-        """Scores on a split's nodes; the test nodes of another graph without a split are all its labelled ones."""
+        """Scores on a split's nodes; the test nodes of another graph without a split are all its labelled ones.
+
+        Args:
+            split: `train`, `val` or `test`.
+            graph: another graph with the same features. None: the run's own.
+        """
         return self.trainer.evaluate(split, graph=find_graph(graph, self.graph))
 
     def __repr__(self) -> str:

@@ -92,7 +92,12 @@ class AdaptiveSampler(ImportanceSampler):
         return (product[:, 0] + self.weight[-1]).abs() + FLOOR
 
     def learn(self, batch: Batch, squares: Tensor) -> None:
-        """Take a step towards less variance of the last aggregation; `squares` are `|h_v|²` of its columns."""
+        """Take a step towards less variance of the last aggregation.
+
+        Args:
+            batch: the batch of the step.
+            squares: `|h_v|²` of the columns of the last aggregation.
+        """
         if self.rate == 0:
             return
         moment, proxy = self.measure(batch, squares)
@@ -104,7 +109,12 @@ class AdaptiveSampler(ImportanceSampler):
         self._scores = None
 
     def measure(self, batch: Batch, squares: Tensor) -> tuple[float, Tensor]:
-        """Unbiased estimates for the last aggregation: of `Σ_v F_v / q_v`, and what has its gradient."""
+        """Unbiased estimates for the last aggregation: of `Σ_v F_v / q_v`, and what has its gradient.
+
+        Args:
+            batch: the batch of the step.
+            squares: `|h_v|²` of the columns of the last aggregation.
+        """
         block = batch.blocks[-1]
         rows, columns = batch.nodes[: block.num_rows], batch.nodes[: block.num_columns]
         sums, candidates = self._find_candidates(rows)
@@ -134,7 +144,11 @@ class AdaptiveSampler(ImportanceSampler):
         }
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Go on from what `export` gave."""
+        """Go on from what `export` gave.
+
+        Args:
+            tensors: what `export` gave.
+        """
         with torch.no_grad():
             self.weight.copy_(tensors["weight"])
         kept = {name: one for name, one in tensors.items() if name != "weight"}

@@ -6,7 +6,6 @@ import inspect
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
@@ -19,12 +18,12 @@ from shoal.checks import MAX_NODES, MAX_SEED, check_positive, check_whole
 from shoal.conversion import check_nodes
 from shoal.errors import ShoalError
 from shoal.graph import SETTINGS, Graph, require_graph
-from shoal.kernels.bits import make_bitmap
 from shoal.kernels.induce import SubgraphExtractor
 from shoal.kernels.orient import MOST_PLACED, OrientedExtractor, OrientedGraph, is_worth_orienting
 from shoal.kernels.row_sets import find_loops
 from shoal.notebook import show_facts
 from shoal.registry import Registry
+from shoal.sampling.buffers import Buffers
 from shoal.sampling.normalize import Norms, make_norms
 from shoal.sampling.oriented import orient_graph
 from shoal.settings import Choices, Null, Range, Seed, Setting, check_options, check_settings, list_settings
@@ -44,7 +43,7 @@ Coverage = Annotated[
 _BATCHES_TO_ESTIMATE_SIZE = 8
 
 
-class Sampler(ABC):
+class Sampler(Buffers, ABC):
     """Draws Batches from the part of `graph` that training may see.
 
     `sample(k)` is batch number k, a pure function of (graph, settings, seed, k), whoever calls it and in
@@ -115,14 +114,26 @@ class Sampler(ABC):
 
     @abstractmethod
     def draw_nodes(self, k: int) -> np.ndarray:
-        """The increasing node numbers (in `self.graph`) of batch k. Safe to call from any thread."""
+        """The increasing node numbers (in `self.graph`) of batch k. Safe to call from any thread.
+
+        Args:
+            k: number of the batch.
+        """
 
     def list_inputs(self, k: int) -> np.ndarray:
-        """The nodes (in `self.graph`) whose features batch k reads, in the batch's own order."""
+        """The nodes (in `self.graph`) whose features batch k reads, in the batch's own order.
+
+        Args:
+            k: number of the batch.
+        """
         return self.draw_nodes(k)
 
     def sample(self, k: int) -> Batch:
-        """Batch number k."""
+        """Batch number k.
+
+        Args:
+            k: number of the batch, from 0.
+        """
         k = check_whole("k", k, 0, MAX_SEED)
         norms = self.norms
         nodes = self.draw_nodes(k)
@@ -152,7 +163,10 @@ class Sampler(ABC):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """(indptr, indices, entries) of the subgraph that increasing `nodes` induce; safe in any thread.
 
-        With `values`, one for every entry of the graph, those of the subgraph's entries instead of entries.
+        Args:
+            nodes: increasing node numbers in `self.graph`.
+            with_entries: answer which of the graph's entries the subgraph has. False: None in their place.
+            values: one for every entry of the graph; those of the subgraph's entries are answered in place of `entries`.
         """
         nodes = check_nodes(np.asarray(nodes), self.graph.num_nodes)
         return self._extract(nodes, with_entries=with_entries, values=values)
@@ -160,7 +174,13 @@ class Sampler(ABC):
     def extract_drawn(
         self, nodes: np.ndarray, *, with_entries: bool = False, values: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """The same for nodes that `draw_nodes` gave: those of Shoal's own samplers are not checked."""
+        """The same for nodes that `draw_nodes` gave: those of Shoal's own samplers are not checked.
+
+        Args:
+            nodes: what `draw_nodes` gave.
+            with_entries: as in `extract`.
+            values: as in `extract`.
+        """
         if not type(self).draw_nodes.__module__.startswith("shoal."):
             try:
                 nodes = check_nodes(np.asarray(nodes), self.graph.num_nodes)
@@ -219,7 +239,13 @@ class Sampler(ABC):
         num_threads: int | None = None,
         progress: Callable[[int, int, float], None] | None = None,
     ) -> Norms:
-        """Make batches unbiased from now on; `progress(done, total, seconds_left)` follows the counting."""
+        """Make batches unbiased from now on.
+
+        Args:
+            coverage: draws of each node that are counted, on average.
+            num_threads: threads that draw. None: all cores.
+            progress: called as `progress(done, total, seconds_left)` while batches are counted.
+        """
         check_positive(coverage=coverage)
         self._norms = make_norms(self, coverage, num_threads=num_threads, progress=progress)
         self.coverage = coverage
@@ -269,39 +295,25 @@ class Sampler(ABC):
         return max(1, round(self.graph.num_nodes / self.batch_size))
 
     def epoch(self, number: int, first: int = 0) -> Iterator[Batch]:
-        """The batches of epoch `number`, counted from 0, from the `first` on."""
+        """The batches of an epoch.
+
+        Args:
+            number: number of the epoch, from 0.
+            first: the batch of the epoch to begin with.
+        """
         count = self.num_batches
         for k in range(number * count + first, (number + 1) * count):
             yield self.sample(k)
 
     # -- what subclasses build on --------------------------------------------------------------------------
 
-    @contextmanager
-    def borrow(self, name: str, make: Callable[[], Any]) -> Iterator[Any]:
-        """A buffer of the calling thread's own, made on first use and left as it was found.
-
-        An exception, such as Ctrl-C between marking and clearing, leaves it behind: the next one is new.
-        """
-        kept = self._local.__dict__
-        buffer = kept.pop(name, None)
-        buffer = make() if buffer is None else buffer
-        yield buffer
-        kept[name] = buffer
-
-    def borrow_bitmap(self) -> AbstractContextManager[np.ndarray]:
-        """An empty set of nodes."""
-        return self.borrow("bitmap", lambda: make_bitmap(self.graph.num_nodes))
-
-    def borrow_numbers(self) -> AbstractContextManager[np.ndarray]:
-        """One -1 for each node of the graph; whoever uses it leaves it so."""
-        return self.borrow("numbers", lambda: np.full(self.graph.num_nodes, -1, np.int32))
-
-    def borrow_factor(self) -> AbstractContextManager[np.ndarray]:
-        """One 0 for each node of the graph; whoever uses it leaves it so."""
-        return self.borrow("factor", lambda: np.zeros(self.graph.num_nodes))
-
     def clip_to_graph(self, name: str, size: int) -> int:
-        """`size` nodes, or all of the graph's with a notice where that is fewer."""
+        """`size` nodes, or all of the graph's with a notice where that is fewer.
+
+        Args:
+            name: what the notice calls the size.
+            size: number of nodes that was asked for.
+        """
         if size > self.graph.num_nodes:
             self.notices += (
                 f"{name} {size:,} is more than the training graph's {self.graph.num_nodes:,} nodes: took all of them",

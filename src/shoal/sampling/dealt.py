@@ -32,6 +32,8 @@ class DealtSampler(Sampler):
         sampler: the name of a subgraph sampler, made anew on each part with `options`.
         assignment: the cluster of every node of `graph`, (num_nodes,) from 0.
         reshuffle_every: epochs between deals.
+        rank: this rank's number, from 0.
+        options: settings of the subgraph sampler.
 
     Cost: extracting the part once per deal, then the inner sampler's.
     """
@@ -83,11 +85,19 @@ class DealtSampler(Sampler):
         self._lock = threading.Lock()
 
     def part_nodes(self, deal: int) -> np.ndarray:
-        """The increasing nodes (in `self.graph`) of this rank's part in a deal."""
+        """The increasing nodes (in `self.graph`) of this rank's part in a deal.
+
+        Args:
+            deal: number of the deal, from 0.
+        """
         return np.flatnonzero(self.deal_owners(deal)[self.assignment] == self.rank)
 
     def count_moved(self, deal: int) -> np.ndarray:
-        """Rows that rank q sends to rank r when `deal` begins after the one before, (num_ranks, num_ranks)."""
+        """Rows that rank q sends to rank r when `deal` begins after the one before, (num_ranks, num_ranks).
+
+        Args:
+            deal: number of the deal, from 1.
+        """
         owners = [self.deal_owners(one) for one in (deal - 1, deal)]
         moved = np.zeros((self.num_ranks, self.num_ranks), np.int64)
         np.add.at(moved, (owners[0][self.assignment], owners[1][self.assignment]), 1)
@@ -95,14 +105,22 @@ class DealtSampler(Sampler):
         return moved
 
     def deal_owners(self, deal: int) -> np.ndarray:
-        """The rank that every cluster is dealt to."""
+        """The rank that every cluster is dealt to.
+
+        Args:
+            deal: number of the deal, from 0.
+        """
         order = permute(self.num_clusters, self.seed, _FIRST_DEAL + deal)
         owners = np.empty(self.num_clusters, np.int64)
         owners[order] = np.arange(self.num_clusters) % self.num_ranks
         return owners
 
     def part_sampler(self, deal: int) -> Sampler:
-        """The sampler of this rank's part in a deal; the last two are kept."""
+        """The sampler of this rank's part in a deal; the last two are kept.
+
+        Args:
+            deal: number of the deal, from 0.
+        """
         with self._lock:
             if deal not in self._made:
                 part = self.graph.subgraph(self.part_nodes(deal))

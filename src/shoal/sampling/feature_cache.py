@@ -66,7 +66,11 @@ class FeatureCaching:
         )
 
     def make_cache(self, graph: Graph) -> FeatureCache | None:
-        """A cache for the features of `graph`; None where they are in memory, sparse, or few enough to be left mapped."""
+        """A cache for the features of `graph`; None where they are in memory, sparse, or few enough to be left mapped.
+
+        Args:
+            graph: the graph whose features are read.
+        """
         num_slots = self.count_slots(graph, memory_left() // 2 if self.room is None else self.room)
         if num_slots is None:
             return None
@@ -76,7 +80,12 @@ class FeatureCaching:
         return FeatureCache(x, num_slots, graph.indptr, window=self._window, recent=self.policy == "lru")
 
     def count_bytes(self, graph: Graph, room: int) -> int:
-        """What a cache would take that may take `room` bytes; 0 where none is made."""
+        """What a cache would take that may take `room` bytes; 0 where none is made.
+
+        Args:
+            graph: the graph whose features are read.
+            room: bytes that the cache may take.
+        """
         num_slots = self.count_slots(graph, room)
         if num_slots is None:
             return 0
@@ -88,7 +97,12 @@ class FeatureCaching:
         return self.window if self.policy == "lookahead" else 0
 
     def count_slots(self, graph: Graph, room: int) -> int | None:
-        """The rows that a cache of at most `room` bytes holds; None where none is made."""
+        """The rows that a cache of at most `room` bytes holds; None where none is made.
+
+        Args:
+            graph: the graph whose features are read.
+            room: bytes that the cache may take.
+        """
         if self.policy == "mapped" or not graph.num_features:
             return None
         x, _ = graph.find_features(np.empty(0, np.int64))

@@ -95,7 +95,11 @@ class FrontierSampler(Sampler):
         return self.draw(k)[0]
 
     def draw(self, k: int) -> tuple[np.ndarray, int]:
-        """Batch k's increasing nodes, and how many pops it took to find them."""
+        """Batch k's increasing nodes, and how many pops it took to find them.
+
+        Args:
+            k: number of the batch.
+        """
         with self.borrow_bitmap() as bitmap:
             count, pops = self._pop(
                 self.graph.indptr,

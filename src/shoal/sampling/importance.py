@@ -64,7 +64,14 @@ class ImportanceSampler(LayeredSampler):
         self.layer_size = layer_size
 
     def draw_columns(self, nodes: np.ndarray, layer: int, k: int, law: Distribution) -> Grown:
-        """The block whose rows are `nodes`, its columns drawn from `law`."""
+        """The block whose rows are `nodes`, its columns drawn from `law`.
+
+        Args:
+            nodes: rows of the block.
+            layer: number of the layer, counted from the output.
+            k: number of the batch.
+            law: the distribution that columns are drawn from.
+        """
         stream = np.uint64(key(self.seed, k))
         size, graph = self.layer_size, self.graph
         with self.borrow_factor() as factor:

@@ -53,8 +53,12 @@ class LayeredSampler(TargetSampler):
     def grow(self, nodes: np.ndarray, layer: int, k: int) -> Grown:
         """(indptr, indices, columns, edge_norm) of the block whose rows are `nodes`.
 
-        `columns` begins with `nodes`; `indices` point into it, increasing within a row. `layer` counts from
-        the output, 0 first.
+        `columns` begins with `nodes`; `indices` point into it, increasing within a row.
+
+        Args:
+            nodes: rows of the block.
+            layer: number of the layer, counted from the output, 0 first.
+            k: number of the batch.
         """
 
     def sample(self, k: int) -> Batch:

@@ -43,6 +43,7 @@ class SubgraphLoader:
         num_threads: sampling threads; 0 draws in the loop itself. The batches are the same.
         num_workers: the same by PyG's name: threads that share the graph, not processes that copy it.
         first_epoch: the epoch of the first loop; a resumed run gives the epochs it has done.
+        options: settings of the sampler, where it is given by name.
     """
 
     @check_settings

@@ -46,6 +46,10 @@ class NeighborSampler(LayeredSampler):
     "25-10" is the same.
 
     Cost: O(entries drawn).
+
+    Args:
+        outputs: output nodes, as numbers or a mask. None: the training nodes.
+        shuffle: give the output nodes a new order every epoch.
     """
 
     name = "neighbor"

@@ -43,6 +43,8 @@ class Prefetcher(Iterator[Batch]):
         stop: the number after the last batch, None for no end.
         capacity: twice the threads if None.
         prepare: called with each batch in the drawing thread; gathers features and labels by default.
+        sampler: draws the batches.
+        start: number of the first batch.
 
     An exception in a thread is raised by `next` when its batch is due. `close`, leaving a `with` block, an
     exception or dropping the object ends the threads.

@@ -50,6 +50,10 @@ class ShardedSampler(RankSampler):
     is exchanged to agree on it. Normalisation is that of `sampler`, the same on every rank.
 
     An epoch has `⌈num_batches / R⌉` steps on every rank.
+
+    Args:
+        sampler: draws the common sequence.
+        rank: this rank's number, from 0.
     """
 
     @check_settings
@@ -62,7 +66,11 @@ class ShardedSampler(RankSampler):
         self.name = sampler.name  # type: ignore[misc]
 
     def batch_number(self, step: int) -> int:
-        """The number, in the common sequence, of this rank's batch in a step."""
+        """The number, in the common sequence, of this rank's batch in a step.
+
+        Args:
+            step: number of the step.
+        """
         return step * self.num_ranks + self.rank
 
     def draw_nodes(self, k: int) -> np.ndarray:

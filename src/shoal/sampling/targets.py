@@ -50,12 +50,20 @@ class TargetSampler(Sampler):
         ] = {}  # of the last two epochs: threads that sample ahead are in both
 
     def draw_outputs(self, k: int) -> np.ndarray:
-        """The output nodes of batch k: slice k mod num_batches of the epoch's order."""
+        """The output nodes of batch k: slice k mod num_batches of the epoch's order.
+
+        Args:
+            k: number of the batch.
+        """
         nodes: np.ndarray = self._targets[self.draw_places(k)]
         return nodes
 
     def draw_places(self, k: int) -> np.ndarray:
-        """Where the output nodes of batch k are among all of them."""
+        """Where the output nodes of batch k are among all of them.
+
+        Args:
+            k: number of the batch.
+        """
         epoch, place = divmod(k, self.num_batches)
         known = self._orders
         order = known.get(epoch)

@@ -22,22 +22,50 @@ class Callback:
     name: ClassVar[str] = ""
 
     def on_start(self, trainer: Trainer) -> None:
-        """Before the first epoch of a call of `fit`."""
+        """Before the first epoch of a call of `fit`.
+
+        Args:
+            trainer: the trainer.
+        """
 
     def on_batch(self, trainer: Trainer, batch: Batch, loss: float) -> None:
-        """After every optimizer step, with its batch and its loss. Costs nothing where it is not overridden."""
+        """After every optimizer step, with its batch and its loss. Costs nothing where it is not overridden.
+
+        Args:
+            trainer: the trainer.
+            batch: the batch of the step.
+            loss: its loss.
+        """
 
     def on_epoch(self, trainer: Trainer, record: dict[str, Any]) -> None:
-        """After every epoch and its evaluation, before the checkpoint is written."""
+        """After every epoch and its evaluation, before the checkpoint is written.
+
+        Args:
+            trainer: the trainer.
+            record: figures of the epoch by name, which may be added to.
+        """
 
     def on_end(self, trainer: Trainer) -> None:
-        """After the last epoch, with the best weights in the model."""
+        """After the last epoch, with the best weights in the model.
+
+        Args:
+            trainer: the trainer.
+        """
 
     def on_close(self, trainer: Trainer) -> None:
-        """When `fit` ends, by an exception too and before `on_end`: close what `on_start` opened."""
+        """When `fit` ends, by an exception too and before `on_end`: close what `on_start` opened.
+
+        Args:
+            trainer: the trainer.
+        """
 
     def on_scores(self, trainer: Trainer, scores: dict[str, Any]) -> None:
-        """At the end of a run of `shoal train`, with its best epoch and its test scores."""
+        """At the end of a run of `shoal train`, with its best epoch and its test scores.
+
+        Args:
+            trainer: the trainer.
+            scores: the best epoch and the test scores by name.
+        """
 
 
 CALLBACKS: Registry[type[Callback]] = Registry("callback", "shoal.training.callbacks")

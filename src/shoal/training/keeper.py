@@ -6,14 +6,16 @@ import os
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from shoal.errors import ShoalError
 from shoal.training.checkpoint import check_progress, load_checkpoint, save_checkpoint
+from shoal.training.metrics import worst_score
 from shoal.training.share import EpochState
 
 if TYPE_CHECKING:
     from shoal.training.trainer import Trainer
+    from shoal.training.weights import KeptWeights
 
 BEST = "best.safetensors"
 
@@ -152,3 +154,36 @@ def _read_count(path: Path, progress: dict[str, Any], name: str, default: int | 
     if type(value) is not int or not 0 <= value < 2**53:
         raise ShoalError(f"{path} is damaged: its {name} is {value!r:.40}, expected a number")
     return value
+
+
+class Resumable:
+    """A trainer's checkpoints as its user writes and reads them."""
+
+    weights: KeptWeights
+    metric: str
+    notices: list[str]
+    best_epoch: int
+    best_score: float
+    _resumed: EpochState | None
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint from which `resume` goes on exactly.
+
+        Args:
+            path: the file to write.
+        """
+        save_progress(cast("Trainer", self), path)
+
+    def resume(self, folder: Path) -> None:
+        """Go on from the last checkpoint, or from the one before where that is damaged.
+
+        Args:
+            folder: folder of the checkpoints.
+        """
+        self.weights.last = None
+        trainer = cast("Trainer", self)
+        lost = load_best(trainer, folder)
+        self._resumed, notices = load_last(trainer, folder)
+        self.notices = notices + lost
+        if lost:
+            self.best_epoch, self.best_score = 0, worst_score(self.metric)

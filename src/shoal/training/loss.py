@@ -81,7 +81,12 @@ def loss_settings(name: str) -> Mapping[str, Setting]:
 
 
 def make_loss(name: str, **settings: Any) -> Loss:
-    """The loss called `name` with settings of its own, such as `make_loss("log_epsilon", epsilon=0.5)`, for a Trainer."""
+    """The loss called `name` with settings of its own, such as `make_loss("log_epsilon", epsilon=0.5)`, for a Trainer.
+
+    Args:
+        name: one of `LOSSES`.
+        settings: settings of the loss.
+    """
     checked = check_options(loss_settings(name), settings, what=f"loss {name!r}")
     return partial(LOSSES[name], **checked) if checked else LOSSES[name]
 

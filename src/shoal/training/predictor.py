@@ -32,7 +32,7 @@ class Predictor:
     """Scores, embeddings, classes and probabilities of a model's nodes.
 
     Every method takes another `graph` with the same features (new nodes, new edges); its labels are not needed but for
-    scores. `out` is where a result is written, which may be mapped to a file.
+    scores.
     """
 
     model: nn.Module
@@ -57,8 +57,12 @@ class Predictor:
         """Scores on a split's nodes, computed on the full graph: `f1_micro`, `f1_macro`, for single-label graphs
         `accuracy`, for two classes `roc_auc`, for a regression `r2`, `mae` and `rmse`, and the trainer's own metric.
 
-        The test nodes of another graph that has no split are all its labelled ones. Of a `sample` of the split, with the
-        standard error of its metric.
+        The test nodes of another graph that has no split are all its labelled ones.
+
+        Args:
+            split: `train`, `val` or `test`.
+            graph: another graph with the same features. None: the trainer's own.
+            sample: nodes of the split to score, answered with the standard error of the metric. None: all.
         """
         if graph is not None:
             graph = _prepare_scores(graph, self.graph)
@@ -68,7 +72,11 @@ class Predictor:
             return score_split(share, self.model, split, self.metrics, self.task.targets, sample)
 
     def examine(self, split: str = "test") -> tuple[dict[str, float], dict[str, Any]]:
-        """The scores of `evaluate`, and the outcomes that they are made of (`tabulate_outcomes`)."""
+        """The scores of `evaluate`, and the outcomes that they are made of (`tabulate_outcomes`).
+
+        Args:
+            split: `train`, `val` or `test`.
+        """
         self._check_blind(split)
         share = self.share
         with self.weights.averaged():
@@ -87,7 +95,11 @@ class Predictor:
             )
 
     def has_nodes(self, split: str) -> bool:
-        """Whether the graph has nodes to evaluate in a split."""
+        """Whether the graph has nodes to evaluate in a split.
+
+        Args:
+            split: `train`, `val` or `test`.
+        """
         return self.share.count_nodes(split) > 0
 
     def embed(
@@ -101,6 +113,12 @@ class Predictor:
         """Every node's embedding, (num_nodes, embedding_width), layer by layer within the memory budget.
 
         Trained on a Part: that of its rows.
+
+        Args:
+            progress: called as `progress(done, total)` while layers are computed.
+            graph: another graph with the same features. None: the trainer's own.
+            out: tensor to write the result into, which may be mapped to a file. None: a new one.
+            scratch: where activations are kept. None: in memory within the budget, beyond it in temporary files.
         """
         with self.weights.averaged():
             return self.find_share(graph).embed(self.model, progress, out, scratch)
@@ -113,7 +131,14 @@ class Predictor:
         out: Tensor | None = None,
         scratch: Scratch | None = None,
     ) -> Tensor:
-        """Every node's predicted class, 0/1 matrix (multi-label) or numbers (regression); trained on a Part: of its rows."""
+        """Every node's predicted class, 0/1 matrix (multi-label) or numbers (regression); trained on a Part: of its rows.
+
+        Args:
+            progress: called as `progress(done, total)` while layers are computed.
+            graph: another graph with the same features. None: the trainer's own.
+            out: tensor to write the result into, which may be mapped to a file. None: a new one.
+            scratch: where activations are kept. None: in memory within the budget, beyond it in temporary files.
+        """
         take, share = self.task.decide, self.find_share(graph)
         with self.weights.averaged():
             return share.predict(self.model, progress=progress, take=take, out=out, scratch=scratch)
@@ -126,7 +151,14 @@ class Predictor:
         out: Tensor | None = None,
         scratch: Scratch | None = None,
     ) -> Tensor:
-        """Every node's probability of each class, (num_nodes, num_classes): softmax of the logits, multi-label sigmoid."""
+        """Every node's probability of each class, (num_nodes, num_classes): softmax of the logits, multi-label sigmoid.
+
+        Args:
+            progress: called as `progress(done, total)` while layers are computed.
+            graph: another graph with the same features. None: the trainer's own.
+            out: tensor to write the result into, which may be mapped to a file. None: a new one.
+            scratch: where activations are kept. None: in memory within the budget, beyond it in temporary files.
+        """
         if self.graph.regression:
             raise ShoalError(
                 f"the labels of graph {self.graph.name!r} are numbers, which have no probabilities: use predict"
@@ -137,7 +169,11 @@ class Predictor:
             return share.predict(self.model, progress=progress, take=take, out=out, scratch=scratch)
 
     def find_share(self, graph: Graph | None) -> Share:
-        """The share of this trainer, or that of a single process on another graph, whose features are checked."""
+        """The share of this trainer, or that of a single process on another graph, whose features are checked.
+
+        Args:
+            graph: another graph with the same features. None: the trainer's own.
+        """
         if graph is None:
             return self.share
         trained = self.graph.source if isinstance(self.graph, StackedGraph) else self.graph

@@ -33,7 +33,7 @@ from shoal.training.checkpoint import save_checkpoint
 from shoal.training.evaluation import EvalShare, choose_interval
 from shoal.training.fitness import check_fit
 from shoal.training.interruption import Interruption
-from shoal.training.keeper import BEST, load_best, load_last, save_last, save_progress
+from shoal.training.keeper import BEST, Resumable, save_last
 from shoal.training.label_reuse import Iterations, ShownShare, make_reuse
 from shoal.training.loss import LOSSES, Loss
 from shoal.training.metrics import Deciding, choose_metric, is_better, worst_score
@@ -49,7 +49,7 @@ from shoal.training.task import Task
 from shoal.training.weights import KeptWeights
 
 
-class Trainer(Predictor, Recorded):
+class Trainer(Predictor, Recorded, Resumable):
     """Trains `model` on batches that `sampler` draws, evaluates on the full graph.
 
     One process trains on a Graph. Several ranks, joined by `transport`, train one model together, either each on
@@ -62,13 +62,14 @@ class Trainer(Predictor, Recorded):
             models are; any other is called with the Batch. Without layer-wise inference, as GNN has it, evaluation
             computes the whole graph in one pass and holds all of it in memory.
         graph: the graph, or this rank's Part of it.
-        sampler: draws batches of the graph; full-batch training if None, on what `setting` says ("inductive": training nodes only).
+        sampler: draws batches of the graph. None: full-batch training.
         transport: joins the ranks; by default the process group of `torch.distributed` where the program has
             initialised one, else this process alone.
         exchange: how the rows of a Part's halo travel, by name or as an object.
         swapped: parts of the Graph to work on one after the other, activations in files: full-batch training, exactly.
         features: how features on disk are read where they exceed their share of memory.
         checkpoints: folder for the last checkpoints (every epoch, `last.safetensors`) and the best, None for none.
+        setting: what full-batch training sees where no sampler is given: `transductive`, or `inductive` for training nodes only.
 
     The other arguments are settings (`shoal train --help` lists them). `loss` and `metric` may be functions of
     (logits, y): one number for each node, one for all of them. `train_step` is one step, for loops of your own.
@@ -172,10 +173,13 @@ class Trainer(Predictor, Recorded):
         self.share.prepare(model)
 
     def fit(self, epochs: int, on_epoch: Callable[[Record], None] | None = None) -> list[Record]:
-        """Train until epoch `epochs` (a resumed trainer goes on from where it was) or until patience ends.
+        """Train to an epoch, or until patience ends.
 
-        `on_epoch` receives every epoch's record: epoch, loss, seconds, nodes_per_second and, where it was evaluated,
-        val_<metric>. At the end the weights of the best evaluation are put in; another call goes on from the last ones.
+        At the end the weights of the best evaluation are put in; another call goes on from the last ones.
+
+        Args:
+            epochs: the last epoch. A resumed trainer goes on from where it was.
+            on_epoch: called with the record of every epoch: epoch, loss, seconds, nodes_per_second and, where it was evaluated, val_<metric>.
         """
         if epochs < 1:
             raise ShoalError(f"epochs is {epochs}: expected at least 1")
@@ -227,7 +231,12 @@ class Trainer(Predictor, Recorded):
         self._stopped = True
 
     def train_epoch(self, lr_factor: float = 1.0, batches: Iterator[Batch] | None = None) -> Record:
-        """One epoch of steps, on `batches` or on the sampler's; returns its record. Nothing is evaluated."""
+        """One epoch of steps; returns its record. Nothing is evaluated.
+
+        Args:
+            lr_factor: factor on the learning rate.
+            batches: the batches of the epoch. None: the sampler's.
+        """
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr * lr_factor
         done, self._resumed = self._resumed or EpochState(), None
@@ -252,6 +261,9 @@ class Trainer(Predictor, Recorded):
         """One optimizer step on a batch, on every rank on its own; returns the step's loss.
 
         Dropout is keyed by the batch's number, or by the step where one batch serves many.
+
+        Args:
+            batch: a batch of any sampler.
         """
         if not self.model.training:
             self.model.train()
@@ -290,19 +302,6 @@ class Trainer(Predictor, Recorded):
             self.transport.barrier()  # whoever ends must not be missed by the one who writes
         self.asked.obey()
 
-    def save(self, path: Path) -> None:
-        """Write a checkpoint from which `resume` goes on exactly."""
-        save_progress(self, path)
-
-    def resume(self, folder: Path) -> None:
-        """Go on from the last checkpoint in `folder`, or from the one before where that is damaged."""
-        self.weights.last = None
-        lost = load_best(self, folder)
-        self._resumed, notices = load_last(self, folder)
-        self.notices = notices + lost
-        if lost:
-            self.best_epoch, self.best_score = 0, worst_score(self.metric)
-
     def switch_to_best(self) -> None:
         """Put in the weights of the best evaluation; another call of `fit` goes on from the last ones."""
         self.weights.set_aside()
@@ -319,7 +318,11 @@ class Trainer(Predictor, Recorded):
         return self.eval_every or choose_interval(self.share, self.model, self.eval_share, self.eval_sample)
 
     def batches(self, first: int = 0) -> Iterator[Batch]:
-        """The epoch's batches from the `first` on. Threads go on to the next epoch's while this one is evaluated."""
+        """The epoch's batches. Threads go on to the next epoch's while this one is evaluated.
+
+        Args:
+            first: the batch of the epoch to begin with.
+        """
         if not self.share.can_prefetch:
             return self.share.batches(self.epoch, first)
         count = self.sampler.num_batches
