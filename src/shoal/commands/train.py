@@ -31,12 +31,12 @@ def _list_settings() -> Iterator[tuple[str, Rows]]:
 @click.option(
     "--method",
     **complete(lambda: ("sampled", "full", "swapped", "partitioned")),
-    help="sampled (subgraph mini-batches), full (the whole graph every step), swapped (the same where it does not fit in memory: one part after the other, the rest in files) or partitioned (the whole graph, shared among ranks; implied by the options below that name it)  [default: full or sampled, whichever fits the graph]",
+    help="sampled (mini-batches), full (full batch), swapped (full batch with parts in files, for graphs that do not fit in memory) or partitioned (full batch across ranks, a part on each; some options imply it)  [default: full or sampled, whichever fits the graph]",
 )
 @click.option(
     "--sampler",
     **complete(list_samplers),
-    help="How batches are drawn, one of the samplers below; method partitioned takes the whole graph every step unless one is given  [default: random-walk]",
+    help="One of the samplers below; with method partitioned, ranks share its batches  [default: random-walk, none with method partitioned]",
 )
 @click.option(
     "--model", **complete(list_models), help="One of the models below  [default: as fits the graph]"
@@ -48,17 +48,17 @@ def _list_settings() -> Iterator[tuple[str, Rows]]:
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="Run folder to make  [default: runs/DATA-N, or runs/DATA-MODEL-N where a model is given]",
+    help="Run folder to create  [default: runs/DATA-N, or runs/DATA-MODEL-N with --model]",
 )
 @click.option(
     "--workers",
     type=click.IntRange(1, 4096),
-    help="Ranks to start on this machine; implies method partitioned (with --method sampled, and model sign, each rank draws batches of its own).",
+    help="Ranks to start on this machine; implies method partitioned. With --method sampled or model sign each rank draws its own batches.",
 )
 @click.option(
     "--parts",
     metavar="DIR|N",
-    help="Folder of stored parts (`shoal partition`), one for each rank; implies method partitioned. With --method swapped those of DATA, or the number of parts  [default: 8]",
+    help="Folder of stored parts (`shoal partition`), one for each rank; implies method partitioned. With --method swapped, stored parts of DATA or a number of parts  [default: 8]",
 )
 @click.option(
     "--boundary-rate",
