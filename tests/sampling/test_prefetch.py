@@ -1,5 +1,7 @@
 """Prefetching changes when batches are drawn and nothing else; the loader feeds PyG models."""
 
+import itertools
+import sys
 import threading
 import time
 
@@ -10,6 +12,8 @@ import torch
 
 import shoal
 from shoal.sampling.base import make_sampler
+from shoal.sampling.feature_cache import FeatureCaching
+from shoal.sampling.feature_stream import FeatureStream
 from small_graphs import make_labelled
 
 
@@ -68,6 +72,53 @@ def test_prefetchers_that_are_dropped_leave_no_threads_behind(sampler):
     while num_sampling_threads() and time.monotonic() < ends:
         time.sleep(0.01)
     assert num_sampling_threads() == 0
+
+
+def interrupt(step, number):
+    """Call `step`, with Ctrl-C's exception where its `number`-th function begins or ends, as a signal's comes; whether it came
+    so far."""
+    left = number
+
+    def trace(frame, event, argument):
+        nonlocal left
+        left -= event in ("call", "return")
+        if left == 0:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    try:
+        sys.settrace(trace)
+        step()
+    except (KeyboardInterrupt, RuntimeError):  # of a Condition that is no longer held
+        pass
+    finally:
+        sys.settrace(None)
+    return left <= 0
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_threads_end_wherever_an_interrupt_comes(graph, sampler, tmp_path, on_disk):
+    stored = shoal.open_graph(shoal.save_graph(graph, tmp_path / "graph"))
+    caching = FeatureCaching(cache=0.2, window=5, readers=1)
+    for number in itertools.count(1):
+        if on_disk:
+            walks = shoal.RandomWalkSampler(stored, roots=4)
+            batches = FeatureStream(walks, 0, caching.make_cache(stored), caching)
+            came = interrupt(lambda batches=batches: batches._reader.take(0), number)
+        else:
+            begun = time.monotonic()  # the first batch comes while it is waited for
+            batches = shoal.Prefetcher(
+                sampler, prepare=lambda _, begun=begun: time.sleep(max(0, begun + 0.2 - time.monotonic()))
+            )
+            came = interrupt(lambda batches=batches: next(batches), number)
+        ending = threading.Thread(target=batches.close, daemon=True)
+        ending.start()
+        ending.join(30)
+        assert not ending.is_alive(), f"a thread hangs after an interrupt at place {number}"
+        if not came:
+            break
+    assert number > 4
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])

@@ -108,25 +108,26 @@ class _Reader:
         self._taken = 0
         self._error: BaseException | None = None
         self._is_stopped = False
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # taken itself, not by the Condition: that is not safe from Ctrl-C
+        self._changed = threading.Condition(self._lock)
 
     def run(self) -> None:
         try:
             self._work()
         except BaseException as error:  # raised where the batch is waited for
-            with self._changed:
+            with self._lock:
                 self._error = error
                 self._changed.notify_all()
         finally:
             self._file.close()
 
     def stop(self) -> None:
-        with self._changed:
+        with self._lock:
             self._is_stopped = True
             self._changed.notify_all()
 
     def take(self, k: int) -> tuple[np.ndarray, Tensor, FeatureCounts]:
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: k in self._ready or self._error is not None or self._is_stopped)
             if k in self._ready:
                 self._taken += 1
@@ -160,7 +161,7 @@ class _Reader:
         x = self._cache.take(plan, read)
         total, missed = len(plan.rows), len(plan.misses)
         counts = FeatureCounts(total, total - missed, missed, read_bytes)
-        with self._changed:
+        with self._lock:
             self._ready[k] = plan.rows, x, counts
             self._changed.notify_all()
             full = self._start + self._ahead

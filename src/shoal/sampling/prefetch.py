@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Annotated, Protocol
 
 from shoal.batch import Batch
 from shoal.checks import MAX_THREADS
+from shoal.errors import ShoalError
 from shoal.sampling.base import COUNT
 from shoal.settings import Null, Range, check_settings
 
@@ -30,6 +33,27 @@ class Draws(Protocol):
 
     def sample(self, k: int) -> Batch:
         """Batch number `k`."""
+
+
+class _Due:
+    """A batch that was asked for: `arrived` is held until `outcome` is the batch, or what drawing it raised.
+
+    Waiting is `with due.arrived`. Locks that are written in Python (Condition, Semaphore, Future) can stay held where Ctrl-C
+    comes between taking one and knowing of it: the thread that needs it next, and who waits for that thread, then hang.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.outcome: Batch | BaseException | None = None
+        self.arrived = threading.Lock()
+        self.arrived.acquire()
+
+    def answer(self, outcome: Batch | BaseException) -> None:
+        self.outcome = outcome
+        self.arrived.release()
+
+
+_Tasks = SimpleQueue["_Due | None"]  # None ends a thread
 
 
 class Prefetcher(Iterator[Batch]):
@@ -67,11 +91,21 @@ class Prefetcher(Iterator[Batch]):
         self.position = start
         self._stop = stop
         self._capacity = capacity or 2 * num_threads
-        self._prepare = prepare
-        self._ahead: deque[Future[Batch]] = deque()  # batches `position`, `position + 1`, …
-        self._pool = ThreadPoolExecutor(num_threads, _THREAD_NAME)
-        self._end = weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
+        self._ahead: deque[_Due] = deque()  # batches `position`, `position + 1`, …
+        self._tasks: _Tasks = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._end = weakref.finalize(self, _stop, self._tasks, num_threads)
+        _open.add(self)
         try:
+            for number in range(num_threads if stop is None else min(num_threads, stop - start)):
+                thread = threading.Thread(
+                    target=_serve,
+                    args=(sampler, prepare, self._tasks),
+                    name=f"{_THREAD_NAME}_{number}",
+                    daemon=True,
+                )
+                thread.start()
+                self._threads.append(thread)
             self._fill()
         except BaseException:  # Ctrl-C while a thread starts: nobody has the object to close it
             self.close()
@@ -82,20 +116,24 @@ class Prefetcher(Iterator[Batch]):
             self.close()
             raise StopIteration
         due = self._ahead[0]
-        if due.exception() is not None:
+        with due.arrived:
+            outcome = due.outcome
+        if isinstance(outcome, BaseException):
             self.close()
-            return due.result()  # raises it
+            raise outcome
+        assert outcome is not None
         self._ahead.popleft()
         self.position += 1
         self._fill()
-        return due.result()
+        return outcome
 
     def close(self) -> None:
         """End the threads; each finishes the batch it is at."""
-        self._end.detach()
+        self._end()
         self._ahead.clear()
-        is_own = threading.current_thread().name.startswith(_THREAD_NAME)  # it cannot wait for itself
-        self._pool.shutdown(wait=not is_own, cancel_futures=True)
+        for thread in self._threads:
+            if thread is not threading.current_thread():  # it cannot wait for itself
+                thread.join()
 
     def __enter__(self) -> Prefetcher:
         return self
@@ -109,11 +147,44 @@ class Prefetcher(Iterator[Batch]):
         for k in range(
             self.position + len(self._ahead), stop if self._stop is None else min(stop, self._stop)
         ):
-            self._ahead.append(self._pool.submit(_draw, self.sampler, self._prepare, k))
+            due = _Due(k)
+            self._tasks.put(due)
+            self._ahead.append(due)
+
+
+_open: weakref.WeakSet[Prefetcher] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """End the threads before Python ends, which they would not survive."""
+    for prefetcher in list(_open):
+        prefetcher.close()
+
+
+def _stop(tasks: _Tasks, num_threads: int) -> None:
+    """Have the threads end after the batch they are at; who waits for another one learns that it does not come."""
+    with suppress(Empty):
+        while True:
+            due = tasks.get_nowait()
+            if due is not None:
+                due.answer(ShoalError(f"batch {due.number} was asked of a prefetcher that is closed"))
+    for _ in range(num_threads):
+        tasks.put(None)
+
+
+def _serve(sampler: Draws, prepare: Callable[[Batch], None], tasks: _Tasks) -> None:
+    """Draw what is asked for. Holds no Prefetcher, so that one nobody has any more is collected, and its threads end."""
+    while (due := tasks.get()) is not None:
+        try:
+            due.answer(_draw(sampler, prepare, due.number))
+        except BaseException as error:  # raised where the batch is waited for
+            due.answer(error)
+        del due
 
 
 def _draw(sampler: Draws, prepare: Callable[[Batch], None], k: int) -> Batch:
-    """Batch k, prepared. Holds no Prefetcher, so that one nobody has any more is collected, and its threads end."""
+    """Batch k, prepared."""
     batch = sampler.sample(k)
     prepare(batch)
     return batch
