@@ -3,12 +3,14 @@
 import mmap
 import os
 import re
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import shoal
+from forked import fork, wait
 from shoal import array_files
 from shoal.kernels.orient import OrientedGraph
 from shoal.memory import set_memory_budget
@@ -118,6 +120,25 @@ def test_a_disk_without_room_costs_only_the_file(stored, monkeypatch):
     monkeypatch.setattr(oriented, "flush_tree", fail)
     assert len(orient_graph(graph).indices) == graph.num_edges
     assert not list(find_folder(graph).parent.iterdir())
+
+
+def test_what_a_killed_process_left_is_removed(stored, monkeypatch):
+    graph = shoal.open_graph(stored)
+    folder = find_folder(graph)
+
+    def die(*args):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def be_killed():
+        monkeypatch.setattr(oriented, "flush_tree", die)
+        orient_graph(graph)
+
+    code = wait(fork(be_killed))
+    assert code == -signal.SIGKILL
+    left = [path.name for path in folder.parent.iterdir()]
+    assert [name for name in left if name.endswith(".partial")], left
+    assert len(orient_graph(graph).indices) == graph.num_edges
+    assert list(folder.parent.iterdir()) == [folder]
 
 
 def test_graphs_that_are_small_or_not_stored_are_not_kept(stored, tmp_path):

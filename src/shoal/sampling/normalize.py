@@ -19,12 +19,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,8 +31,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.errors import ShoalError
+from shoal.files import flush_tree
 from shoal.home import home_folder
 from shoal.kernels.jit import kernel
+from shoal.lock import building
 from shoal.threads import available_cores
 
 if TYPE_CHECKING:
@@ -213,12 +214,11 @@ def _write_counts(
     folder: Path, counts: tuple[np.ndarray, np.ndarray], sampler: Sampler, num_batches: int
 ) -> None:
     """Write beside, then rename: nothing half-written has the final name. A full disk costs only the cache."""
-    beside = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
-    try:
-        beside.mkdir(parents=True)
+    with suppress(OSError, ShoalError), building(folder, wait=True) as scratch:
+        fresh = scratch / "new"
+        fresh.mkdir()
         for name, array in zip(("nodes.npy", "entries.npy"), counts):
-            np.save(beside / name, array, allow_pickle=False)
-        (beside / "meta.json").write_text(json.dumps(_describe(sampler, num_batches), indent=1, default=int))
-        beside.rename(folder)
-    except OSError:
-        shutil.rmtree(beside, ignore_errors=True)
+            np.save(fresh / name, array, allow_pickle=False)
+        (fresh / "meta.json").write_text(json.dumps(_describe(sampler, num_batches), indent=1, default=int))
+        flush_tree(fresh)
+        fresh.rename(folder)

@@ -6,17 +6,18 @@ import hashlib
 import json
 import os
 import shutil
-import uuid
 import zlib
 from pathlib import Path
 
 import numpy as np
 
 from shoal.array_files import ask_large_pages
+from shoal.errors import ShoalError
 from shoal.files import create_array, flush, flush_tree, write_array_header
 from shoal.graph import Graph
 from shoal.home import home_folder
 from shoal.kernels.orient import OrientedGraph, keep_lower
+from shoal.lock import building
 from shoal.memory import memory_left
 
 LEAST_KEPT = 1 << 24  # entries: a smaller graph is oriented faster than its file is found
@@ -81,27 +82,35 @@ def _describe_files(folder: Path) -> list[list[int]]:
 
 
 def _write(folder: Path, graph: Graph) -> bool:
-    """Write beside, piece by piece, then rename; what is there is damaged. False on a full disk, which costs only the cache."""
-    beside = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
+    """Write beside, piece by piece, then rename; what is there is damaged. False on a full disk, which costs only the cache.
+
+    What a killed writer left is removed; one that is still at it is waited for.
+    """
     try:
-        beside.mkdir(parents=True)
-        indptr = create_array(beside / "indptr.npy", graph.indptr.shape, np.int64)
-        with open(beside / "indices.npy", "w+b") as file:
-            write_array_header(file, graph.indices.dtype, (0,))
-            total = size = 0
-            for piece in keep_lower(graph.indptr, graph.indices, indptr):
-                file.write(piece.data)
-                total, size = zlib.crc32(piece.data, total), size + len(piece)
-            file.seek(0)
-            write_array_header(file, graph.indices.dtype, (size,))
-        sums = [zlib.crc32(indptr.data), total]
-        flush_tree(beside)
-        (beside / _SUMS).write_text(json.dumps({"sums": sums, "files": _describe_files(beside)}))
-        flush(beside / _SUMS)
-        shutil.rmtree(folder, ignore_errors=True)
-        beside.rename(folder)
-        flush(folder.parent)
-    except OSError:
-        shutil.rmtree(beside, ignore_errors=True)
+        with building(folder, wait=True) as scratch:
+            if _read(folder, graph) is None:
+                fresh = scratch / "new"
+                fresh.mkdir()
+                _fill(fresh, graph)
+                shutil.rmtree(folder, ignore_errors=True)
+                fresh.rename(folder)
+                flush(folder.parent)
+    except (OSError, ShoalError):
         return False
     return True
+
+
+def _fill(folder: Path, graph: Graph) -> None:
+    indptr = create_array(folder / "indptr.npy", graph.indptr.shape, np.int64)
+    with open(folder / "indices.npy", "w+b") as file:
+        write_array_header(file, graph.indices.dtype, (0,))
+        total = size = 0
+        for piece in keep_lower(graph.indptr, graph.indices, indptr):
+            file.write(piece.data)
+            total, size = zlib.crc32(piece.data, total), size + len(piece)
+        file.seek(0)
+        write_array_header(file, graph.indices.dtype, (size,))
+    sums = [zlib.crc32(indptr.data), total]
+    flush_tree(folder)
+    (folder / _SUMS).write_text(json.dumps({"sums": sums, "files": _describe_files(folder)}))
+    flush(folder / _SUMS)
