@@ -1,12 +1,14 @@
 """Ranks that die, hang or find bad input: the others end in time and name the one and the phase."""
 
 import shutil
+import time
 
 import pytest
 
 import rank_jobs
 import shoal
 from launched_ranks import run_ranks
+from shoal.distributed.transport import KEPT
 
 
 @pytest.mark.parametrize("trouble", ["die", pytest.param("hang", marks=pytest.mark.slow)])
@@ -38,6 +40,27 @@ def test_an_error_of_all_ranks_is_said_once(when, transport, tmp_path):
     assert "Traceback" not in "".join(ended.texts)
     assert set(ended.codes) == {2}
     assert not (tmp_path / "run").exists()
+
+
+LEAVE = """
+import os, sys, time
+from shoal.distributed.launch import joined_ranks
+from shoal.errors import ShoalError
+with joined_ranks() as transport:
+    transport.barrier()
+    if transport.rank == 0:
+        time.sleep(1)  # the other one is gone by then
+        print(time.monotonic(), file=sys.stderr, flush=True)
+        raise ShoalError("rank 0 ends later, and badly")
+"""
+
+
+def test_rank_0_does_not_wait_for_a_rank_that_has_taken_leave():
+    ended = run_ranks(2, "-c", LEAVE, limit=90)
+    seconds = time.monotonic() - float(ended.texts[0].split()[0])
+    assert ended.codes == [2, 0]
+    assert "shoal: rank 0 ends later, and badly" in ended.texts[0]
+    assert seconds < KEPT
 
 
 @pytest.mark.parametrize("transport", ["gloo", "mpi"])

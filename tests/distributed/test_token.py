@@ -23,8 +23,9 @@ from shoal.errors import ShoalError
 
 MEET = """
 import os
+from shoal.distributed.detect import detect_launch
 from shoal.distributed.launch import joined_ranks
-rank = int(os.environ["RANK"])
+rank = detect_launch().rank
 {first}
 with joined_ranks() as transport:
     transport.barrier()
@@ -56,6 +57,19 @@ def test_the_other_end_of_a_connection_proves_that_it_holds_the_token() -> None:
     ended = meet(STRANGER)
     assert ended.codes[0] == 2
     assert "the connection to rank 1 is a stranger's" in ended.texts[0]
+
+
+def test_ranks_of_mpi_prove_the_token_that_they_were_given() -> None:
+    ended = meet("os.environ['SHOAL_TOKEN'] += str(rank)", transport="mpi")
+    assert ended.codes != [0]
+    assert "hold different run tokens: give all ranks the same SHOAL_TOKEN" in ended.texts[0]
+    ended = meet("if rank == 1: del os.environ['SHOAL_TOKEN']", transport="mpi")
+    assert ended.codes != [0]
+    assert "rank 1 and rank 0 hold different run tokens" in ended.texts[0]
+
+
+def test_ranks_of_mpi_without_a_token_trust_their_launcher() -> None:
+    meet("del os.environ['SHOAL_TOKEN']", transport="mpi").check()
 
 
 def test_hosts_that_share_a_home_need_no_setting(tmp_path: Path) -> None:
@@ -125,6 +139,8 @@ def disturb(processes: list[psutil.Process]) -> int:
     for rank in range(2):
         store.set(f"shoal/stopped/{rank}", '{"reason": "a stranger says so"}')
         store.set(f"default_pg/0//cpu//0/{rank}", secrets.token_bytes(170))
+    for key in store.list_keys():
+        store.delete_key(key)
     return len(ports)
 
 
@@ -134,6 +150,9 @@ def test_strangers_who_connect_change_nothing(ranks: RankPool, tmp_path: Path) -
     disturbed = LiveRanks("gloo", 2)
     try:
         here = [psutil.Process(process.pid) for process in disturbed._started]
+        found = [one for process in here for one in process.net_connections("inet")]
+        listening = [one.laddr.ip for one in found if one.status == psutil.CONN_LISTEN]
+        assert set(listening) == {"127.0.0.1"}  # which they were given
         assert disturb(here) >= 3  # the store, and gloo's on every rank
         disturbed.call(train_run, settings, str(tmp_path / "disturbed"))
         disturb(here)

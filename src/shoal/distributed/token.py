@@ -7,7 +7,7 @@ import hmac
 import os
 import secrets
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +22,7 @@ from shoal.distributed.transport import LAST_WORD
 from shoal.errors import ShoalError
 from shoal.home import home_folder
 
-_SIZE = hashlib.sha256().digest_size
+MESSAGE = hashlib.sha256().digest_size  # bytes of a proof
 _LEAST = 16  # characters of a token
 
 
@@ -91,8 +91,8 @@ class SignedStore(Store):
 
     def get(self, key: str) -> bytes:
         found = self._held.get(key)
-        content = found[_SIZE:]
-        if not hmac.compare_digest(found[:_SIZE], sign(self._token, key.encode(), content)):
+        content = found[MESSAGE:]
+        if not hmac.compare_digest(found[:MESSAGE], sign(self._token, key.encode(), content)):
             raise TokenError(f"{key} in the ranks' store was not written by a rank of this run")
         return bytes(content)
 
@@ -136,27 +136,33 @@ def check_tokens(store: SignedStore, rank: int, size: int, limit: timedelta) -> 
 
 
 def check_connections(token: bytes, rank: int, size: int, limit: timedelta) -> None:
-    """Have the other end of every connection prove that it holds the token, and is the rank it stands for.
+    """Have the other end of every gloo connection prove that it holds the token, and is the rank it stands for.
 
-    Each end answers a random challenge of the other. Gloo has a connection to every rank on each of its interfaces.
+    Gloo has a connection to every rank on each of its interfaces.
     """
-    interfaces = os.environ.get("GLOO_SOCKET_IFNAME", "").count(",") + 1
+    for tag in range(os.environ.get("GLOO_SOCKET_IFNAME", "").count(",") + 1):
+        for q in find_strangers(token, rank, size, lambda messages, tag=tag: _swap(messages, tag, limit)):  # type: ignore[misc]
+            raise TokenError(f"the connection to rank {q} is a stranger's: it does not hold the run's token")
+
+
+def find_strangers(
+    token: bytes, rank: int, size: int, swap: Callable[[dict[int, bytes]], dict[int, bytes]]
+) -> list[int]:
+    """Ranks that do not answer a random challenge as who holds the token does. Every rank asks, and answers, all others.
+
+    `swap` sends every peer a message of `MESSAGE` bytes, and receives one of each.
+    """
     peers = [q for q in range(size) if q != rank]
-    for tag in range(interfaces):
-        challenge = secrets.token_bytes(_SIZE)
-        asked = _swap(dict.fromkeys(peers, challenge), tag, limit)
-        proofs = {q: sign(token, b"%d to %d" % (rank, q), asked[q], challenge) for q in peers}
-        answers = _swap(proofs, tag, limit)
-        for q in peers:
-            if not hmac.compare_digest(answers[q], sign(token, b"%d to %d" % (q, rank), challenge, asked[q])):
-                raise TokenError(
-                    f"the connection to rank {q} is a stranger's: it does not hold the run's token"
-                )
+    challenge = secrets.token_bytes(MESSAGE)
+    asked = swap(dict.fromkeys(peers, challenge))
+    answers = swap({q: sign(token, b"%d to %d" % (rank, q), asked[q], challenge) for q in peers})
+    expected = {q: sign(token, b"%d to %d" % (q, rank), challenge, asked[q]) for q in peers}
+    return [q for q in peers if not hmac.compare_digest(answers[q], expected[q])]
 
 
 def _swap(messages: dict[int, bytes], tag: int, limit: timedelta) -> dict[int, bytes]:
-    """Send every peer a message of `_SIZE` bytes, and receive one of each."""
-    received = {q: torch.zeros(_SIZE, dtype=torch.uint8) for q in messages}
+    """Send every peer a message of `MESSAGE` bytes, and receive one of each."""
+    received = {q: torch.zeros(MESSAGE, dtype=torch.uint8) for q in messages}
     sent = {q: torch.frombuffer(bytearray(content), dtype=torch.uint8) for q, content in messages.items()}
     works: list[Any] = [dist.irecv(into, q, tag=tag) for q, into in received.items()]
     works += [dist.isend(content, q, tag=tag) for q, content in sent.items()]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +25,8 @@ from shoal.distributed.slurm import find_first_host, pick_port
 from shoal.distributed.token import SignedStore, TokenError, check_connections, check_tokens, read_token
 from shoal.distributed.transport import LAST_WORD, TRANSPORTS, Exchange, RankGone, Transport, as_bytes
 from shoal.errors import ShoalError
+
+_BACKLOG = 2048  # ranks that connect at once
 
 
 @TRANSPORTS.register
@@ -66,20 +70,19 @@ class GlooTransport(Transport):
                 raise ShoalError(
                     "gloo under mpiexec does not know where ranks meet: set MASTER_ADDR and MASTER_PORT, or leave out SHOAL_TRANSPORT=gloo"
                 )
-        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        host, port, within = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], timedelta(seconds=limit)
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         try:
-            if rank == 0 and STORE_FD in os.environ:  # where this machine's ranks meet: bound to it alone
-                port, door = int(os.environ["MASTER_PORT"]), int(os.environ[STORE_FD])
-                within = timedelta(seconds=limit)
+            if rank == 0 and (door := _open_door(host, int(port))) is not None:
+                waits = STORE_FD not in os.environ
                 store: Any = TCPStore(
-                    "127.0.0.1", port, size, True, within, wait_for_workers=False, master_listen_fd=door
+                    host, int(port), size, True, within, wait_for_workers=waits, master_listen_fd=door
                 )
             else:
-                store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=limit)))
+                store, rank, size = next(rendezvous("env://", timeout=within))
         except (RuntimeError, ValueError) as error:
             raise RankGone(
-                f"rank {rank} of {size} did not meet the others at {where} within {limit:.0f} s "
+                f"rank {rank} of {size} did not meet the others at {host}:{port} within {limit:.0f} s "
                 f"({_first_line(error)}): check MASTER_ADDR and MASTER_PORT, and that every rank was started"
             ) from None
         if attempt := os.environ.get("TORCHELASTIC_RESTART_COUNT"):
@@ -238,6 +241,24 @@ class _GlooExchange(Exchange):
     def finish(self) -> None:
         for peer, work in self._sent:
             self._transport.wait(work, peer)
+
+
+def _open_door(host: str, port: int) -> int | None:
+    """The socket on which rank 0 keeps the store where ranks meet: its launcher's, or one at the address that was given.
+
+    None where torch has to open it, on all addresses of this host: a name may mean another address elsewhere, and that of
+    a gateway is not this host's. torchrun has its own.
+    """
+    if STORE_FD in os.environ:
+        return int(os.environ[STORE_FD])
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return None
+    try:
+        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+        family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+        return socket.create_server((str(address), port), family=family, backlog=_BACKLOG).detach()
+    except (ValueError, OSError):
+        return None
 
 
 def _start(begin: Any, transport: GlooTransport, tensor: Tensor, peer: int) -> Any:

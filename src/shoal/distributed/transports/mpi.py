@@ -11,9 +11,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
+import torch
 from torch import Tensor
 
-from shoal.distributed.detect import Launch
+from shoal.distributed.detect import TOKEN, Launch
+from shoal.distributed.token import MESSAGE, TokenError, find_strangers, read_token
 from shoal.distributed.transport import LAST_WORD, TRANSPORTS, Exchange, RankGone, Transport, as_bytes
 from shoal.errors import ShoalError, missing_extra
 
@@ -51,7 +53,31 @@ class MPITransport(Transport):
 
     @classmethod
     def open(cls, launch: Launch, limit: float) -> MPITransport:
-        return cls(limit)
+        """Join MPI's world. Who takes part in it is the launcher's to say; a rank that has SHOAL_TOKEN asks for proof too."""
+        transport = cls(limit)
+        transport.check_tokens(read_token() if TOKEN in os.environ else None)
+        return transport
+
+    def check_tokens(self, token: bytes | None) -> None:
+        """Refuse ranks that do not hold `token`; all ranks exchange proofs, whether they have one or not."""
+        self.phase = "the exchange of run tokens"
+        strangers = find_strangers(token or b"", self.rank, self.size, self._swap)
+        if token is not None and strangers:
+            who = f"rank{'s' if len(strangers) > 1 else ''} {', '.join(map(str, strangers))}"
+            raise TokenError(
+                f"{who} and rank {self.rank} hold different run tokens: give all ranks the same {TOKEN} "
+                f"(mpiexec -genv {TOKEN} SECRET, or -x {TOKEN}), or none"
+            )
+
+    def _swap(self, messages: dict[int, bytes]) -> dict[int, bytes]:
+        received = {q: torch.zeros(MESSAGE, dtype=torch.uint8) for q in messages}
+        exchange = self.start(received)
+        for q, content in messages.items():
+            exchange.send(q, torch.frombuffer(bytearray(content), dtype=torch.uint8))
+        for _ in exchange.arrivals():
+            pass
+        exchange.finish()
+        return {q: into.numpy().tobytes() for q, into in received.items()}
 
     def start(self, receives: dict[int, Tensor]) -> Exchange:
         return _MPIExchange(self, receives)
