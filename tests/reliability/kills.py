@@ -31,6 +31,7 @@ from typing import Any
 
 import psutil
 from crash_points import digest, run
+from safetensors import safe_open
 
 import shoal
 from forked import fork, wait
@@ -115,8 +116,15 @@ def attempt(
 
 
 def compare(folder: Path) -> dict[str, str]:
-    """Digests of what must be the same; memory, chosen kernels and when the last checkpoint but one was written may differ."""
-    left_out = ("ranks.json", "plan.txt", "job.json", "repeat.yaml", "config.yaml", "last-1.safetensors")
+    """Digests of what must be the same; memory, chosen kernels and when the last checkpoint but one was written may differ.
+
+    Ranks may have buffers of their own beside that one, of its step and no other.
+    """
+    left_out = {"ranks.json", "plan.txt", "job.json", "repeat.yaml", "config.yaml", "last-1.safetensors"}
+    for before in folder.rglob("last-1.safetensors"):
+        with safe_open(before, framework="numpy") as file:
+            step = json.loads(file.metadata()["progress"])["step"]
+        left_out |= {path.name for path in before.parent.glob(f"buffers-{step}-*.safetensors")}
     return {name: one for name, one in digest(folder).items() if Path(name).name not in left_out}
 
 
@@ -233,7 +241,7 @@ def main() -> None:
         with open(root / "here.log", "a") as file, redirect_stderr(file):
             scores = train_here(root)
         assert all(map(math.isfinite, scores.values())), scores
-        rounds.append({"scores": scores, **measure()})
+        rounds.append({"scores": scores, **measure(), "load": round(os.getloadavg()[0], 1)})
         results["resources"] = (results["resources"] + rounds[-1:])[-200:]
         results["grown"] = find_growth(rounds)
         write_results(out, results)

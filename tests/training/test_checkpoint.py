@@ -1,16 +1,21 @@
 """Checkpoints: exact, atomic, and clear about what does not fit."""
 
+import tracemalloc
+
 import pytest
 import safetensors.torch
 import torch
 
 import shoal
 from shoal.training.checkpoint import (
+    _TYPES,
+    BUFFER_FORMAT,
     FORMAT,
     HALO_FORMAT,
     drop_own,
     load_checkpoint,
     read_own,
+    read_tensors,
     save_checkpoint,
     save_own,
     save_tensors,
@@ -38,6 +43,38 @@ def test_a_checkpoint_brings_back_weights_optimizer_and_progress(tmp_path):
         assert ours.keys() == theirs.keys()
         assert all(torch.equal(ours[key], theirs[key]) for key in ours)
     assert [path.name for path in tmp_path.iterdir()] == ["a.safetensors"]
+
+
+def test_tensors_of_every_type_are_written_as_safetensors_are(tmp_path):
+    types = [*_TYPES]
+    tensors = {f"{i}": torch.arange(5).to(one) for i, one in enumerate(types)}
+    tensors |= {"none": torch.empty(0, 3), "one": torch.tensor(2.5), "turned": torch.rand(3, 4).T}
+    save_tensors(tmp_path / "a.safetensors", tensors, FORMAT, {"name": "ä"})
+    found = safetensors.torch.load_file(tmp_path / "a.safetensors")
+    ours, progress = read_tensors(tmp_path / "a.safetensors", FORMAT)
+    assert progress == {"name": "ä"}
+    assert found.keys() == ours.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        for one in (found[name], ours[name]):
+            assert (one.dtype, one.shape) == (tensor.dtype, tensor.shape)
+            assert (
+                one.contiguous()
+                .view(-1)
+                .view(torch.uint8)
+                .equal(tensor.contiguous().view(-1).view(torch.uint8))
+            )
+
+
+def test_writing_a_checkpoint_takes_no_memory_for_what_it_holds(tmp_path):
+    tensors = {f"{i}": torch.zeros(1 << 20) for i in range(8)}
+    tracemalloc.start()
+    try:
+        save_tensors(tmp_path / "a.safetensors", tensors, FORMAT)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (tmp_path / "a.safetensors").stat().st_size > 32 << 20
+    assert most < 1 << 20
 
 
 def test_a_checkpoint_of_another_model_is_refused_by_the_part_that_differs(tmp_path):
@@ -92,9 +129,23 @@ def test_a_rank_that_went_back_keeps_its_newest_files_and_those_of_no_later_step
         "halo-30-0.safetensors",
     ]
     assert read_own(tmp_path, HALO_FORMAT, 25, 1)["step"] == -25
-    drop_own(tmp_path, HALO_FORMAT, 1, before=25)
-    assert not (tmp_path / "halo-20-1.safetensors").exists()
-    assert (tmp_path / "halo-25-1.safetensors").exists()
+
+
+def test_files_of_ranks_that_no_checkpoint_needs_are_removed(tmp_path):
+    for kind, step, rank in [(HALO_FORMAT, 10, 0), (BUFFER_FORMAT, 20, 3), (HALO_FORMAT, 25, 1)]:
+        save_own(tmp_path, kind, step, rank, {"a": torch.tensor(0)}, keep=2)
+    save_own(tmp_path, HALO_FORMAT, 40, 1, {"a": torch.tensor(0)}, keep=2)  # of a rank that is ahead
+    kept = [tmp_path / name for name in ("last.safetensors", "last-1.safetensors")]
+    for path, step in zip(kept, (30, 20)):
+        save_checkpoint(path, make()[0].state_dict(), progress={"step": step})
+    before = {path.name for path in tmp_path.iterdir()}
+    drop_own(tmp_path, kept, 30)
+    gone = {"halo-10-0.safetensors", "halo-25-1.safetensors"}
+    assert {path.name for path in tmp_path.iterdir()} == before - gone
+    save_own(tmp_path, HALO_FORMAT, 10, 0, {"a": torch.tensor(0)}, keep=2)
+    kept[1].write_bytes(b"")  # nobody knows what it needed
+    drop_own(tmp_path, kept, 30)
+    assert (tmp_path / "halo-10-0.safetensors").exists()
 
 
 @pytest.mark.parametrize(

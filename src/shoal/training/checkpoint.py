@@ -2,13 +2,13 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from shoal.errors import ShoalError
@@ -19,6 +19,26 @@ HALO_FORMAT = "shoal-halo"
 BUFFER_FORMAT = "shoal-buffers"
 HISTORY_FORMAT = "shoal-history"
 SAMPLER_FORMAT = "shoal-sampler"
+_TYPES = {  # as safetensors calls them
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.complex64: "C64",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint64: "U64",
+    torch.uint32: "U32",
+    torch.uint16: "U16",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+}
+_ALIGNED = 8  # bytes
+_OWN = re.compile(r"(?:halo|buffers|history|sampler)-(\d{1,15})-\d+\.safetensors")
 _STATE = frozenset({"step", "exp_avg", "exp_avg_sq"})  # what Adam keeps of a weight
 _VERSIONS = ("-1", "-2")  # the first has no checksum
 
@@ -134,11 +154,28 @@ def save_own(folder: Path, kind: str, step: int, rank: int, tensors: dict[str, T
         others[old].unlink(missing_ok=True)
 
 
-def drop_own(folder: Path, kind: str, rank: int, before: int) -> None:
-    """Remove a rank's files of steps `before` one, which no checkpoint needs any more."""
-    for step, path in _list_own(folder, kind, rank).items():
-        if step < before:
+def drop_own(folder: Path, kept: list[Path], newest: int) -> None:
+    """Remove files of `save_own`, of any rank, that none of the `kept` checkpoints needs; those of steps after `newest` stay:
+    other ranks may be ahead."""
+    found = {
+        path: int(named[1])
+        for path in folder.glob("*-*-*.safetensors")
+        if (named := _OWN.fullmatch(path.name)) and int(named[1]) < newest
+    }
+    if not found:
+        return
+    try:
+        steps = {json.loads(_read_metadata(path)["progress"])["step"] for path in kept}
+    except (SafetensorError, ValueError, KeyError, TypeError):  # what they need is not known
+        return
+    for path, step in found.items():
+        if step not in steps:
             path.unlink(missing_ok=True)
+
+
+def _read_metadata(path: Path) -> dict[str, str]:
+    with safe_open(path, framework="pt") as file:
+        return dict(file.metadata() or {})
 
 
 def _list_own(folder: Path, kind: str, rank: int) -> dict[int, Path]:
@@ -169,13 +206,33 @@ def save_tensors(
     progress: Mapping[str, Any] | None = None,
     before: Callable[[], None] | None = None,
 ) -> None:
-    """Write tensors under `path` in one rename, with a checksum."""
+    """Write tensors under `path` in one rename, with a checksum. They go to the file one by one: none is copied in memory."""
     said = json.dumps(progress or {})
     metadata = {"format": kind + _VERSIONS[-1], "progress": said, "sha256": _digest(tensors, said)}
-    content = save(tensors, metadata=metadata)
+    header, order = _describe(tensors, metadata)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replace_file(path, before) as scratch:
-        scratch.write_bytes(content)  # a full disk is then an OSError like any other
+    with replace_file(path, before) as scratch, open(scratch, "wb") as file:
+        file.write(header)
+        for name in order:
+            file.write(_view_bytes(tensors[name]))
+
+
+def _describe(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> tuple[bytes, list[str]]:
+    """The first bytes of a safetensors file, and the order in which tensors follow: wide types first, so that all are aligned."""
+    order = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
+    about: dict[str, Any] = {"__metadata__": metadata}
+    place = 0
+    for name in order:
+        one = tensors[name]
+        start, place = place, place + one.numel() * one.dtype.itemsize
+        about[name] = {"dtype": _TYPES[one.dtype], "shape": list(one.shape), "data_offsets": [start, place]}
+    text = json.dumps(about).encode()
+    text += b" " * (-len(text) % _ALIGNED)
+    return len(text).to_bytes(8, "little") + text, order
+
+
+def _view_bytes(tensor: Tensor) -> memoryview:
+    return memoryview(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data)
 
 
 def read_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -207,5 +264,5 @@ def _digest(tensors: Mapping[str, Tensor], progress: str) -> str:
     digest = hashlib.sha256(progress.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data)
+        digest.update(_view_bytes(tensor))
     return digest.hexdigest()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from shoal.errors import ShoalError
-from shoal.training.checkpoint import check_progress, load_checkpoint, save_checkpoint
+from shoal.training.checkpoint import check_progress, drop_own, load_checkpoint, save_checkpoint
 from shoal.training.metrics import worst_score
 from shoal.training.share import EpochState
 
@@ -42,6 +42,7 @@ def save_last(trainer: Trainer, folder: Path, keep: int, done: EpochState | None
     trainer.share.save(folder, trainer.step, trainer.model, keep=max(keep, 2), in_epoch=done is not None)
     if trainer.transport.rank == 0:
         save_progress(trainer, name_last(folder, 0), done, keep)
+        drop_own(folder, list_last(folder), trainer.step)
     trainer.asked.restart_clock()
 
 

@@ -27,7 +27,7 @@ from shoal.sampling.base import Sampler
 from shoal.sampling.full import FullSampler
 from shoal.sampling.shard import ShardedSampler
 from shoal.scratch import Scratch
-from shoal.training.checkpoint import BUFFER_FORMAT, drop_own, read_own, save_own
+from shoal.training.checkpoint import BUFFER_FORMAT, read_own, save_own
 from shoal.training.fitness import check_same_graph
 from shoal.training.inference import count_held, embed_nodes, open_scratch, predict_logits
 from shoal.training.label_reuse import LabelReuse
@@ -257,9 +257,6 @@ class ReplicaShare(Share):
             save_own(folder, BUFFER_FORMAT, step, self.transport.rank, buffers, keep)
             self.transport.phase = "the buffers of a checkpoint"
             self.transport.barrier()
-        if not in_epoch and self.transport.size > 1:  # each of `keep` epochs has written a checkpoint since
-            past = step - keep * self.sampler.num_batches
-            drop_own(folder, BUFFER_FORMAT, self.transport.rank, past)
 
     def resume(self, folder: Path, step: int, model: nn.Module, *, in_epoch: bool = False) -> None:
         if in_epoch and self._own_buffers(model):
