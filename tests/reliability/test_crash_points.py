@@ -11,6 +11,7 @@ import pytest
 
 from forked import FORKABLE
 from launched_ranks import rank_environment
+from patience import await_end
 
 
 @pytest.mark.parametrize(
@@ -26,9 +27,13 @@ def test_every_crash_point_goes_on_to_the_same_bytes(
     script = Path(__file__).with_name("crash_points.py")
     line = [sys.executable, str(script), str(tmp_path / "work"), *jobs]
     environment = rank_environment(**FORKABLE)
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout)
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        line, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    )
+    out, error = await_end(process)
+    assert process.returncode == 0, error[-3000:]
+    found = json.loads(out)
     assert sum(one["moments"] for one in found.values()) >= least
     wrong = [f"{name}, {one}" for name, result in found.items() for one in result["wrong"]]
     assert not wrong, "\n".join(wrong)

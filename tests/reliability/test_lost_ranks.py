@@ -15,8 +15,9 @@ import psutil
 import pytest
 from safetensors.numpy import load_file
 
-from launched_ranks import rank_environment
+from launched_ranks import free_port, rank_environment
 from live_ranks import RankPool
+from patience import LONGEST, await_end
 from rank_runs import train_run
 
 EPOCHS = 300
@@ -34,27 +35,30 @@ COMMAND = (
 )
 
 
-def start(*args: object, front: tuple[str, ...] = (), **settings: str) -> subprocess.Popen[str]:
+def start(
+    *args: object, front: tuple[str, ...] = (), limit: int = 120, **settings: str
+) -> subprocess.Popen[str]:
+    """A command whose ranks wait for each other for `limit` seconds; of one that is killed they hear at once."""
     line = [sys.executable, *front, "-m", "shoal", *map(str, args)]
-    environment = rank_environment(SHOAL_TIMEOUT="20", **settings)
+    environment = rank_environment(SHOAL_TIMEOUT=str(limit), **settings)
     pipe = subprocess.PIPE
     return subprocess.Popen(
         line, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
     )
 
 
-def finish(process: subprocess.Popen[str], limit: float = 200) -> tuple[int, str, str]:
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     try:
-        out, error = process.communicate(timeout=limit)
+        out, error = await_end(process)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     return process.returncode, out, error
 
 
-def await_checkpoint(folder: Path, process: subprocess.Popen[str], limit: float = 150) -> None:
+def await_checkpoint(folder: Path, process: subprocess.Popen[str]) -> None:
     """Wait until the run has begun; killed before, it would begin anew."""
-    deadline = time.monotonic() + limit
+    deadline = time.monotonic() + LONGEST
     while not (folder / "checkpoints/last.safetensors").is_file():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
@@ -112,7 +116,7 @@ def test_a_killed_rank_is_started_again_and_the_weights_are_the_same(
 @pytest.mark.slow
 def test_a_frozen_rank_is_named_and_all_are_started_again(undisturbed: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    process = start(*COMMAND, "--workers", 2, "--out", folder)
+    process = start(*COMMAND, "--workers", 2, "--out", folder, limit=30)
     await_checkpoint(folder, process)
     find_ranks(process)[0].suspend()
     code, _, error = finish(process)
@@ -146,6 +150,26 @@ def test_ranks_that_torchrun_starts_again_go_on_with_their_run(
     code, _, error = finish(start(*COMMAND, "--out", folder, front=front[:4]))  # another job's
     assert code != 0
     assert "exists already" in error
+
+
+@pytest.mark.slow
+def test_the_same_command_in_the_same_slurm_job_goes_on(undisturbed: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    step = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "localhost", "SLURM_JOB_ID": str(free_port())}
+
+    def start_step() -> list[subprocess.Popen[str]]:
+        return [start(*COMMAND, "--out", folder, SLURM_PROCID=str(rank), **step) for rank in range(2)]
+
+    lost = start_step()
+    await_checkpoint(folder, lost[0])
+    lost[1].kill()
+    code, _, error = finish(lost[0])
+    finish(lost[1])
+    assert code == 2
+    assert "rank 1 did not answer" in error
+    for code, _, error in map(finish, start_step()):
+        assert code == 0, error
+    check_same(folder, undisturbed)
 
 
 @pytest.mark.slow
