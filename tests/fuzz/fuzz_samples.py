@@ -60,6 +60,11 @@ class Sample(NamedTuple):
     checked: bool = False
     vouched: bool = False
 
+    @property
+    def checksums(self) -> str:
+        """What the files' checksums are after a change: wrong, mended, or none that they have."""
+        return "wrong" if self.checked else "mended" if self.vouched else "none"
+
 
 _used: set[str] = set()
 SAMPLES: dict[str, Sample] = {}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import sys
 import time
@@ -117,6 +118,8 @@ def main() -> int:
             found = fuzz_reader(name, numbers, seconds, given.seed, scratch, given.corpus)
             found.update({column: before.get(column, 0) for column in columns})
             table[name] = {"inputs": found.total(), **{column: found[column] for column in columns}}
+            table[name]["checksums"] = SAMPLES[name].checksums
+            table[name]["load"] = round(os.getloadavg()[0], 1)
             print(
                 f"{name:24}{found.total():8}" + "".join(f"{found[column]:11}" for column in columns),
                 flush=True,
