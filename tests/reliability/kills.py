@@ -115,16 +115,22 @@ def attempt(
     return {"kills": kills, "ended": False, "said": said.read_text()[-500:]}
 
 
+def read_step(path: Path) -> int:
+    """The step of a checkpoint."""
+    with safe_open(path, framework="numpy") as file:
+        return int(json.loads(file.metadata()["progress"])["step"])
+
+
 def compare(folder: Path) -> dict[str, str]:
     """Digests of what must be the same; memory, chosen kernels and when the last checkpoint but one was written may differ.
 
-    Ranks may have buffers of their own beside that one, of its step and no other.
+    Ranks may have files of their own beside that one, of its step and no other.
     """
     left_out = {"ranks.json", "plan.txt", "job.json", "repeat.yaml", "config.yaml", "last-1.safetensors"}
     for before in folder.rglob("last-1.safetensors"):
-        with safe_open(before, framework="numpy") as file:
-            step = json.loads(file.metadata()["progress"])["step"]
-        left_out |= {path.name for path in before.parent.glob(f"buffers-{step}-*.safetensors")}
+        step = read_step(before)
+        kinds = "buffers" if step == read_step(before.with_name("last.safetensors")) else "*"
+        left_out |= {path.name for path in before.parent.glob(f"{kinds}-{step}-*.safetensors")}
     return {name: one for name, one in digest(folder).items() if Path(name).name not in left_out}
 
 

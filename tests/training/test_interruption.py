@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import torch
 
 import shoal
 from shoal.errors import Stopped
+from shoal.training import checkpoint
 from shoal.training.checkpoint import save_checkpoint
 from shoal.training.interruption import SIGNALS, Interruption
 from shoal.training.keeper import list_last
@@ -222,13 +224,12 @@ def test_a_disk_that_is_full_costs_no_checkpoint(
     trainer.fit(2)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
-    def refuse(path: Path, content: bytes) -> int:
-        with open(path, "wb") as file:
-            file.write(content[: len(content) // 2])
-        raise OSError(28, "No space left on device")
+    def open_full(path: Path, mode: str) -> Any:
+        path.write_bytes(b"what there was room for")
+        return open("/dev/full", mode)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", refuse)
+        patch.setattr(checkpoint, "open", open_full, raising=False)
         with pytest.raises(OSError, match="No space left"):
             trainer.fit(EPOCHS)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
