@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from collections.abc import Iterator
 from functools import cached_property
 from types import ModuleType
@@ -87,6 +88,14 @@ def test_docstrings_document_no_parameter_that_is_not_there(
 ) -> None:
     said = split_doc(inspect.cleandoc(found.__doc__ or ""))[1].get("Args", {})
     assert set(said) <= set(inspect.signature(found).parameters)
+
+
+def test_docstrings_repeat_no_type_or_default_of_a_signature() -> None:
+    repeated = []
+    for name, found, _ in api_pages.list_public():
+        lines = inspect.cleandoc(found.__doc__ or "").splitlines()
+        repeated += [f"{name}: {line.strip()}" for line in lines if re.match(r" +[\w, ]+ \([^)]*\): ", line)]
+    assert repeated == []
 
 
 def test_a_parameter_has_type_and_default_from_the_signature_and_its_meaning_from_the_docstring() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import inspect
 import re
 from collections.abc import Iterator
@@ -83,7 +84,9 @@ def slug(name: str) -> str:
 
 
 def escape(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
+    """Text for a cell of a table. Code is written as HTML: a bar inside backticks would end the cell."""
+    parts = [html.escape(part, quote=False).replace("|", "&#124;") for part in text.split("`")]
+    return "".join(f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts))
 
 
 def summarize(value: Any) -> str:
@@ -189,9 +192,7 @@ def render_doc(value: Any, owner: type | None = None) -> str:
         for one in known:
             kind = f"`{one.type}`" if one.type else ""
             default = f"`{one.default}`" if one.default else "" if one.name.startswith("*") else "required"
-            text += (
-                f"| `{one.name}` | {escape_code(kind)} | {escape_code(default)} | {escape(one.meaning)} |\n"
-            )
+            text += f"| `{one.name}` | {escape(kind)} | {escape(default)} | {escape(one.meaning)} |\n"
         text += "\n"
     names = {one.name.strip("*") for one in known}
     for section, meanings in entries.items():
@@ -203,8 +204,3 @@ def render_doc(value: Any, owner: type | None = None) -> str:
     for section, said in others.items():
         text += f"*{section}*\n\n{said}\n"
     return text
-
-
-def escape_code(text: str) -> str:
-    """Code in a cell of a table."""
-    return text.replace("|", "\\|")

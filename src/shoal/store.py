@@ -50,10 +50,10 @@ def save_graph(
     graph's notices say what that loses. Sparse ones stay as they are.
 
     Args:
-        graph (Graph): the graph.
-        folder (str or Path): folder to write.
-        overwrite (bool, default False): replace a stored graph that is there.
-        features (str, default None): type of stored dense features; None keeps theirs.
+        graph: the graph.
+        folder: folder to write.
+        overwrite: replace a stored graph that is there.
+        features: type of stored dense features; None keeps theirs.
     """
     folder = Path(folder)
     if features is not None and features not in FEATURE_TYPES:
@@ -140,7 +140,7 @@ def open_graph(folder: str | Path) -> Graph:
     Sizes are checked every time, checksums and arrays once on every machine; `verify_graph` checks them again.
 
     Args:
-        folder (str or Path): folder that `save_graph` or `shoal data import` wrote.
+        folder: folder that `save_graph` or `shoal data import` wrote.
     """
     folder = Path(folder)
     meta = read_meta(folder)

@@ -29,7 +29,7 @@ def load(name_or_path: str | Path, **settings: Any) -> Graph:
         shoal.load("my-graph/")
 
     Args:
-        name_or_path (str or Path): a file, a folder, a generator's name or a data set's name.
+        name_or_path: a file, a folder, a generator's name or a data set's name.
         settings: settings of the importer or generator.
     """
     check_known(name_or_path)

@@ -29,7 +29,7 @@ def open_stores(data: Graph | str | Path) -> tuple[Any, Any]:
     int64, which PyG's samplers need. Both are read only. There is one type of nodes and of edges, called None.
 
     Args:
-        data (Graph, str or Path): the graph, or what `shoal.load` takes.
+        data: the graph, or what `shoal.load` takes.
     """
     graph = data if isinstance(data, Graph) else load(data)
     require_unweighted(graph, "PyG's stores do")

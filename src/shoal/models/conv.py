@@ -58,8 +58,8 @@ class Conv(nn.Module, ABC):
     Layer-wise inference, the simulator and training across ranks ask these, never for a type.
 
     Args:
-        in_features (int): columns of the input.
-        out_features (int): columns of the output.
+        in_features: columns of the input.
+        out_features: columns of the output.
     """
 
     name: ClassVar[str]

@@ -80,10 +80,10 @@ def stack_hops(
     has left, else in a file without a name in `folder`, by default the system's folder for temporary files.
 
     Args:
-        graph (Graph): the graph, with features.
-        hops (int, default 3): K.
-        operator (str, default "gcn"): S; "gcn" for D̃^-½ÃD̃^-½, "mean" for D⁻¹A.
-        folder (Path, default None): where a large result is kept.
+        graph: the graph, with features.
+        hops: how often features are propagated, K.
+        operator: S; "gcn" for D̃^-½ÃD̃^-½, "mean" for D⁻¹A.
+        folder: where a large result is kept.
     """
     require_graph(graph)
     if not graph.num_features:

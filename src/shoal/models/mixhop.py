@@ -26,7 +26,7 @@ class MixHopConv(Conv):
     The parts share out_features as evenly as possible, the lower powers getting the wider ones.
 
     Args:
-        order (int): the highest power K.
+        order: the highest power K.
     """
 
     name = "mixhop"

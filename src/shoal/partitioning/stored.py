@@ -63,11 +63,11 @@ def store_parts(
     rank's send lists are read; parts are cut and their covers found in parallel.
 
     Args:
-        graph (Graph): the graph that was partitioned.
-        partition (Partition): which part each node belongs to.
-        folder (str or Path): folder to write; one subfolder per part.
-        quality (Quality, default None): figures for the manifest; None measures them.
-        overwrite (bool, default False): replace parts that are in the folder.
+        graph: the graph that was partitioned.
+        partition: which part each node belongs to.
+        folder: folder to write; one subfolder per part.
+        quality: figures for the manifest; None measures them.
+        overwrite: replace parts that are in the folder.
         progress: called with (parts written, parts in all).
     """
     folder = Path(folder)
@@ -289,9 +289,9 @@ def open_part(folder: str | Path, rank: int, *, verify: bool = False) -> Part:
     """One rank's part, memory-mapped; only its own subfolder is read.
 
     Args:
-        folder (str or Path): folder that `store_parts` or `shoal partition` wrote.
-        rank (int): number of the part.
-        verify (bool, default False): check every byte now; otherwise that happens once on every machine.
+        folder: folder that `store_parts` or `shoal partition` wrote.
+        rank: number of the part.
+        verify: check every byte now; otherwise that happens once on every machine.
     """
     folder = Path(folder)
     manifest = read_manifest(folder)

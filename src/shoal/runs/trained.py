@@ -109,8 +109,8 @@ def load_run(folder: str | Path, *, data: str | Path | None = None) -> TrainedRu
         run.predict_proba(graph=new_graph)
 
     Args:
-        folder (str or Path): the run folder.
-        data (str or Path, default None): the run's graph, where it is no longer where the run's configuration says, or where ranks were trained on
+        folder: the run folder.
+        data: the run's graph, where it is no longer where the run's configuration says, or where ranks were trained on
             stored parts. It must be the same graph.
     """
     folder = Path(os.path.expanduser(folder))

@@ -69,10 +69,10 @@ def propagate_labels(
     Classes are spread some at a time where memory does not suffice for all, and the result is then in a file without a name.
 
     Args:
-        graph (Graph): the graph, with labels.
-        alpha (float, default 0.9): weight of the neighbours' scores.
-        steps (int, default 50): number of iterations.
-        nodes (bool array, default None): nodes whose labels are used; None for the training nodes.
+        graph: the graph, with labels.
+        alpha: weight of the neighbours' scores.
+        steps: number of iterations.
+        nodes: mask of the nodes whose labels are used; None for the training nodes.
     """
     known = check_labels(graph, nodes, matrices=0)
     spread = make_spread(graph)
@@ -124,12 +124,12 @@ def correct_and_smooth(
     The largest value of a row is the predicted class; rows are no probabilities any more.
 
     Args:
-        graph (Graph): the graph, with labels.
-        probabilities (Tensor or array): one row per node.
+        graph: the graph, with labels.
+        probabilities: one row per node, a Tensor or an array.
         correct_alpha, correct_steps: α and number of steps of the correct part; 0 steps leave it out.
-        scale (float, default None): factor on spread errors; None scales them automatically.
+        scale: factor on spread errors; None scales them automatically.
         smooth_alpha, smooth_steps: α and number of steps of the smooth part; 0 steps leave it out.
-        nodes (bool array, default None): nodes whose labels are used; None for the training nodes.
+        nodes: mask of the nodes whose labels are used; None for the training nodes.
     """
     known = check_labels(graph, nodes)
     z = check_probabilities(graph, probabilities)

@@ -67,8 +67,8 @@ def smooth_predictions(trainer: Trainer, *, with_validation: bool = False) -> Sm
     """`choose_smoothing` for the predictions of a trainer that has the whole graph, by its metric.
 
     Args:
-        trainer (Trainer): a trained one.
-        with_validation (bool, default False): spread labels of validation nodes too, once settings are chosen.
+        trainer: a trained one.
+        with_validation: spread labels of validation nodes too, once settings are chosen.
     """
     if trainer.share.n_id is not None:
         raise ShoalError("this rank holds a part of the graph: smoothing needs the whole graph")
@@ -92,10 +92,10 @@ def choose_smoothing(
     `with_validation`, those of validation nodes too, once the choice is made.
 
     Args:
-        graph (Graph): the graph, with labels and a validation mask.
-        probabilities (Tensor or array): predictions of a model, one row per node.
-        metric (str or function, default None): the score to compare by; None for the graph's usual one.
-        with_validation (bool, default False): spread labels of validation nodes too.
+        graph: the graph, with labels and a validation mask.
+        probabilities: predictions of a model, one row per node, a Tensor or an array.
+        metric: the score to compare by; None for the graph's usual one.
+        with_validation: spread labels of validation nodes too.
     """
     known, score = _prepare(graph, metric)
     name = choose_metric(metric, graph)
