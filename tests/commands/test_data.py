@@ -70,7 +70,10 @@ def test_list_says_where_every_graph_is(shoal: Callable[..., Run], tmp_path: Pat
 def test_info_describes_a_stored_graph(shoal: Callable[..., Run], tmp_path: Path) -> None:
     save_graph(make_graph(), tmp_path / "tiny")
     said = " ".join(shoal("data", "info", "tiny").stdout.split())
-    assert "nodes 7 edges 4 undirected degree mean 1, min 0, median 1, 90 % 2, 99 % 2, max 2" in said
+    assert (
+        "nodes 7 edges 4 undirected edge weights none: every edge counts the same degree mean 1, min 0, median 1, 90 % 2, 99 % 2, max 2"
+        in said
+    )
     assert "isolated nodes 3 self loops 1" in said
     assert "features 4 dense float32, 25.0% nonzero" in said
     assert "labels single-label, 2 classes, the largest holds 60%; 2 nodes unlabelled" in said
