@@ -73,6 +73,16 @@ def test_pyg_edge_attributes_beside_weights_are_left_out_with_a_notice():
     assert graph.notices == ("left out edge_attr: an edge has one weight, or none",)
 
 
+def test_pyg_attributes_without_a_place_are_named_in_one_notice():
+    geometric = pytest.importorskip("torch_geometric.data")
+    edges = torch.tensor([[0, 1, 2], [1, 0, 0]])
+    data = geometric.Data(x=torch.ones(3, 2), edge_index=edges, pos=torch.ones(3, 2), year=torch.ones(3))
+    assert Graph.from_pyg(data).notices == ("left out pos, year: a Graph has x, y, masks and edge_weight",)
+    data.edge_attr = torch.ones(3, 2)
+    said = "left out edge_attr, pos, year: a Graph has x, y, masks and edge_weight"
+    assert Graph.from_pyg(data).notices == (said,)
+
+
 def test_pyg_sparse_features_stay_sparse():
     graph = Graph.from_pyg(make_data(x=torch.eye(3).to_sparse()))
     assert sp.issparse(graph.x)

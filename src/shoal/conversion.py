@@ -21,6 +21,7 @@ from shoal.memory import BUILDING, memory_left
 from shoal.names import name_nodes
 from shoal.progress import follow_work
 from shoal.validation import MASKS
+from shoal.wording import list_some
 from shoal.workspace import FeatureRows, find_workspace
 
 _ROWS_AT_ONCE = 1 << 16
@@ -155,10 +156,23 @@ def read_pyg(data: Any, fields: dict[str, Any]) -> tuple[np.ndarray, int, dict[s
     weights = [key for key in ("edge_weight", "edge_attr") if getattr(data, key, None) is not None]
     if weights and is_weight(getattr(data, weights[0])) and "edge_weight" not in fields:
         found["edge_weight"] = to_numpy(getattr(data, weights.pop(0)))
-    if weights:
-        said = f"left out {' and '.join(weights)}: an edge has one weight, or none"
+    left = [*weights, *_list_unused(data, fields)]
+    if left:
+        reason = (
+            "an edge has one weight, or none"
+            if left == weights
+            else "a Graph has x, y, masks and edge_weight"
+        )
+        said = f"left out {list_some(left)}: {reason}"
         fields = {**fields, "notices": (*fields.get("notices", ()), said)}
     return edge_index, num_nodes, {**found, **fields}
+
+
+def _list_unused(data: Any, fields: dict[str, Any]) -> list[str]:
+    """Attributes of a PyG `Data` object that a Graph has no place for."""
+    keys = getattr(data, "keys", ())
+    known = {"x", "y", *MASKS, "edge_index", "edge_weight", "edge_attr", "num_nodes", *fields}
+    return sorted(key for key in (keys() if callable(keys) else keys) if key not in known)
 
 
 def read_dgl(graph: Any, fields: dict[str, Any]) -> tuple[np.ndarray, int, dict[str, Any]]:

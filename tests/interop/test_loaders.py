@@ -163,3 +163,49 @@ def test_neighbourhoods_have_the_weights_of_their_edges():
     for batch in shoal.NeighborLoader(graph, num_neighbors=[3, 2], batch_size=16):
         ends = batch.n_id[batch.edge_index]
         assert torch.equal(batch.edge_weight, (1 + ends[0] + ends[1]).float())
+
+
+def test_arguments_of_pyg_are_taken_where_they_change_nothing(graph):
+    plain = {
+        "pin_memory": False,
+        "replace": False,
+        "persistent_workers": True,
+        "subgraph_type": "directional",
+    }
+    taken = list(shoal.NeighborLoader(graph, [2], batch_size=200, **plain, prefetch_factor=2))
+    for one, other in zip(taken, shoal.NeighborLoader(graph, [2], batch_size=200), strict=True):
+        assert torch.equal(one.edge_index, other.edge_index)
+    assert len(shoal.ClusterLoader(graph, assignment=np.arange(400) % 8, pin_memory=False)) == 8
+    assert len(shoal.SubgraphLoader(graph, "neighbor", fanouts=(2,), batch_size=20, pin_memory=False)) > 1
+    for name, value, reason in (
+        ("pin_memory", True, "batches stay on the CPU"),
+        ("replace", True, "without replacement"),
+        ("disjoint", True, "one graph"),
+        ("weight_attr", "w", "equal probabilities"),
+        ("drop_last", True, "may have fewer nodes"),
+    ):
+        for make in (shoal.NeighborLoader, shoal.SubgraphLoader):
+            with pytest.raises(
+                shoal.ShoalError, match=f"{name}={value!r} is not for this loader: .*{reason}"
+            ):
+                make(graph, [2] if make is shoal.NeighborLoader else "neighbor", **{name: value})
+    with pytest.raises(shoal.ShoalError, match="did you mean 'batch_size'"):
+        shoal.NeighborLoader(graph, [2], batchsize=3)
+
+
+@pytest.mark.parametrize("order", ["as it is", "shuffled"])
+def test_e_id_is_the_place_of_every_edge_in_the_data(graph, order):
+    data = graph.to_pyg()
+    given = graph
+    if order == "shuffled":
+        places = torch.randperm(data.edge_index.shape[1], generator=torch.Generator().manual_seed(1))
+        data.edge_index = torch.cat([data.edge_index[:, places], data.edge_index[:, :3]], dim=1)
+        given = data
+    loaders = (
+        shoal.NeighborLoader(given, [3, 2], batch_size=50, e_id=True, num_workers=1),
+        shoal.ClusterLoader(given, assignment=np.arange(400) % 8, batch_size=4, e_id=True),
+    )
+    for loader in loaders:
+        for batch in loader:
+            assert torch.equal(data.edge_index[:, batch.e_id], batch.n_id[batch.edge_index])
+    assert "e_id" not in next(iter(shoal.NeighborLoader(given, [3], batch_size=50)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -9,16 +10,50 @@ import numpy as np
 import torch
 
 from shoal.batch import Batch, as_tensor
-from shoal.errors import ShoalError
+from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
 from shoal.kernels.entry_weights import take_weights
+from shoal.kernels.patterns import list_edges
 from shoal.pyg import load_pyg
 from shoal.sampling.cluster import ClusterSampler
 from shoal.sampling.loader import SubgraphLoader
 from shoal.sampling.neighbor import NeighborSampler
+from shoal.sampling.pyg_arguments import drop_pyg_arguments
 from shoal.validation import MASKS
 
 Transform = Callable[[Any], Any]
+
+
+class EdgeNumbers:
+    """Which edge of a `Data` object an edge of a batch is: its place in `edge_index`, of duplicates the first."""
+
+    def __init__(self, edge_index: torch.Tensor, num_nodes: int) -> None:
+        self.num_nodes = num_nodes
+        keys, self.order = torch.sort(self._join(edge_index), stable=True)
+        self.keys = keys
+
+    def find(self, edge_index: torch.Tensor) -> torch.Tensor:
+        """The places of edges between the nodes of the whole graph, (num_edges,)."""
+        return self.order[torch.searchsorted(self.keys, self._join(edge_index))]
+
+    def _join(self, edge_index: torch.Tensor) -> torch.Tensor:
+        return edge_index[1].long() * self.num_nodes + edge_index[0].long()
+
+
+def _number_edges(data: Any, graph: Graph) -> EdgeNumbers:
+    """Of a Graph, edges are numbered as `graph.to_pyg()` has them."""
+    if not isinstance(data, Graph):
+        return EdgeNumbers(torch.as_tensor(data.edge_index), graph.num_nodes)
+    edges = list_edges(as_tensor(graph.indptr), as_tensor(graph.indices))
+    return EdgeNumbers(edges, graph.num_nodes)
+
+
+def _refuse_unknown(options: dict[str, Any], loader: type[_DataLoader]) -> None:
+    """Refuse arguments that neither this loader nor PyG's has, and PyG's that would change something."""
+    if left := drop_pyg_arguments(options):
+        raise unknown_name(
+            f"argument of {loader.__name__}", next(iter(left)), [*inspect.signature(loader).parameters][:-1]
+        )
 
 
 class _DataLoader(SubgraphLoader):
@@ -26,6 +61,7 @@ class _DataLoader(SubgraphLoader):
 
     transform: Transform | None = None
     make: Any = None  # torch_geometric.data.Data
+    numbers: EdgeNumbers | None = None
 
     def _iterate(self, epoch: int) -> Iterator[Any]:
         for batch in super()._iterate(epoch):
@@ -44,6 +80,8 @@ class _DataLoader(SubgraphLoader):
             fields["y"] = fields["y"].float()
         if graph.edge_weight is not None:
             fields["edge_weight"] = _find_weights(batch, graph.edge_weight)
+        if self.numbers is not None:
+            fields["e_id"] = self.numbers.find(batch.n_id[batch.edge_index])
         return self.make(edge_index=batch.edge_index, n_id=batch.n_id, num_nodes=batch.num_nodes, **fields)
 
 
@@ -67,6 +105,9 @@ class NeighborLoader(_DataLoader):
         num_workers: sampling threads, which share the graph; 0 draws in the loop itself.
         transform: called with each batch.
         seed: decides order and neighbours.
+        e_id: whether batches have `e_id`, the place of every edge in the `edge_index` of data.
+        options: other arguments of PyG's loader are taken where they change nothing (`pin_memory=False`,
+            `replace=False`) and refused where they would.
     """
 
     def __init__(
@@ -80,14 +121,18 @@ class NeighborLoader(_DataLoader):
         num_workers: int = 0,
         transform: Transform | None = None,
         seed: int = 0,
+        e_id: bool = False,
+        **options: Any,
     ) -> None:
         self.make, self.transform = load_pyg("shoal.NeighborLoader").Data, transform
+        _refuse_unknown(options, NeighborLoader)
         graph = data if isinstance(data, Graph) else Graph.from_pyg(data)
         nodes = np.arange(graph.num_nodes) if input_nodes is None else input_nodes
         sampler = NeighborSampler(
             graph, fanouts=num_neighbors, batch_size=batch_size, seed=seed, outputs=nodes, shuffle=shuffle
         )
         super().__init__(graph, sampler, num_workers=num_workers)
+        self.numbers = _number_edges(data, graph) if e_id else None
 
     def _convert(self, batch: Batch) -> Any:
         assert isinstance(self.sampler, NeighborSampler)
@@ -112,7 +157,7 @@ class ClusterLoader(_DataLoader):
         assignment: the cluster of every node, in place of `num_parts`.
         batch_size: clusters in a batch.
         shuffle: True; clusters have no other order.
-        num_workers, transform, seed: as NeighborLoader has them.
+        num_workers, transform, seed, e_id, options: as NeighborLoader has them.
     """
 
     def __init__(
@@ -126,8 +171,11 @@ class ClusterLoader(_DataLoader):
         num_workers: int = 0,
         transform: Transform | None = None,
         seed: int = 0,
+        e_id: bool = False,
+        **options: Any,
     ) -> None:
         self.make, self.transform = load_pyg("shoal.ClusterLoader").Data, transform
+        _refuse_unknown(options, ClusterLoader)
         if not shuffle:
             raise ShoalError("clusters are in a new random order every epoch: leave out shuffle=False")
         graph = data if isinstance(data, Graph) else Graph.from_pyg(data)
@@ -135,6 +183,7 @@ class ClusterLoader(_DataLoader):
             graph, assignment=assignment, num_parts=num_parts, clusters_per_batch=batch_size, seed=seed
         )
         super().__init__(graph, sampler, num_workers=num_workers)
+        self.numbers = _number_edges(data, graph) if e_id else None
 
 
 def _find_weights(batch: Batch, weights: np.ndarray) -> torch.Tensor:

@@ -14,6 +14,7 @@ from shoal.joining import join_layers
 from shoal.sampling.base import SAMPLERS, Sampler, make_sampler, sampler_settings
 from shoal.sampling.full import FullSampler
 from shoal.sampling.prefetch import Prefetcher, gather_fields
+from shoal.sampling.pyg_arguments import drop_pyg_arguments
 from shoal.settings import AtLeast, Null, Range, check_settings
 
 _SIZES = (
@@ -43,7 +44,8 @@ class SubgraphLoader:
         num_threads: sampling threads; 0 draws in the loop itself. The batches are the same.
         num_workers: the same by PyG's name: threads that share the graph, not processes that copy it.
         first_epoch: the epoch of the first loop; a resumed run gives the epochs it has done.
-        options: settings of the sampler, where it is given by name.
+        options: settings of the sampler, where it is given by name. Other arguments of PyG's loaders are taken where they change nothing
+            (`pin_memory=False`) and refused where they would.
     """
 
     @check_settings
@@ -66,6 +68,7 @@ class SubgraphLoader:
         first_epoch: Annotated[int, AtLeast(0), "epoch of the first loop"] = 0,
         **options: Any,
     ) -> None:
+        options = drop_pyg_arguments(options)
         graph = data if isinstance(data, Graph) else Graph.from_pyg(data)
         if batch_size is not None:
             options[_find_size(sampler)] = batch_size

@@ -1,0 +1,51 @@
+"""Arguments of PyG's loaders and of torch's DataLoader: which a loader of Shoal takes, and why it refuses the others."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from shoal.errors import ShoalError
+
+
+class _Taken(NamedTuple):
+    """Values that change nothing here, None for any; and why others are refused."""
+
+    values: tuple[Any, ...] | None
+    reason: str = ""
+
+
+_ARGUMENTS = {
+    "pin_memory": _Taken((False,), "it is for a GPU, and batches stay on the CPU"),
+    "pin_memory_device": _Taken(("",), "it is for a GPU, and batches stay on the CPU"),
+    "persistent_workers": _Taken(None),
+    "prefetch_factor": _Taken(None),
+    "multiprocessing_context": _Taken(None),
+    "filter_per_worker": _Taken(None),
+    "is_sorted": _Taken(None),
+    "timeout": _Taken((0,), "threads of this process draw batches"),
+    "worker_init_fn": _Taken((None,), "threads of this process draw batches, and a batch depends on seed and number alone"),
+    "generator": _Taken((None,), "a batch depends on `seed` and its number alone"),
+    "collate_fn": _Taken((None,), "give `transform`, which is called with each batch"),
+    "replace": _Taken((False,), "neighbours are drawn without replacement"),
+    "disjoint": _Taken((False,), "the neighbourhoods of a batch are one graph"),
+    "directed": _Taken((True,), "a batch has the edges that were drawn"),
+    "subgraph_type": _Taken(("directional",), "a batch has the edges that were drawn"),
+    "drop_last": _Taken((False,), "the last batch of an epoch may have fewer nodes"),
+    "time_attr": _Taken((None,), "graphs have no times"),
+    "temporal_strategy": _Taken(("uniform",), "graphs have no times"),
+    "input_time": _Taken((None,), "graphs have no times"),
+    "weight_attr": _Taken((None,), "neighbours are drawn with equal probabilities; edge_weight is given with a batch"),
+    "transform_sampler_output": _Taken((None,), "give `transform`, which is called with each batch"),
+    "neighbor_sampler": _Taken((None,), "Shoal draws the neighbours; shoal.SubgraphLoader takes a sampler"),
+}  # fmt: skip
+
+
+def drop_pyg_arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """`options` without arguments of PyG that change nothing here; one whose value would is refused."""
+    for name, value in options.items():
+        taken = _ARGUMENTS.get(name)
+        if taken is None or taken.values is None or value is None:
+            continue
+        if not any(value is one or (type(value) is type(one) and value == one) for one in taken.values):
+            raise ShoalError(f"{name}={value!r} is not for this loader: {taken.reason}; leave it out")
+    return {name: value for name, value in options.items() if name not in _ARGUMENTS}
