@@ -20,15 +20,16 @@
 #SBATCH --open-mode=append
 
 set -euo pipefail
-data=$1
-out=$2
+data=${1%/}
+out=${2%/}
 epochs=${3:-100}
 parts=$data.parts-$SLURM_NTASKS
 
-# One process cuts the graph; every rank then reads its own part.
-if [ ! -d "$parts" ]; then
-    srun --nodes=1 --ntasks=1 python -m shoal partition "$data" --parts "$SLURM_NTASKS" -o "$parts"
-fi
+# srun gives tasks the CPUs of --cpus-per-task only where it is told to (Slurm 22.05 and later).
+export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}
+
+# One process cuts the graph, unless its parts are there and it has not changed since; every rank then reads its own part.
+srun --nodes=1 --ntasks=1 python -m shoal partition "$data" --parts "$SLURM_NTASKS" -o "$parts" --refresh
 
 # Latency and bandwidth between all ranks; ends the job here if some cannot reach each other.
 srun python -m shoal doctor

@@ -90,6 +90,26 @@ def test_slurm_script_is_bash() -> None:
     subprocess.run(["bash", "-n", EXAMPLES / "slurm.sh"], check=True)
 
 
+def test_slurm_script_gives_steps_their_cpus_and_strips_slashes(tmp_path: Path) -> None:
+    (tmp_path / "srun").write_text('#!/bin/bash\necho "$SRUN_CPUS_PER_TASK: $*"\n')
+    (tmp_path / "srun").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_NTASKS": "4", "SLURM_CPUS_PER_TASK": "8"}
+    said = subprocess.run(
+        ["bash", EXAMPLES / "slurm.sh", "my-graph/", "runs/first/"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    assert said == [
+        "8: --nodes=1 --ntasks=1 python -m shoal partition my-graph --parts 4 -o my-graph.parts-4 --refresh",
+        "8: python -m shoal doctor",
+        "8: python -m shoal train --parts my-graph.parts-4 --epochs 100 --out runs/first",
+        "8: python -m shoal predict runs/first -o runs/first/labels.parquet",
+    ]
+
+
 def test_kubernetes_pods_run_a_command_that_shoal_takes() -> None:
     job = yaml.safe_load((EXAMPLES / "pytorchjob.yaml").read_text())
     assert job["kind"] == "PyTorchJob"

@@ -59,8 +59,9 @@ def test_a_value_of_the_option_unknown_is_named_once(tmp_path):
 
 def test_parts_keep_what_nodes_and_classes_are_called(tmp_path):
     from shoal.commands.node_files import write_nodes
+    from shoal.partitioning.manifest import open_names
     from shoal.partitioning.partition import partition_graph
-    from shoal.partitioning.stored import open_names, store_parts
+    from shoal.partitioning.stored import store_parts
 
     (tmp_path / "edges.csv").write_text("source,target\na,b\nb,c\n")
     (tmp_path / "nodes.csv").write_text("id,label,f\nb,red,1\na,blue,2\nc,red,3\n")

@@ -17,7 +17,8 @@ import shoal
 from partitioned_graphs import assert_same_part
 from shoal.commands import screen
 from shoal.partitioning import estimate
-from shoal.partitioning.stored import open_part, read_manifest, store_parts
+from shoal.partitioning.manifest import read_manifest
+from shoal.partitioning.stored import open_part, store_parts
 from shoal.store import save_graph
 from small_graphs import make_labelled
 
@@ -213,3 +214,40 @@ def test_stored_parts_with_weights_are_refused_by_a_run_without(shoal, tmp_path)
     said = shoal(*train, "--set", "training.edge_weights=false").refusal()
     assert "have edge weights and training.edge_weights is false" in said
     assert shoal(*train).code == 0
+
+
+def test_parts_of_a_graph_that_has_changed_are_refused_and_refreshed(shoal, tmp_path):
+    graph = make_labelled(120)
+    weights = np.ones(graph.num_entries, np.float32)
+    save_graph(graph._copy(edge_weight=weights), tmp_path / "graph")
+    cut = ("partition", "graph/", "--parts", 1, "--method", "block", "-o", "parts", "--refresh")
+    train = ("train", "--parts", "parts", "--epochs", 1, "--set", "model.hidden=8", "--out")
+    assert "kept" not in shoal(*cut).stdout
+    written = (tmp_path / "parts" / "manifest.json").read_bytes()
+    assert "parts: parts, kept: those of graph/ as it is now" in shoal(*cut).stdout
+    assert (tmp_path / "parts" / "manifest.json").read_bytes() == written
+    assert shoal(*train, "first").code == 0
+    save_graph(graph._copy(edge_weight=2 * weights), tmp_path / "graph", overwrite=True)
+    said = shoal(*train, "second").refusal()
+    assert "has changed since the parts in" in said
+    assert f"--parts 1 -o {tmp_path / 'parts'} --refresh" in said
+    assert "kept" not in shoal(*cut).stdout
+    assert shoal(*train, "second").code == 0
+    assert (
+        "its features, its labels or its split differ"
+        in shoal("train", "--resume", "first", "--epochs", 2).refusal()
+    )
+    assert shoal(*cut[:-1], "--refresh", "--seed", 3).code == 0
+    assert read_manifest(tmp_path / "parts")["seed"] == 3
+    assert "add -o DIR" in shoal("partition", "graph", "--parts", 2, "--refresh").refusal()
+
+
+def test_parts_beside_a_graph_of_other_weights_are_refused(shoal, tmp_path):
+    graph = make_labelled(120)
+    weights = np.ones(graph.num_entries, np.float32)
+    for name, factor in (("one", 1), ("other", 2)):
+        save_graph(graph._copy(edge_weight=factor * weights), tmp_path / name)
+    assert shoal("partition", "one", "--parts", 1, "--method", "block", "-o", "parts").code == 0
+    line = ("--parts", "parts", "--sampler", "node", "--epochs", 1, "--set", "sampler.budget=40")
+    assert "features, labels, edge weights or split differ" in shoal("train", "other", *line).refusal()
+    assert shoal("train", "one", *line, "--set", "model.hidden=8").code == 0

@@ -339,6 +339,7 @@ def count_macs(part: Part, model: GNN) -> int:
 
 def open_parts(folder: Path) -> list[Part]:
     """All parts of a folder, memory-mapped."""
-    from shoal.partitioning.stored import open_part, read_manifest
+    from shoal.partitioning.manifest import read_manifest
+    from shoal.partitioning.stored import open_part
 
     return [open_part(folder, rank) for rank in range(int(read_manifest(folder)["num_parts"]))]

@@ -154,6 +154,6 @@ def _count_ranks(config: RunConfig, workers: int | None, parts: str | None) -> i
 def _count_parts(folder: str | None) -> int | None:
     if folder is None:
         return None
-    from shoal.partitioning.stored import read_manifest
+    from shoal.partitioning.manifest import read_manifest
 
     return int(read_manifest(Path(folder))["num_parts"])

@@ -155,7 +155,7 @@ def write_rows(folder: Path, out: Path, column: str, transport: Transport, *, as
 def _write_parts(run: Run, out: Path, column: str, values: np.ndarray, part: Part) -> None:
     """All ranks write one array; rank 0 makes the table of it, with ids and names where the run's data have any."""
     from shoal.datasets import load
-    from shoal.partitioning.stored import open_names
+    from shoal.partitioning.manifest import open_names
 
     config, transport = run.config, run.transport
     if out.suffix == ".npy":

@@ -77,6 +77,11 @@ def _list_methods() -> list[tuple[str, Rows]]:
 @click.option("--refine/--no-refine", default=None, help="Run the local search afterwards.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides the partition.")
 @click.option("--overwrite", is_flag=True, help="Replace parts that are in the folder.")
+@click.option(
+    "--refresh",
+    is_flag=True,
+    help="Keep the folder's parts if they are those of DATA as it is now, cut as asked; replace others.",
+)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the method.")
 @json_option()
 @memory_option()
@@ -93,6 +98,7 @@ def partition(
     refine: bool | None,
     seed: int,
     overwrite: bool,
+    refresh: bool,
     as_json: bool,
     settings: tuple[str, ...],
 ) -> None:
@@ -104,6 +110,7 @@ def partition(
       shoal partition my-graph/ --parts 64 --method metis --parts-per-host 16
       shoal partition my-graph/ --parts 64 --method hypergraph --effort best
       shoal partition my-graph/ --parts 8 --method stochastic --set roots=1000
+      shoal partition my-graph/ --parts 8 -o parts/ --refresh
     """
     from shoal.commands.sample import parse_options
     from shoal.commands.screen import ScreenWatcher, follow_steps, open_console, print_json
@@ -111,6 +118,7 @@ def partition(
     from shoal.errors import ShoalError, unknown_name
     from shoal.kernels.jit import load_kernels
     from shoal.lock import writing
+    from shoal.partitioning.manifest import is_current, read_manifest
     from shoal.partitioning.partition import AUTO, BALANCES, partition_graph
     from shoal.partitioning.stored import check_target, store_parts
     from shoal.partitioning.work import PARTITION_METHODS
@@ -120,6 +128,9 @@ def partition(
         raise unknown_name("method", method, (AUTO, *PARTITION_METHODS))
     if balance not in BALANCES:
         raise unknown_name("balance", balance, BALANCES)
+    overwrite = overwrite or refresh
+    if refresh and out is None:
+        raise ShoalError("--refresh looks at the folder of -o: add -o DIR")
     if out is not None:
         check_target(out, overwrite)
     options = parse_options(settings) | ({} if effort is None else {"effort": effort})
@@ -132,6 +143,14 @@ def partition(
         )
     if graph.num_classes and not graph.has_split:
         graph = graph.with_split(seed=0)  # what training on the graph itself would draw
+    if refresh and out is not None and out.exists():
+        asked = {"num_parts": num_parts, "balance": balance, "imbalance": imbalance, "seed": seed}
+        asked |= {} if method == AUTO else {"method": method}
+        if is_current(read_manifest(out), graph, asked | {"parts_per_host": parts_per_host}):
+            open_console(stderr=as_json).say(f"parts: {out}, kept: those of {data} as it is now")
+            if as_json:
+                print_json({"folder": out, "kept": True})
+            return
     if out is not None:
         click.get_current_context().with_resource(
             writing(out)
@@ -157,7 +176,7 @@ def partition(
         console.say(f"{found.method}, {found.seconds['total']:.1f} s")
     if out is not None:
         with follow_steps(screen, "writing parts") as follow:
-            store_parts(graph, found, out, quality=quality, overwrite=overwrite, progress=follow)
+            store_parts(graph, found, out, quality=quality, overwrite=overwrite, progress=follow, data=data)
         console.say(f"parts: {out}")
     if as_json:
         how = {"method": found.method, "balance": found.balance, "seconds": found.seconds, "folder": out}

@@ -12,26 +12,30 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from shoal.array_files import find_odd_entries, hash_file, is_kind, map_array, write_array
+from shoal.array_files import find_odd_entries, hash_file, map_array, write_array
 from shoal.checks import check_whole
 from shoal.errors import ShoalError, explain_full_disk
 from shoal.files import flush_tree
 from shoal.graph import MASKS, Graph
 from shoal.kernels.csr import index_dtype
 from shoal.lock import building, writing
-from shoal.names import ID_ARRAYS, ID_TEXTS, Called, list_id_arrays, read_ids
 from shoal.partitioning.cut import find_halo, list_members
 from shoal.partitioning.estimate import count_part_threads
-from shoal.partitioning.part import MAX_PARTS, Part, cut_part
+from shoal.partitioning.manifest import (
+    AGAIN,
+    KINDS,
+    MANIFEST,
+    PART,
+    name_folder,
+    read_manifest,
+    write_manifest,
+)
+from shoal.partitioning.part import Part, cut_part
 from shoal.partitioning.partition import Partition
 from shoal.partitioning.quality import Quality
 from shoal.store import put_in_place
-from shoal.verified import SEAL, Verified, check_seal, seal
+from shoal.verified import Verified
 
-FORMAT = "shoal-parts"
-VERSION = 1
-MANIFEST = "manifest.json"
-PART = "part.json"
 _SPARSE = ("x_data", "x_indices", "x_indptr")
 _REQUIRED = (
     *("n_id", "halo_id", "halo_offsets", "send_rows", "send_offsets"),
@@ -39,12 +43,6 @@ _REQUIRED = (
 )
 _EITHER = ("has_loop", "keep", "local_weight", "halo_weight", "y", *MASKS)
 _OPTIONAL = (*_EITHER, "x", *_SPARSE)
-_KINDS: dict[str, type] = {
-    **dict.fromkeys(("num_parts", "num_nodes", "num_features", "num_classes"), int),
-    **dict.fromkeys(("directed", "multi_label"), bool),
-    **dict.fromkeys(("name", "checksum"), str),
-}
-_AGAIN = "partition again"
 
 
 def store_parts(
@@ -55,6 +53,7 @@ def store_parts(
     quality: Quality | None = None,
     overwrite: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    data: str | None = None,
 ) -> Path:
     """Write the parts of `graph` to `folder`, all or nothing; the files appear in one rename.
 
@@ -69,6 +68,8 @@ def store_parts(
         quality: figures for the manifest; None measures them.
         overwrite: replace parts that are in the folder.
         progress: called with (parts written, parts in all).
+        data (str, default None): the path or name that the graph was loaded by; training refuses parts of a stored graph
+            that has changed since.
     """
     folder = Path(folder)
     with building(folder) as scratch, explain_full_disk(folder):
@@ -76,7 +77,7 @@ def store_parts(
         fresh = scratch / "new"
         fresh.mkdir()
         _write_parts(graph, partition, fresh, scratch / "halos", progress)
-        _write_manifest(graph, partition, quality or partition.quality(), fresh)
+        write_manifest(graph, partition, quality or partition.quality(), fresh, data)
         flush_tree(fresh)
         put_in_place(fresh, folder, old=scratch.with_suffix(".old"))
     return folder
@@ -200,91 +201,6 @@ def _write_part(part: Part, fresh: Path) -> None:
     (folder / PART).write_text(json.dumps(about, indent=1) + "\n")
 
 
-def _write_manifest(graph: Graph, partition: Partition, quality: Quality, fresh: Path) -> None:
-    ids = {
-        name: write_array(fresh, name, a, flushed=False) for name, a in list_id_arrays(graph.node_ids).items()
-    }
-    manifest = {
-        "format": FORMAT,
-        "version": VERSION,
-        "name": graph.name,
-        "checksum": graph.checksum,
-        "num_parts": partition.num_parts,
-        "num_nodes": graph.num_nodes,
-        "num_entries": graph.num_entries,
-        "num_features": graph.num_features,
-        "num_classes": graph.num_classes,
-        "multi_label": graph.multi_label,
-        "directed": graph.directed,
-        "class_names": graph.class_names,
-        "node_ids": ids,
-        "method": partition.method,
-        "balance": partition.balance,
-        "imbalance": partition.imbalance,
-        "seed": partition.seed,
-        "parts_per_host": partition.parts_per_host,
-        "seconds": partition.seconds,
-        "notices": list(partition.notices),
-        "quality": quality.to_dict(),
-        "assignment_sha256": hash_file(fresh / "assignment.npy"),
-        "parts": [
-            {"folder": name_folder(q), "sha256": hash_file(fresh / name_folder(q) / PART)}
-            for q in range(partition.num_parts)
-        ],
-    }
-    manifest[SEAL] = seal(manifest)
-    (fresh / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
-
-
-def name_folder(rank: int) -> str:
-    """The folder of a rank's part."""
-    return f"part-{rank:05d}"
-
-
-def read_manifest(folder: str | Path) -> dict[str, Any]:
-    """The manifest.json of stored parts, checked for format and version."""
-    path = Path(folder) / MANIFEST
-    if not path.is_file():
-        raise ShoalError(
-            f"{folder} holds no stored parts: `shoal partition DATA --parts P -o DIR` writes them"
-        )
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if manifest.get("format") != FORMAT:
-            raise ValueError
-        if manifest.get("version") != VERSION:
-            raise ShoalError(
-                f"{path} has format version {manifest.get('version')}: this Shoal reads version {VERSION}; {_AGAIN}"
-            )
-        odd = [key for key, kind in _KINDS.items() if not is_kind(manifest[key], kind)]
-        if odd or len(manifest["parts"]) != manifest["num_parts"] or manifest["num_parts"] > MAX_PARTS:
-            raise ValueError
-    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
-        raise ShoalError(f"{path} is damaged or not Shoal's: expected format {FORMAT!r}") from None
-    check_seal(path, manifest, _AGAIN)
-    return manifest
-
-
-def open_names(folder: str | Path) -> Called:
-    """What nodes and classes of stored parts are called; parts of older versions do not tell."""
-    folder = Path(folder)
-    manifest = read_manifest(folder)
-    names, entries = manifest.get("class_names"), manifest.get("node_ids", {})
-    damaged = ShoalError(f"{folder} is damaged: its names of nodes or classes cannot be read; {_AGAIN}")
-    if not (names is None or (isinstance(names, list) and all(isinstance(name, str) for name in names))):
-        raise damaged
-    if (
-        not isinstance(entries, dict)
-        or find_odd_entries(entries, ID_ARRAYS)
-        or len(set(ID_TEXTS) & set(entries)) == 1
-    ):
-        raise damaged
-    ids = read_ids({name: map_array(folder, name, entry) for name, entry in entries.items()}, folder)
-    if ids is not None and len(ids) != manifest["num_nodes"]:
-        raise damaged
-    return Called(ids, names, manifest["num_classes"])
-
-
 def open_part(folder: str | Path, rank: int, *, verify: bool = False) -> Part:
     """One rank's part, memory-mapped; only its own subfolder is read.
 
@@ -301,11 +217,11 @@ def open_part(folder: str | Path, rank: int, *, verify: bool = False) -> Part:
     entries = about["arrays"]
     arrays = {name: map_array(own, name, entry) for name, entry in entries.items()}
     known = Verified(
-        {"part": about, **{key: manifest[key] for key in _KINDS}},
+        {"part": about, **{key: manifest[key] for key in KINDS}},
         own,
         {entry["file"]: entry["sha256"] for entry in entries.values()},
     )
-    known.check(_AGAIN, everything=verify)
+    known.check(AGAIN, everything=verify)
     x: Any = arrays.pop("x", None)
     try:
         if "x_indptr" in arrays:
@@ -325,7 +241,7 @@ def open_part(folder: str | Path, rank: int, *, verify: bool = False) -> Part:
             checked=known.sound,
         )
     except (ShoalError, ValueError, TypeError) as error:
-        raise ShoalError(f"{own} is damaged: {error}; {_AGAIN}") from None
+        raise ShoalError(f"{own} is damaged: {error}; {AGAIN}") from None
     known.remember()
     return part
 
@@ -334,7 +250,7 @@ def _read_about(path: Path, manifest: dict[str, Any], rank: int) -> dict[str, An
     """The part.json of a rank, which the manifest vouches for."""
     try:
         if not path.is_file() or hash_file(path) != manifest["parts"][rank]["sha256"]:
-            raise ShoalError(f"{path} is missing or was changed: {_AGAIN}")
+            raise ShoalError(f"{path} is missing or was changed: {AGAIN}")
         about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         arrays = about["arrays"]
         missing = [name for name in _REQUIRED if name not in arrays]
@@ -342,8 +258,8 @@ def _read_about(path: Path, manifest: dict[str, Any], rank: int) -> dict[str, An
             missing += [name for name in _SPARSE if name not in arrays]
         odd = find_odd_entries(arrays, (*_REQUIRED, *_OPTIONAL))
     except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
-        raise ShoalError(f"{path} is damaged: expected the arrays of a part; {_AGAIN}") from None
+        raise ShoalError(f"{path} is damaged: expected the arrays of a part; {AGAIN}") from None
     if missing or odd:
         said = f"it lacks {', '.join(missing)}" if missing else f"{', '.join(odd)} cannot be what was stored"
-        raise ShoalError(f"{path} is damaged: {said}; {_AGAIN}")
+        raise ShoalError(f"{path} is damaged: {said}; {AGAIN}")
     return about

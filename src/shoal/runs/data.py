@@ -20,9 +20,10 @@ from shoal.files import replace_file
 from shoal.graph import Graph
 from shoal.models.conv import CONVS
 from shoal.partitioning.estimate import choose_method
+from shoal.partitioning.manifest import check_source, read_manifest
 from shoal.partitioning.part import Part, check_assignment, make_part
 from shoal.partitioning.partition import AUTO, Partition, partition_graph
-from shoal.partitioning.stored import open_part, read_manifest
+from shoal.partitioning.stored import open_part
 from shoal.partitioning.work import PARTITION_METHODS
 from shoal.runs.choose import settle_method
 from shoal.runs.config import DEFAULT_SWAPPED, RunConfig
@@ -89,7 +90,7 @@ def open_data(
         notices += settle_method(config, graph, transport.size)
         data = RunData(graph, identify(graph), notices=notices)
     elif config.partition.folder:
-        data = _open_part(config, transport)
+        data = _open_part(config, transport, to_train=to_train)
     else:
         data = _cut_part(config, folder, transport)
     if transport.size > 1:
@@ -172,10 +173,13 @@ def identify(graph: Graph) -> dict[str, Any]:
     return {"name": graph.name, "checksum": graph.checksum, "content": graph.content_checksum, **sizes}
 
 
-def _open_part(config: RunConfig, transport: Transport) -> RunData:
-    """This rank's stored part."""
+def _open_part(config: RunConfig, transport: Transport, *, to_train: bool) -> RunData:
+    """This rank's stored part; `to_train`, one of a graph that has changed since is refused."""
     folder = Path(config.partition.folder)
-    stored = int(read_manifest(folder)["num_parts"])
+    manifest = read_manifest(folder)
+    if to_train:
+        check_source(folder, manifest)
+    stored, content = int(manifest["num_parts"]), manifest.get("content") or ""
     if stored != transport.size:
         raise ShoalError(
             f"{folder} holds {count(stored, 'part')} and there are {transport.size} ranks: start {stored} ranks, or partition again"
@@ -194,11 +198,13 @@ def _open_part(config: RunConfig, transport: Transport) -> RunData:
         raise ShoalError(
             f"the parts in {folder} have edge weights and training.edge_weights is false: leave that out, or partition a graph without weights"
         )
+    if whole is not None and content and whole.content_checksum != content:
+        raise ShoalError(
+            f"{folder} holds the parts of another graph than {config.data}: features, labels, edge weights or split differ; partition it again"
+        )
     chosen = follow_graph(config, part, lambda counts: transport.sum(torch.from_numpy(counts)).numpy())
-    made_by = str(read_manifest(folder).get("method"))
-    return RunData(
-        part, _identify_part(part, "", transport), whole, (*loaded, *chosen, *_note_covers(config, made_by))
-    )
+    notices = (*loaded, *chosen, *_note_covers(config, str(manifest.get("method"))))
+    return RunData(part, _identify_part(part, content, transport), whole, notices)
 
 
 def _open_swapped(config: RunConfig, folder: Path | None) -> RunData:
