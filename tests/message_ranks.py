@@ -221,3 +221,5 @@ def train_and_write(transport: Transport, data: str, nodes: str, folder: str) ->
         own.unlink()
     for name in ("y.npy", "y.parquet"):
         write_rows(Path(folder) / "run", Path(folder) / name, "label", transport)
+    for name in ("p.npy", "p.csv"):
+        write_rows(Path(folder) / "run", Path(folder) / name, "probability", transport)

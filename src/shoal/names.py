@@ -85,11 +85,12 @@ class Names(Sequence[str]):
 
 
 class Called(NamedTuple):
-    """What nodes and classes are called, None for numbers."""
+    """What nodes and classes are called, None for numbers; `multi_label` where a node may have several classes."""
 
     node_ids: np.ndarray | Names | None
     class_names: Sequence[str] | None
     num_classes: int
+    multi_label: bool = False
 
 
 ID_TEXTS = ("node_id_offsets", "node_id_text")

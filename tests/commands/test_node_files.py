@@ -9,6 +9,7 @@ import pytest
 
 import shoal
 from shoal.commands.node_files import check_output, write_nodes
+from shoal.names import Called
 
 
 @pytest.fixture
@@ -99,3 +100,24 @@ def test_tables_leave_as_csv_without_lists(graph, tmp_path):
     ]
     write_nodes(tmp_path / "z.csv", "embedding", np.array([[1, 2], [3, 4], [5, 6.5]], np.float32), graph)
     assert (tmp_path / "z.csv").read_text().splitlines()[3] == '2,"cho",5,6.5'
+
+
+def test_probabilities_are_columns_named_by_class_beside_the_most_probable_one(graph, tmp_path):
+    values = np.array([[0.25, 0.75], [1, 0], [0.5, 0.5]], np.float32)
+    write_nodes(tmp_path / "p.parquet", "probability", values, graph)
+    table = pq.read_table(tmp_path / "p.parquet").to_pydict()
+    assert table["label"] == ["red", "blue", "blue"]
+    assert table["probability_blue"] == [0.25, 1, 0.5]
+    assert table["probability_red"] == [0.75, 0, 0.5]
+    write_nodes(tmp_path / "p.csv", "probability", values, graph)
+    lines = (tmp_path / "p.csv").read_text().splitlines()
+    assert lines[:2] == [
+        '"node","id","label","probability_blue","probability_red"',
+        '0,"bob","red",0.25,0.75',
+    ]
+
+
+def test_multi_label_probabilities_list_the_classes_above_one_half(graph, tmp_path):
+    called = Called(graph.node_ids, graph.class_names, 2, multi_label=True)
+    write_nodes(tmp_path / "p.parquet", "probability", np.array([[0.9, 0.8], [0.1, 0.2], [0, 0.6]]), called)
+    assert pq.read_table(tmp_path / "p.parquet")["label"].to_pylist() == [["blue", "red"], [], ["red"]]

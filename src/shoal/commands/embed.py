@@ -54,6 +54,11 @@ def embed(folder: Path, out: Path, data: str | None, options: tuple[str, ...], a
 @_DATA
 @_OPTIONS
 @click.option(
+    "--probabilities",
+    is_flag=True,
+    help="Write the probability of every class: columns named by class, or the array (nodes, classes) as .npy.",
+)
+@click.option(
     "--smooth",
     is_flag=True,
     help="Correct & Smooth: propagate errors and labels of training nodes, with settings chosen on validation nodes; used only if the validation score rises.",
@@ -70,6 +75,7 @@ def predict(
     out: Path,
     data: str | None,
     options: tuple[str, ...],
+    probabilities: bool,
     smooth: bool,
     smooth_with_validation: bool,
     as_json: bool,
@@ -82,14 +88,19 @@ def predict(
     \b
     Examples:
       shoal predict runs/digits-1 -o labels.parquet
+      shoal predict runs/digits-1 -o labels.csv --probabilities
       shoal predict runs/digits-1 -o labels.parquet --smooth
       shoal predict runs/large-1 -o labels.npy --memory 4GB
       shoal predict runs/first --data new-graph/ -o new.parquet
     """
-    if smooth or smooth_with_validation:
-        _smooth(folder, out, smooth_with_validation, data, as_json=as_json)
+    from shoal.errors import ShoalError
+
+    if not (smooth or smooth_with_validation):
+        _write(folder, out, "probability" if probabilities else "label", data, options, as_json=as_json)
+    elif probabilities:
+        raise ShoalError("what --smooth spreads are no probabilities: leave out --probabilities, or --smooth")
     else:
-        _write(folder, out, "label", data, options, as_json=as_json)
+        _smooth(folder, out, smooth_with_validation, data, as_json=as_json)
 
 
 def _smooth(folder: Path, out: Path, with_validation: bool, data: str | None, *, as_json: bool) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from shoal.runs.trained import TrainedRun
 
 SUFFIXES = (".npy", ".parquet", ".csv")
+_METHODS = {"embedding": "embed", "label": "predict", "probability": "predict_proba"}  # of a trainer
 
 
 def check_output(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> None:
@@ -45,11 +46,12 @@ def write_nodes(path: Path, column: str, values: np.ndarray, graph: Graph | Call
     The table has the node's number, its id where the graph came with ids, and the values. Labels have two columns:
     `label` is what the user calls it (a class name where there are names; a list of them with several labels a
     node), `class` the class number, or the 0/1 list of a multi-label graph. Of a regression, `label` is the number
-    predicted, or the list of several.
+    predicted, or the list of several. Probabilities are `label`, the most probable class (multi-label: those above
+    one half), and a column `probability_CLASS` for every class.
     """
     called = graph
     if not isinstance(called, Called):
-        called = Called(called.node_ids, called.class_names, called.num_classes)
+        called = Called(called.node_ids, called.class_names, called.num_classes, called.multi_label)
     with explain_full_disk(path), replace_file(path) as scratch, open(scratch, "wb") as file:
         if path.suffix == ".npy":
             np.save(file, values, allow_pickle=False)
@@ -142,7 +144,7 @@ def write_rows(folder: Path, out: Path, column: str, transport: Transport, *, as
     screen.quiet = transport.rank != 0
     screen.say(run.check_memory(to_train=False), style="dim")
     if not isinstance(graph, Graph):
-        values = trainer.embed() if column == "embedding" else trainer.predict()
+        values = getattr(trainer, _METHODS[column])()
         _write_parts(run, out, column, values.numpy(), graph)
         shape: tuple[int, ...] = (run.data.identity["num_nodes"], *values.shape[1:])
     elif transport.rank == 0:
@@ -171,9 +173,11 @@ def _write_parts(run: Run, out: Path, column: str, values: np.ndarray, part: Par
         try:
             _fill_together(rows, values, part, transport)
             if config.data == config.partition.folder:
-                called: Graph | Called = open_names(config.partition.folder)
+                called = open_names(config.partition.folder)
             else:
-                called = load(config.data, **config.data_options)
+                found = load(config.data, **config.data_options)
+                called = Called(found.node_ids, found.class_names, found.num_classes)
+            called = called._replace(multi_label=part.multi_label)
             write_nodes(out, column, np.load(rows, mmap_mode="r"), called)
         finally:
             rows.unlink(missing_ok=True)
@@ -196,18 +200,19 @@ def _compute_rows(
         return_blocks()
     trainer, other = run.trainer, None if isinstance(run, Run) else graph
     whole = trainer.find_share(other).whole
-    compute = partial(trainer.embed if column == "embedding" else trainer.predict, show, graph=other)
-    width = int(getattr(trainer.model, "embedding_width", 0))
+    compute = partial(getattr(trainer, _METHODS[column]), show, graph=other)
+    width, trained = int(getattr(trainer.model, "embedding_width", 0)), trainer.graph
+    called = Called(graph.node_ids, graph.class_names, graph.num_classes, trained.multi_label)
     if column == "label":
-        trained = trainer.graph
         assert trained.y is not None
         kind: type = np.float32 if trained.regression else np.uint8 if trained.multi_label else np.int64
         shape = (graph.num_nodes, *trained.y.shape[1:])
     else:
-        kind, shape = np.float32, (graph.num_nodes, width)
+        kind = np.float32
+        shape = (graph.num_nodes, width if column == "embedding" else trained.num_classes)
     if column == "embedding" and not width:
         values = compute().numpy()
-        write_nodes(out, column, values, graph)
+        write_nodes(out, column, values, called)
         return values.shape
     if out.suffix == ".npy":
         with map_rows(out, shape, kind) as rows:
@@ -221,5 +226,5 @@ def _compute_rows(
             )
             kept = run.open_kept_scratch(room.held) if isinstance(run, Run) else None
             compute(out=table.tensor.view(shape), scratch=kept)
-            write_nodes(out, column, table.tensor.view(shape).numpy(), graph)
+            write_nodes(out, column, table.tensor.view(shape).numpy(), called)
     return shape

@@ -42,6 +42,11 @@ def _make_table(column: str, values: np.ndarray, start: int, called: Called) -> 
     ids = called.node_ids
     if ids is not None:
         table["id"] = ids.to_arrow()[start:end] if isinstance(ids, Names) else pa.array(ids[start:end])
+    if column == "probability":
+        likely = values > 0.5 if called.multi_label else values.argmax(1)
+        table["label"] = _name_classes(likely, called)
+        names = called.class_names or range(called.num_classes)
+        return pa.table(table | {f"{column}_{one}": pa.array(values[:, i]) for i, one in enumerate(names)})
     flat = pa.array(values.reshape(-1))
     content = flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
     if column == "label" and values.dtype.kind != "f":

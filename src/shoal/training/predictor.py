@@ -161,7 +161,7 @@ class Predictor:
         """
         if self.graph.regression:
             raise ShoalError(
-                f"the labels of graph {self.graph.name!r} are numbers, which have no probabilities: use predict"
+                f"the labels of graph {self.graph.name!r} are numbers, which have no probabilities: predict the numbers instead"
             )
         take = torch.sigmoid if self.graph.multi_label else _softmax
         share = self.find_share(graph)
