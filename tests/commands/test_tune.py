@@ -46,6 +46,9 @@ def test_a_search_ends_with_a_table_a_recipe_and_scores_over_fresh_seeds(shoal, 
     assert said.code == 0, said.stderr
     folder = tmp_path / "runs" / "digits-tune-1"
     assert "the defaults" in said.stdout
+    assert "\n4 trials: " in said.stdout
+    assert ", the best of 4 trials: validation accuracy" in said.stdout
+    assert "nothing was compared" not in said.stdout
     assert "test accuracy" in said.stdout
     assert "over 2 fresh seeds" in said.stdout
     with open(folder / "trials.csv", newline="") as file:
@@ -59,6 +62,18 @@ def test_a_search_ends_with_a_table_a_recipe_and_scores_over_fresh_seeds(shoal, 
     assert more.code == 0, more.stderr
     assert "trial 4:" in more.stdout
     assert "trial 3:" not in more.stdout
+
+
+def test_a_single_trial_is_not_called_the_best(shoal, tmp_path):
+    said = shoal("tune", "digits", "--trials", 1, *FAST, "--out", "tune")
+    assert said.code == 0, said.stderr
+    assert "1 trial: 1 done\n" in said.stdout
+    assert "trial 0, the defaults, the only trial with a score: validation accuracy" in said.stdout
+    assert "notice: nothing was compared: go on with `shoal tune --resume tune --minutes N`" in said.stdout
+    assert "best" not in said.stdout.replace("best.yaml", "")
+    assert (
+        (tmp_path / "tune" / "best.yaml").read_text().splitlines()[0].endswith("the only trial with a score.")
+    )
 
 
 def test_the_table_fits_80_columns_without_a_broken_word(shoal, tmp_path):

@@ -142,7 +142,7 @@ def _search(search: Search, clock: Clock, trials: int | None, *, as_json: bool) 
         print_json(result | {"folder": search.folder, "trials": [asdict(one) for one in search.tried]})
         return
     _show_table(console, search)
-    _show_result(console, result)
+    _show_result(console, result, search)
     console.say(f"all trials: {search.folder / TABLE}")
     console.say(f"train it: shoal train --recipe {search.folder / RECIPE}")
 
@@ -176,7 +176,9 @@ class TuningProgress:
     def begin_seeds(self) -> None:
         """The search has ended, fresh seeds are trained."""
         self._what = "fresh seeds"
-        self.console.say("training the best configuration with fresh seeds", style="dim")
+        alone = sum(one.is_whole for one in self.search.tried) == 1
+        what = "the only configuration with a score" if alone else "the best configuration"
+        self.console.say(f"training {what} with fresh seeds", style="dim")
 
     def show_epoch(self, trainer: Trainer, record: Record) -> None:
         """Update the status line after an epoch; nothing in a pipe."""
@@ -193,7 +195,9 @@ class TuningProgress:
         self._best = self.search.best
         self._begin(tried.number + 1)
         score = "" if tried.score is None else f"val {tried.metric} {tried.score:.4f}, "
-        best = "" if self._best is None else f"; best {self._best.score:.4f} (trial {self._best.number})"
+        best = ""
+        if self._best is not None and self._best != tried:
+            best = f"; best {self._best.score:.4f} (trial {self._best.number})"
         said = f"trial {tried.number}: {score}{count(tried.epochs, 'epoch')}, {tried.seconds:.1f} s, {tried.ended}{best}"
         self.console.say(said)
 
@@ -246,16 +250,23 @@ def _rank(one: Tried) -> float:
     return float("-inf") if one.score is None else one.score - (0 if one.is_whole else 1000)
 
 
-def _show_result(console: Screen, result: dict[str, Any]) -> None:
-    """Validation and test scores over the fresh seeds, the test scores last."""
+def _show_result(console: Screen, result: dict[str, Any], search: Search) -> None:
+    """How many trials there were, what the best is best of, and scores over the fresh seeds, the test scores last."""
+    from shoal.runs.journal import count_ends, say_rank
     from shoal.wording import count
 
+    tried, best = search.tried, search.best
+    assert best is not None
     seeds = result["seeds"]
     many = count(len(seeds), "fresh seed")
     cut = ", cut short by the time: give more --minutes" if result["is_cut"] else ""
+    console.say(f"\n{count_ends(tried)}")
     console.say(
-        f"\nbest: trial {result['best_trial']}, validation {result['metric']} {result['validation']:.4f}"
+        f"trial {best.number}, {say_rank(tried, best)}: validation {result['metric']} {best.score:.4f}"
     )
+    if sum(one.is_whole for one in tried) == 1:
+        more = f"shoal tune --resume {search.folder} --minutes N"
+        console.notice(f"nothing was compared: go on with `{more}`, or give more --minutes")
     for name, scores in result.items():
         if name.startswith(("val_", "test_")):
             spread = f" ± {scores['deviation']:.4f}" if len(seeds) > 1 else ""

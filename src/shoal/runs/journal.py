@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import ShoalError
+from shoal.wording import count
 
 if TYPE_CHECKING:
     import optuna
@@ -82,6 +84,19 @@ def list_tried(study: optuna.Study) -> list[Tried]:
         score = None if figures["ended"].startswith("failed") else trial.value
         found.append(Tried(len(found), trial.user_attrs["config"], score=score, **figures))
     return found
+
+
+def count_ends(tried: list[Tried]) -> str:
+    """How many trials there were, and how they ended."""
+    ends = Counter(one.ended.partition(":")[0] for one in tried)
+    return f"{count(len(tried), 'trial')}: {', '.join(f'{number} {end}' for end, number in ends.items())}"
+
+
+def say_rank(tried: list[Tried], best: Tried) -> str:
+    """What the best trial is best of; a single one with a score is best of nothing."""
+    if sum(one.is_whole for one in tried) > 1:
+        return f"the best of {len(tried)} trials"
+    return "the only trial with a score" if best.number else "the defaults, the only trial with a score"
 
 
 def _drop_cut_line(path: Path) -> None:

@@ -28,7 +28,7 @@ from shoal.runs.choose import leave_open, settle_method
 from shoal.runs.config import AUTO, FROM_GRAPH, RunConfig, apply_setting, make_config
 from shoal.runs.data import identify, load_graph, make_paths_absolute
 from shoal.runs.folder import GRAPH, check_new, make_folder
-from shoal.runs.journal import Tried, list_tried, open_study
+from shoal.runs.journal import Tried, list_tried, open_study, say_rank
 from shoal.runs.space import flatten, propose, select_start
 from shoal.runs.trial import Clock, Watch, hide_test_labels, predict_test, score_test, train_trial
 from shoal.training.metrics import choose_metric, worst_score
@@ -322,7 +322,7 @@ class Search:
         if self.best is None:
             return
         config, best = self.recipe(), self.best
-        said = f"# Found by `shoal tune`: validation {best.metric} {best.score:.4f}, the best of {len(tried)} trials."
+        said = f"# Found by `shoal tune`: validation {best.metric} {best.score:.4f}, {say_rank(tried, best)}."
         if result is not None:
             with replace_file(self.folder / RESULT) as scratch:
                 scratch.write_text(json.dumps(result, indent=2) + "\n")
