@@ -40,6 +40,26 @@ def test_config_holds_every_setting_and_the_path_in_full(
     assert yaml.safe_load((tmp_path / "named/config.yaml").read_text())["data"] == "digits"
 
 
+def test_a_width_that_has_no_effect_is_said(shoal: Callable[..., Answer], stored: Path) -> None:
+    single = (
+        "--model",
+        "gcn",
+        "--set",
+        "model.num_layers=1",
+        "--set",
+        "model.head_layers=0",
+        "--method",
+        "full",
+    )
+    said = shoal("train", "graph", *single, "--epochs", 1, "--set", "model.hidden=8", "--out", "one")
+    assert "notice: model.hidden has no effect: the only layer gives the logits" in said.stdout
+    assert "model.hidden" not in shoal("train", "graph", *single, "--epochs", 1, "--out", "two").stdout
+    fitted = package.NodeClassifier(
+        "gcn", epochs=1, model__num_layers=1, model__head_layers=0, model__hidden=8, method="full"
+    ).fit(package.open_graph(stored))
+    assert any("model.hidden has no effect" in one for one in fitted.notices_)
+
+
 def test_more_epochs_asked_for_when_resuming_are_kept(
     shoal: Callable[..., Answer], stored: Path, tmp_path: Path
 ) -> None:

@@ -15,6 +15,8 @@ from rank_jobs import Job, assign_nodes, make_graph, make_model, train_alone, tr
 from shoal.batch import Batch
 from shoal.errors import ShoalError
 from shoal.label_columns import JoinedRows, KnownLabels, SparseJoin
+from shoal.runs.build import make_trainer
+from shoal.runs.config import make_config
 from shoal.training import label_reuse
 from small_graphs import make_labelled
 
@@ -72,6 +74,19 @@ def test_a_node_never_sees_its_own_label_while_its_loss_is_counted(sparse):
             assert torch.equal(labels.argmax(1)[labels.sum(1) > 0], y[labels.sum(1) > 0])
             counted, shown = counted + int(train_mask.sum()), shown + int(own.sum())
         assert abs(shown / (shown + counted) - RATE) < 4 * 0.5 / (shown + counted) ** 0.5
+
+
+def test_a_run_draws_the_mask_by_its_seed_whatever_the_model():
+    shoal.MODELS.add("label-recorder", Recorder)
+    graph, masks = make_noise(), []
+    for seed in (7, 7, 8):
+        config = {"method": "full", "model": {"name": "label-recorder"}}
+        config |= {"training": {"seed": seed, "label_reuse": RATE}}
+        trainer = make_trainer(make_config(config), graph)
+        trainer.fit(1)
+        masks.append(trainer.model.seen[0][2])
+    assert torch.equal(masks[0], masks[1])
+    assert not torch.equal(masks[0], masks[2])
 
 
 def test_labels_of_validation_and_test_nodes_never_reach_the_model():

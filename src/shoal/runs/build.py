@@ -92,6 +92,18 @@ def _make_callbacks(config: RunConfig) -> list[Callback]:
     ]
 
 
+def note_unused(config: RunConfig, model: nn.Module) -> tuple[str, ...]:
+    """What was given and has no effect on a model, a sentence each."""
+    if "hidden" not in config.model.given or not isinstance(model, GNN):
+        return ()
+    if len(model.layers) > 1 or model.classifier is not None:
+        return ()
+    return (
+        "model.hidden has no effect: the only layer gives the logits and is as wide as there are classes; "
+        "give more model.num_layers, or model.head_layers=1",
+    )
+
+
 def _prepare_graph(config: RunConfig, graph: Graph, checkpoints: Path | None) -> Graph:
     """The graph that the model trains on; files that this takes go to the nearest folder that is there already."""
     if config.model.name not in CONVS:
@@ -122,7 +134,7 @@ def make_trainer(
     if isinstance(graph, Graph):
         graph = _prepare_graph(config, graph, checkpoints)
     source = graph if isinstance(graph, Graph) else whole
-    return Trainer(
+    trainer = Trainer(
         make_model(config, graph.num_features, graph.num_classes),
         graph,
         None if source is None else make_batches(config, source),
@@ -136,3 +148,6 @@ def make_trainer(
         callbacks=_make_callbacks(config),
         **config.training.select(Trainer, without=("loss", "callbacks")),
     )
+    if trainer.share.reuse is not None:
+        trainer.share.reuse.seed = config.training.seed
+    return trainer
