@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
+import sys
+from contextlib import suppress
 from html.parser import HTMLParser
 
 import numpy as np
@@ -19,7 +24,7 @@ CELLS = [
 graph = shoal.load("digits")
 sampler = shoal.RandomWalkSampler(graph, roots=100, depth=2)
 model = shoal.GNN("gcn", graph.num_features, 8, graph.num_classes)
-trainer = shoal.Trainer(model, graph, sampler, callbacks=shoal.ProgressBar())
+trainer = shoal.Trainer(model, graph, sampler)
 graph""",
     "trainer.fit(2)\nNone",
     "trainer.plot()",
@@ -120,6 +125,47 @@ def test_bar_is_closed_when_training_fails(capsys: pytest.CaptureFixture[str]) -
         shoal.Trainer(model, graph, callbacks=[bar, Fails()]).fit(2)
     assert "epoch 1/2" in capsys.readouterr().out
     assert bar.is_closed
+
+
+def test_fit_shows_epochs_where_asked_and_nothing_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    graph = shoal.load("digits")
+    model = shoal.GNN("gcn", graph.num_features, 8, graph.num_classes)
+    trainer, seen = shoal.Trainer(model, graph), list[int]()
+    trainer.fit(1)
+    assert capsys.readouterr().out == ""
+    trainer.fit(2, lambda record: seen.append(record["epoch"]), progress=True)
+    assert capsys.readouterr().out.startswith("epoch 2/2  loss")
+    assert seen == [2]
+
+
+def test_fit_shows_a_bar_on_a_terminal_once() -> None:
+    program = (
+        "import sys, shoal\n"
+        "graph = shoal.load('digits')\n"
+        "for callbacks in ((), shoal.ProgressBar()):\n"
+        "    model = shoal.GNN('gcn', graph.num_features, 8, graph.num_classes)\n"
+        "    shoal.Trainer(model, graph, callbacks=callbacks).fit(1)\n"
+        "    print('next')\n"
+        "shoal.Trainer(model, graph).fit(1, print)\n"
+    )
+    own, its = pty.openpty()
+    started = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=its,
+        stderr=its,
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
+    )
+    os.close(its)
+    shown = b""
+    with suppress(OSError):  # of the closed end
+        while some := os.read(own, 1 << 16):
+            shown += some
+    os.close(own)
+    assert started.wait(120) == 0, shown.decode()
+    first, second, third = shown.decode().split("next")
+    assert first.count("\n") == second.count("\n") - 1 == 1
+    assert "1/1" in first
+    assert "1/1" not in third
 
 
 def test_a_notebook_shows_tables_a_bar_and_a_figure() -> None:

@@ -1,8 +1,10 @@
 """What ranks with parts predict leaves as one table, with the ids and class names of the run's data."""
 
 import numpy as np
+import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
+import shoal
 from message_ranks import train_and_write
 
 
@@ -26,3 +28,10 @@ def test_ranks_with_parts_write_a_table_with_ids_and_class_names(ranks, tmp_path
     assert table["class"] == classes.tolist()
     assert table["label"] == [("cat", "dog")[one] for one in classes]
     assert sorted(path.name for path in tmp_path.iterdir() if "parquet" in path.name) == ["y.parquet"]
+    proba = np.load(tmp_path / "p.npy")
+    np.testing.assert_allclose(proba, shoal.load_run(tmp_path / "run").predict_proba(), atol=1e-6)
+    assert proba.argmax(1).tolist() == classes.tolist()
+    probabilities = csv.read_csv(tmp_path / "p.csv").to_pydict()
+    assert probabilities["id"] == ids
+    assert probabilities["label"] == table["label"]
+    np.testing.assert_allclose(probabilities["probability_dog"], proba[:, 1], rtol=1e-6)

@@ -99,6 +99,8 @@ class ProgressBar(Callback):
     shoal.Trainer(model, graph, callbacks=shoal.ProgressBar()).fit(30)
     """
 
+    shows_progress = True
+
     def __init__(self) -> None:
         self._shown: TrainingProgress | None = None
 

@@ -10,7 +10,7 @@ from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
 from shoal.models.hops import StackedGraph
 from shoal.names import name_classes
-from shoal.runs.build import make_trainer
+from shoal.runs.build import make_trainer, note_unused
 from shoal.runs.choose import leave_open, settle_method
 from shoal.runs.config import FROM_GRAPH, RunConfig, update_config
 from shoal.runs.data import prepare_graph
@@ -81,13 +81,14 @@ class NodeEstimator:
         config.validate()
         return config
 
-    def fit(self, graph: Any) -> Self:
+    def fit(self, graph: Any, *, progress: bool | None = None) -> Self:
         """Train on a graph and keep the best weights.
 
         A split is drawn where the graph has none, as `shoal train` does.
 
         Args:
             graph: a Graph, what `shoal.load` takes, or a PyG `Data` object.
+            progress: whether to show a bar. None: in a notebook or on a terminal.
         """
         config = self.configure()
         found = find_graph(graph)
@@ -97,9 +98,10 @@ class NodeEstimator:
             found = found.without_weights()
         prepared = prepare_graph(found)
         self._check_labels(prepared)
-        self.notices_ = (*follow_graph(config, prepared), *settle_method(config, prepared))
+        self.notices_: tuple[str, ...] = (*follow_graph(config, prepared), *settle_method(config, prepared))
         trainer = make_trainer(config, prepared)
-        trainer.fit(config.training.epochs)
+        self.notices_ += note_unused(config, trainer.model)
+        trainer.fit(config.training.epochs, progress=progress)
         self._trainer, self.config_ = trainer, config
         return self
 

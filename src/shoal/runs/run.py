@@ -221,7 +221,7 @@ class Run:
 
         self.trainer.profile.is_on = True
         with self.trainer.asked.listening():
-            self.trainer.fit(self.config.training.epochs, write)
+            self.trainer.fit(self.config.training.epochs, write, progress=False)
         self._replace(PLAN, "\n".join(self.explain()) + "\n")
         final: Record = {"best_epoch": self.trainer.best_epoch}
         splits = [split for split in ("val", "test") if self.trainer.has_nodes(split)]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from shoal.datasets import load
 from shoal.datasets.importers import detect_format
@@ -28,7 +28,7 @@ class TrainedRun:
 
     Where a method takes a `graph`, that is another one with the same features, in place of the run's own: a Graph, what
     `shoal.load` takes, or a PyG `Data` object. New nodes and new edges need no training. New tables are encoded as the
-    run's were.
+    run's were. All answer NumPy arrays; the trainer's methods of the same names answer tensors.
 
     Args:
         run: the run, opened with its last checkpoint.
@@ -71,21 +71,21 @@ class TrainedRun:
         numbers = self.trainer.predict(graph=find_graph(graph, self.graph)).numpy()
         return name_classes(numbers, self.graph.class_names) if names else numbers
 
-    def predict_proba(self, graph: Any = None) -> Tensor:
+    def predict_proba(self, graph: Any = None) -> np.ndarray:
         """Every node's probability of each class, (num_nodes, num_classes).
 
         Args:
             graph: another graph with the same features. None: the run's own.
         """
-        return self.trainer.predict_proba(graph=find_graph(graph, self.graph))
+        return self.trainer.predict_proba(graph=find_graph(graph, self.graph)).numpy()
 
-    def embed(self, graph: Any = None) -> Tensor:
+    def embed(self, graph: Any = None) -> np.ndarray:
         """Every node's embedding, (num_nodes, embedding_width).
 
         Args:
             graph: another graph with the same features. None: the run's own.
         """
-        return self.trainer.embed(graph=find_graph(graph, self.graph))
+        return self.trainer.embed(graph=find_graph(graph, self.graph)).numpy()
 
     def evaluate(self, split: str = "test", graph: Any = None) -> dict[str, float]:
         """Scores on a split's nodes; the test nodes of another graph without a split are all its labelled ones.

@@ -85,7 +85,7 @@ def train_trial(config: RunConfig, graph: Graph, folder: Path, watch: Watch) -> 
         )
     trainer.callbacks.append(watch)
     with trainer.asked.listening():
-        trainer.fit(config.training.epochs)
+        trainer.fit(config.training.epochs, progress=False)
     if trainer.asked.missed is not None:
         raise Stopped(trainer.asked.missed)
     if trainer.best_epoch == 0:

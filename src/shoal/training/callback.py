@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from shoal.errors import ShoalError
@@ -20,6 +23,7 @@ class Callback:
     """
 
     name: ClassVar[str] = ""
+    shows_progress: ClassVar[bool] = False  # whether `fit` need not show any
 
     def on_start(self, trainer: Trainer) -> None:
         """Before the first epoch of a call of `fit`.
@@ -82,3 +86,38 @@ def make_callbacks(given: Any) -> list[Callback]:
             )
         found.append(made)
     return found
+
+
+@contextmanager
+def show_epochs(
+    trainer: Trainer, progress: bool | None, on_epoch: Callable[[dict[str, Any]], None] | None
+) -> Iterator[Callable[[dict[str, Any]], None] | None]:
+    """Yields what `fit` calls after every epoch: `on_epoch`, and a progress bar's.
+
+    `progress` None: a bar in a notebook or on a terminal, unless `on_epoch` or a callback shows epochs already.
+    """
+    if progress is None:
+        shown = on_epoch is not None or any(one.shows_progress for one in trainer.callbacks)
+        progress = not shown and _is_watched()
+    if not progress:
+        yield on_epoch
+        return
+    import shoal
+
+    bar = shoal.ProgressBar()
+
+    def show(record: dict[str, Any]) -> None:
+        bar.on_epoch(trainer, record)
+        if on_epoch is not None:
+            on_epoch(record)
+
+    bar.on_start(trainer)
+    try:
+        yield show
+    finally:
+        bar.on_close(trainer)
+
+
+def _is_watched() -> bool:
+    """Whether a person sees what is printed."""
+    return "ipykernel" in sys.modules or (sys.stdout is not None and sys.stdout.isatty())

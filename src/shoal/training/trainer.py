@@ -28,7 +28,7 @@ from shoal.sampling.base import Sampler
 from shoal.sampling.feature_cache import FeatureCaching
 from shoal.sampling.stream import BatchStream
 from shoal.settings import Above, AtLeast, Choices, Null, Range, Rate, check_settings
-from shoal.training.callback import Callback, make_callbacks
+from shoal.training.callback import Callback, make_callbacks, show_epochs
 from shoal.training.checkpoint import save_checkpoint
 from shoal.training.evaluation import EvalShare, choose_interval
 from shoal.training.fitness import check_fit
@@ -172,7 +172,9 @@ class Trainer(Predictor, Recorded, Resumable):
         self._bucket = GradientBucket(model, self.transport)
         self.share.prepare(model)
 
-    def fit(self, epochs: int, on_epoch: Callable[[Record], None] | None = None) -> list[Record]:
+    def fit(
+        self, epochs: int, on_epoch: Callable[[Record], None] | None = None, *, progress: bool | None = None
+    ) -> list[Record]:
         """Train to an epoch, or until patience ends.
 
         At the end the weights of the best evaluation are put in; another call goes on from the last ones.
@@ -180,6 +182,7 @@ class Trainer(Predictor, Recorded, Resumable):
         Args:
             epochs: the last epoch. A resumed trainer goes on from where it was.
             on_epoch: called with the record of every epoch: epoch, loss, seconds, nodes_per_second and, where it was evaluated, val_<metric>.
+            progress: whether to show a bar (lines in a pipe). None: in a notebook or on a terminal, without `on_epoch`.
         """
         if epochs < 1:
             raise ShoalError(f"epochs is {epochs}: expected at least 1")
@@ -192,7 +195,8 @@ class Trainer(Predictor, Recorded, Resumable):
         try:
             for callback in self.callbacks:
                 callback.on_start(self)
-            records = self._fit(epochs, on_epoch)
+            with show_epochs(self, progress, on_epoch) as shown:
+                records = self._fit(epochs, shown)
             self.share.end()
         finally:
             self._stream.close()
