@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 from contextlib import nullcontext
 from pathlib import Path
@@ -163,10 +164,33 @@ def _train_run(
         if name.startswith(("test_", "val_")):
             console.say(f"{name.replace('_', ' ', 1)} {value:.4f}")
     target = _compare_target(config, scores, console)
+    if before is None and (poor := explain_poor(run, scores)) is not None:
+        console.notice(poor)
     if (memory := run.summarize_memory()) is not None:
         console.say(memory)
     console.say(f"run folder: {run.folder}")
     return {"folder": run.folder, "epochs": trainer.epoch} | best | scores | target
+
+
+def explain_poor(run: Run, scores: Record) -> str | None:
+    """What a run that no longer trains does not beat, and what to try; None for one that beats its baselines."""
+    from shoal.training.baselines import CONSTANT, find_better_baseline
+
+    trainer, config = run.trainer, run.config
+    if not trainer.best_epoch:
+        return None
+    score = scores.get(f"val_{trainer.metric}", trainer.best_score)
+    if (better := find_better_baseline(trainer, score)) is None:
+        return None
+    data = "DATA" if config.data == config.partition.folder else shlex.quote(config.data)
+    tips = ["more --epochs (the last was the best)"] if trainer.best_epoch == trainer.epoch else []
+    tips.append(f"`shoal tune {data}`")
+    if better.name == CONSTANT:
+        tips.append(f"`shoal data info {data}`, which shows labels, features and edges")
+    else:
+        tips += [f"`shoal predict {run.folder} --smooth`", "--set training.label_reuse=0.5"]
+    said = f"validation {trainer.metric} is {score:.4f}, and {better.name} scores {better.score:.4f}"
+    return f"a poor run: {said} (`shoal baseline`); try {', or '.join(tips)}"
 
 
 def _explain_end(error: KeyboardInterrupt, folder: Path | None) -> Stopped:

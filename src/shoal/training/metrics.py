@@ -92,7 +92,8 @@ METRICS.add(
     "rmse", ErrorMetric(_score_rmse, "root of the mean squared error; regression", lower_is_better=True)
 )
 _ERRORS = ("r2", "mae", "rmse")
-_BUILT_IN = ("f1_micro", "f1_macro", "accuracy", "roc_auc")
+_CLASSES = ("f1_micro", "f1_macro", "accuracy", "roc_auc")
+BUILT_IN = (*_CLASSES, *_ERRORS)
 
 
 @METRICS.named("roc_auc")
@@ -106,8 +107,8 @@ def known_metrics(num_classes: int, *, multi_label: bool, regression: bool = Fal
     if regression:
         return _ERRORS
     if multi_label:
-        return _BUILT_IN[:2]
-    return _BUILT_IN if num_classes == 2 else _BUILT_IN[:3]
+        return _CLASSES[:2]
+    return _CLASSES if num_classes == 2 else _CLASSES[:3]
 
 
 def score_predictions(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -123,18 +123,26 @@ def choose_smoothing(
 
 def choose_propagation(graph: Graph, metric: Metric | None = None) -> tuple[Tensor, float, int]:
     """(scores, alpha, steps) of the label propagation that scores best on the validation nodes, of the same grid."""
+    found = score_propagation(graph, metric)
+    alpha, steps = max(found, key=lambda one: found[one])
+    return propagate_labels(graph, alpha=alpha, steps=steps), alpha, steps
+
+
+def score_propagation(
+    graph: Graph, metric: Metric | None = None, steps: Sequence[int] = STEPS
+) -> dict[tuple[float, int], float]:
+    """The validation score of label propagation for every alpha of the grid and each number of `steps`."""
     known, _ = _prepare(graph, metric, matrices=0)
     assert graph.val_mask is not None
     rows, spread = torch.from_numpy(np.flatnonzero(graph.val_mask)), make_spread(graph)
-    tried = {(alpha, steps): torch.empty(len(rows), graph.num_classes) for alpha in ALPHAS for steps in STEPS}
+    tried = {(alpha, step): torch.empty(len(rows), graph.num_classes) for alpha in ALPHAS for step in steps}
     for start, end in split_classes(graph):
         y = encode_labels(graph, known, start, end)
         for alpha in ALPHAS:
-            for steps, found in spread_from(y, spread, alpha, STEPS):
-                tried[alpha, steps][:, start:end] = found[rows]
+            for step, found in spread_from(y, spread, alpha, steps):
+                tried[alpha, step][:, start:end] = found[rows]
     score, shares = make_score(graph, graph.val_mask, metric, chosen=True), share_classes(graph, known)
-    alpha, steps = max(tried, key=lambda one: score(fill_unreached(tried[one], shares)))
-    return propagate_labels(graph, alpha=alpha, steps=steps), alpha, steps
+    return {one: score(fill_unreached(found, shares)) for one, found in tried.items()}
 
 
 def _try_correct(z: Tensor, y: Tensor, known: Tensor, spread: Spread) -> Iterator[tuple[Smoothing, Tensor]]:

@@ -1,0 +1,93 @@
+"""Baselines that a trained model has to beat: the same answer for every node, and label propagation where it is cheap."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from shoal.batch import as_tensor
+from shoal.graph import Graph
+from shoal.memory import memory_left
+from shoal.models.hops import StackedGraph
+from shoal.training.metrics import BUILT_IN, is_better, score_predictions
+from shoal.training.smoothing_choice import ALPHAS, STEPS, score_propagation
+
+if TYPE_CHECKING:
+    from shoal.training.trainer import Trainer
+
+CONSTANT, PROPAGATED = "the same answer for every node", "label propagation"
+_MOST = 0.02  # of the seconds of training that label propagation may take
+_LEAST_SECONDS = 0.2  # that it may take in any case
+_RATE = 2e8  # multiply-adds a second that every machine has
+
+
+class Baseline(NamedTuple):
+    """What a baseline is called, and its validation score."""
+
+    name: str
+    score: float
+
+
+def find_better_baseline(trainer: Trainer, score: float) -> Baseline | None:
+    """The best baseline that a validation `score` of the trainer's metric does not beat; None where it beats all.
+
+    Label propagation is tried by a process that has the whole graph, as far as it takes at most 2 % of the time of
+    training. All ranks that hold parts call it together.
+    """
+    if trainer.metric not in BUILT_IN or not trainer.has_nodes("val"):
+        return None
+    found = [Baseline(CONSTANT, score_constant(trainer))]
+    if trainer.share.n_id is None and trainer.transport.rank == 0:
+        graph = trainer.graph.source if isinstance(trainer.graph, StackedGraph) else trainer.graph
+        seconds = sum(one["seconds"] + one.get("eval_seconds", 0.0) for one in trainer.history)
+        if steps := choose_steps(graph, max(_MOST * seconds, _LEAST_SECONDS)):
+            scores = score_propagation(graph, trainer.metric, steps)
+            found.append(Baseline(PROPAGATED, max(scores.values())))
+    better = [one for one in found if not is_better(trainer.metric, score, one.score)]
+    best = None
+    for one in better:
+        if best is None or is_better(trainer.metric, one.score, best.score):
+            best = one
+    return best
+
+
+def score_constant(trainer: Trainer) -> float:
+    """The validation score of the class that most training nodes have, multi-label of every class that most of them have,
+    of a regression of the mean."""
+    share = trainer.share
+    graph, targets = share.graph, trainer.task.targets
+    assert graph.y is not None
+    assert graph.train_mask is not None
+    assert graph.val_mask is not None
+    y = as_tensor(graph.y)
+    labels, truth = y[as_tensor(graph.train_mask)], y[as_tensor(graph.val_mask)]
+    share.transport.phase = "the scores of a baseline"
+    if targets is not None:
+        answer = targets.mean
+    else:
+        counts = share.sum(_count_classes(labels, graph.num_classes))
+        answer = 2 * counts[:-1] - counts[-1] if graph.multi_label else counts[:-1]
+    rows = answer.double().expand(len(truth), -1)
+    return score_predictions(rows, truth, [trainer.metric], total=share.sum, collect=share.collect)[
+        trainer.metric
+    ]
+
+
+def _count_classes(labels: Tensor, num_classes: int) -> Tensor:
+    """Nodes of every class, and behind them all nodes, (num_classes + 1,)."""
+    if labels.dim() == 2:
+        counts = (labels != 0).sum(0)
+    else:
+        counts = torch.bincount(labels[labels >= 0].long(), minlength=num_classes)
+    return torch.cat([counts, torch.tensor([len(labels)])])
+
+
+def choose_steps(graph: Graph, seconds: float) -> tuple[int, ...]:
+    """Numbers of steps of label propagation that take at most so many seconds on any machine, and little memory."""
+    if graph.multi_label or graph.regression or 16 * graph.num_nodes * graph.num_classes > memory_left() // 4:
+        return ()
+    both = 2 if graph.directed else 1
+    step = len(ALPHAS) * both * (graph.num_entries + graph.num_nodes) * graph.num_classes / _RATE
+    return tuple(steps for steps in STEPS if steps * step <= seconds)

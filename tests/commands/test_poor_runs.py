@@ -1,0 +1,87 @@
+"""`shoal train` says when a run does not beat what costs nothing: one answer for all nodes, or label propagation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import shoal as package
+from shoal.graph import Graph
+from shoal.store import save_graph
+from shoal.training import baselines
+from shoal.training.smoothing_choice import choose_propagation, make_score
+
+SMALL = ("--method", "full", "--epochs", 3, "--set", "model.hidden=8", "--out", "run")
+
+
+def make_graph(*, telling: str, num_nodes: int = 400) -> Graph:
+    """Two classes, one of three quarters; edges or features tell which."""
+    generator = np.random.default_rng(3)
+    y = (generator.random(num_nodes) < 0.25).astype(np.int64)
+    ends = generator.integers(0, num_nodes, (2, 8 * num_nodes))
+    if telling == "edges":
+        ends = ends[:, y[ends[0]] == y[ends[1]]]
+    x = generator.normal(size=(num_nodes, 4)).astype(np.float32)
+    if telling == "features":
+        x[:, 0] = 4 * y - 2
+    return Graph.from_edge_index(ends, num_nodes, directed=False, x=x, y=y).with_split(seed=0)
+
+
+def test_a_run_below_label_propagation_says_what_to_try(shoal, tmp_path):
+    save_graph(make_graph(telling="edges"), tmp_path / "graph")
+    said = shoal("train", "graph", "--model", "mlp", *SMALL)
+    assert said.code == 0, said.stderr
+    (notice,) = [line for line in said.stdout.splitlines() if "a poor run" in line]
+    assert "label propagation scores 1.0000 (`shoal baseline`)" in notice
+    for tip in (f"`shoal tune {tmp_path / 'graph'}`", "`shoal predict run --smooth`", "training.label_reuse"):
+        assert tip in notice
+
+
+def test_a_run_that_learned_nothing_does_not_beat_one_answer_for_all(shoal, tmp_path):
+    save_graph(make_graph(telling="nothing"), tmp_path / "graph")
+    said = shoal("train", "graph", "--model", "mlp", "--set", "training.lr=1e-9", *SMALL)
+    assert "a poor run: validation accuracy is 0." in said.stdout
+    assert "`shoal tune " in said.stdout
+
+
+def test_a_run_that_beats_both_says_nothing(shoal, tmp_path):
+    save_graph(make_graph(telling="features"), tmp_path / "graph")
+    said = shoal("train", "graph", "--model", "mlp", "--set", "training.lr=0.1", *SMALL)
+    assert said.code == 0, said.stderr
+    assert "test accuracy 1.0000" in said.stdout
+    assert "a poor run" not in said.stdout
+
+
+def test_scores_of_baselines_are_those_of_the_command():
+    graph = make_graph(telling="edges")
+    trainer = package.Trainer(package.GNN("mlp", 4, 8, 2), graph)
+    counts = torch.bincount(torch.from_numpy(graph.y[graph.train_mask]))
+    assert baselines.score_constant(trainer) == pytest.approx(
+        float((graph.y[graph.val_mask] == int(counts.argmax())).mean())
+    )
+    found = baselines.find_better_baseline(trainer, 0.0)
+    scores, _, _ = choose_propagation(graph)
+    assert found == ("label propagation", pytest.approx(make_score(graph, graph.val_mask)(scores)))
+    assert baselines.find_better_baseline(trainer, 1.1) is None
+
+
+@pytest.mark.parametrize("kind", ["multi-label", "regression"])
+def test_other_tasks_have_one_answer_for_all(kind):
+    graph = make_graph(telling="features")
+    if kind == "regression":
+        graph = graph._copy(y=graph.y.astype(np.float32), num_classes=1)
+        expected = 0.0  # R² of the mean
+    else:
+        graph = graph._copy(y=np.stack([graph.y == 0, graph.y == 1], axis=1).astype(np.uint8))
+        expected = float((graph.y[graph.val_mask][:, 0]).mean())
+    trainer = package.Trainer(package.GNN("mlp", 4, 8, graph.num_classes), graph)
+    assert baselines.score_constant(trainer) == pytest.approx(expected, abs=0.05)
+
+
+def test_label_propagation_is_tried_where_it_takes_little():
+    graph = make_graph(telling="edges")
+    assert baselines.choose_steps(graph, 100.0) == (5, 20, 50)
+    assert baselines.choose_steps(graph, 1e-9) == ()
+    one = 3 * (graph.num_entries + graph.num_nodes) * 2 / 2e8
+    assert baselines.choose_steps(graph, 20 * one) == (5, 20)
