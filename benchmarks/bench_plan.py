@@ -1,12 +1,12 @@
 """What `shoal plan` predicts beside what `shoal train` then takes: seconds and CPU seconds of an epoch, anonymous memory.
 
-    python benchmarks/bench_plan.py cora pubmed ppi wordnet30
-    python benchmarks/bench_plan.py --methods full sampled precomputed --seconds 600 --save
+    python benchmarks/bench_plan.py cora pubmed
+    python benchmarks/bench_plan.py --save
     python benchmarks/bench_plan.py --methods partitioned --hosts 2 --save cora
     python benchmarks/bench_plan.py --methods swapped --memory 500MB --save pubmed
 
 For every graph plan runs, then `shoal train` with each method for some epochs; the first epoch, which loads kernels,
-does not count. `samplers` are those beside the run's own. Ratios are predicted / actual: 1 is right. On a machine that others use, seconds of one minute tell little of the
+does not count. Without names all graphs with features and labels are tried, each in full, by batches and with SIGN. `samplers` are those beside the run's own. Ratios are predicted / actual: 1 is right. On a machine that others use, seconds of one minute tell little of the
 next: CPU seconds are firmer. Across ranks CPU seconds are those of rank 0, predicted without exchanges. Memory is RssAnon of /proc, read every 5 ms, of
 the process or the largest rank. --save adds to benchmarks/results/plan.json.
 """
@@ -51,9 +51,11 @@ def run_training(graph: str, said: dict, options: argparse.Namespace) -> dict:
         records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         held = [int(path.read_text()) for path in Path(place).iterdir() if path.name.isdecimal()]
     records = [record for record in records if "epoch" in record][1:]
+    evaluations = [record["eval_seconds"] for record in records if "eval_seconds" in record]
     return {
         "seconds": statistics.mean(record["seconds"] for record in records),
         "cpu": statistics.mean(record["cpu"] for record in records),
+        "evaluation": statistics.mean(evaluations) if evaluations else None,
         "memory": max(held),
         "epochs": len(records),
         "load": os.getloadavg()[0],
@@ -63,19 +65,24 @@ def run_training(graph: str, said: dict, options: argparse.Namespace) -> dict:
 def compare(graph: str, said: dict, took: dict) -> dict:
     """A row of the results."""
     ratios = {
-        f"{name}_ratio": None if said[key] is None else said[key] / took[key]
-        for name, key in (("time", "seconds"), ("cpu", "cpu"), ("memory", "memory"))
+        f"{name}_ratio": None if said[key] is None or took[key] is None else said[key] / took[key]
+        for name, key in (
+            ("time", "seconds"),
+            ("cpu", "cpu"),
+            ("memory", "memory"),
+            ("evaluation", "evaluation"),
+        )
     }
-    told = {key: said[key] for key in ("seconds", "cpu", "memory", "how")}
+    told = {key: said[key] for key in ("seconds", "cpu", "evaluation", "memory", "how")}
     return {"graph": graph, "method": said["name"], **ratios, "predicted": told, "actual": took}
 
 
 def print_row(row: dict) -> None:
-    ratios = [row[name] for name in ("time_ratio", "cpu_ratio", "memory_ratio")]
-    time, cpu, memory = ("    –" if ratio is None else f"{ratio:5.2f}" for ratio in ratios)
+    ratios = [row[f"{name}_ratio"] for name in ("time", "cpu", "memory", "evaluation")]
+    time, cpu, memory, evaluation = ("    –" if ratio is None else f"{ratio:5.2f}" for ratio in ratios)
     took = row["actual"]
     print(
-        f"{row['graph']:<18} {row['method']:<22} time {time} ×  cpu {cpu} ×  memory {memory} ×  "
+        f"{row['graph']:<18} {row['method']:<22} time {time} ×  cpu {cpu} ×  memory {memory} ×  evaluation {evaluation} ×  "
         f"({took['seconds']:.3f} s, cpu {took['cpu']:.3f} s, {took['memory'] / 1e6:,.0f} MB; {row['predicted']['how']}; load {took['load']:.1f})",
         flush=True,
     )
@@ -95,7 +102,7 @@ def main() -> None:
     )
     parser.add_argument("graphs", nargs="*", default=LABELLED.split())
     parser.add_argument("--data", default=os.environ.get("SHOAL_DATA", "../shared/data"))
-    parser.add_argument("--methods", nargs="+", default=METHODS[:2], choices=METHODS)
+    parser.add_argument("--methods", nargs="+", default=["full", "sampled", "precomputed"], choices=METHODS)
     parser.add_argument(
         "--epochs", type=int, help="to train; by default 4 to 40, about 5 CPU seconds of them"
     )
@@ -113,7 +120,9 @@ def main() -> None:
             method = said["name"].split(",")[0]
             if number and method == "sampled":
                 method = "samplers"
-            if method in options.methods:
+            if method in options.methods and not said["fits"]:
+                print(f"{graph:<18} {said['name']:<22} does not fit in memory", flush=True)
+            elif method in options.methods:
                 row = compare(graph, said, run_training(graph, said, options))
                 row |= {"best": plan["best"], "threads": options.threads}
                 print_row(row)

@@ -11,6 +11,7 @@ import shoal as package
 from shoal.analysis.simulate import Machine, predict_epoch
 from shoal.errors import ShoalError
 from shoal.partitioning.part import split_graph
+from shoal.runs import rehearsal
 from shoal.runs.build import make_model
 from shoal.runs.choose import choose_method
 from shoal.runs.config import make_config
@@ -156,11 +157,39 @@ def test_the_command_prints_what_to_run(shoal):
     said = shoal("plan", "digits", *options)
     assert said.code == 0, said.stderr
     assert said.stdout.splitlines()[-1] == "shoal train digits --method full --set model.hidden=16"
+    assert "epochs, evaluated after every epoch: about" in said.stdout
     told = json.loads(shoal("plan", "digits", *options, "--json", "--hosts", 2, "--memory", "64GB").stdout)
     assert told["memory"] == 64 * 10**9
     found = {one["options"][1]: one for one in told["candidates"]}
     assert found.keys() == {"sampled", "full", "partitioned"}
     assert found["full"]["how"] == "measured"
+    full = found["full"]
+    assert told["total"] == pytest.approx(told["epochs"] * (full["seconds"] + full["evaluation"]))
+
+
+def test_a_step_that_others_held_up_changes_little_and_the_first_ones_nothing():
+    steps = [(9.0, 9.0, 1.0)] * 4 + [(0.1, 0.1, 1.0), (0.2, 0.2, 2.0)] * 14
+    steps[20] = (50.0, 0.1, 1.0)
+    wall, cpu, work = rehearsal._Timed(steps).sum_up()
+    assert (wall, cpu, work) == pytest.approx((0.15, 0.15, 1.5), rel=0.05)
+    assert rehearsal._Timed([(9.0, 9.0, 1.0), (0.1, 0.1, 1.0)]).sum_up() == pytest.approx((0.1, 0.1, 1.0))
+
+
+def test_a_rehearsal_evaluates_between_epochs_as_the_run_does():
+    nodes: list[int] = []
+
+    @package.METRICS.named("rehearsed")
+    def count_nodes(logits, y):
+        nodes.append(len(y))
+        return 0.5
+
+    sizes = {"eval_every": 3, "eval_sample": 50, "metric": "rehearsed"}
+    found = rehearse(make_config({**SMALL, "method": "full", "training": sizes}), 5.0)
+    assert found.interval == 3
+    assert found.evaluation > 0
+    assert found.starting > 0
+    assert nodes.count(50) > 4  # the sample's, between epochs
+    assert max(nodes) > 50  # the test nodes, at the end
 
 
 @pytest.mark.parametrize(

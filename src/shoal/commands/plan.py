@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
 import shlex
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from shoal.runs.plan import Plan
 
 _LATENCY = 50e-6  # seconds of a message, of a switched network
+_BUSY = 1.2  # processes a core that want to work, from which on seconds are worth a word
 _UNITS = {"kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8}
 
 
@@ -93,14 +95,24 @@ def plan(
         empty=empty,
         on_step=lambda sentence: shown.say(f"{sentence} …", style="dim"),
     )
+    before = os.getloadavg()[0]
     found = planner.plan()
     kept = [] if memory is None or hosts > 1 else ["--memory", memory]
     said = _repeat(model, settings, plugins, draws=found.best.method == "sampled")
     command = shlex.join(["shoal", "train", data, *found.best.options, *kept, *said])
     failed = [f"{one.name} was not measured: {one.failed}" for one in found.candidates if one.failed]
+    cores = os.cpu_count() or 1
+    if before > _BUSY * cores:
+        failed.append(
+            f"{cores} cores have other work (load {before:.1f}): seconds are those of a busy machine, CPU seconds (--json) tell more"
+        )
+    epochs = config.training.epochs
     if as_json:
         shown.notice(*notices, *failed)
-        print_json(found.to_dict() | {"command": command})
+        print_json(
+            found.to_dict()
+            | {"command": command, "epochs": epochs, "total": found.best.count_seconds(epochs)}
+        )
         return
     console = open_console()
     console.say(
@@ -114,6 +126,12 @@ def plan(
             f"a message is taken to cost {_LATENCY * 1e6:.0f} µs and {network or '1Gbit'} of wire",
         )
     console.say(f"take {found.best.name}: {found.reason}")
+    if (total := found.best.count_seconds(epochs)) is not None:
+        each = "epoch" if found.best.interval == 1 else f"{found.best.interval} epochs"
+        took = f"{total / 60:.3g} minutes" if total >= 90 else f"{total:.3g} s"
+        console.say(
+            f"{epochs:,} epochs, evaluated after every {each}: about {took}; patience may end them earlier"
+        )
     if hosts > 1 and found.best.method == "partitioned":
         console.say(f"on one machine; with a launcher on {hosts} hosts see docs/cluster.md")
     console.say(command)

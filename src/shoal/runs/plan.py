@@ -47,6 +47,7 @@ class Candidate:
         seconds: of an epoch of training; None where a model's time is not predicted.
         cpu: CPU seconds of an epoch, None where it was not measured.
         evaluation: seconds of an evaluation, None where it was not measured.
+        interval: epochs from one evaluation to the next.
         sent: bytes that ranks send in an epoch.
         how: measured, or predicted from what was.
         fits: whether memory suffices.
@@ -59,6 +60,7 @@ class Candidate:
     seconds: float | None
     cpu: float | None = None
     evaluation: float | None = None
+    interval: int = 1
     sent: int = 0
     how: str = "predicted"
     fits: bool = True
@@ -68,6 +70,12 @@ class Candidate:
     def method(self) -> str:
         """As `--method` has it."""
         return self.options[self.options.index("--method") + 1]
+
+    def count_seconds(self, epochs: int) -> float | None:
+        """Of so many epochs with their evaluations, patience aside; None where it was not measured."""
+        if self.how != "measured" or self.seconds is None:
+            return None
+        return epochs * self.seconds + -(-epochs // self.interval) * (self.evaluation or 0.0)
 
 
 @dataclass
@@ -180,9 +188,11 @@ class Planner:
             self.last = time.monotonic() - began
             candidate.failed, candidate.fits = str(error), candidate.fits and not error.killed
             return
-        self.end += seen.compiling
-        self.last = time.monotonic() - began - seen.compiling
-        candidate.seconds, candidate.cpu, candidate.evaluation = seen.seconds, seen.cpu, seen.evaluation
+        apart = seen.compiling + seen.starting  # no part of the time to measure for
+        self.end += apart
+        self.last = time.monotonic() - began - apart
+        candidate.seconds, candidate.cpu = seen.seconds, seen.cpu
+        candidate.evaluation, candidate.interval = seen.evaluation, seen.interval
         candidate.memory, candidate.how = seen.memory, "measured"
         candidate.fits = seen.memory <= self.memory
         self.rate = self.rate or seen.work / seen.seconds

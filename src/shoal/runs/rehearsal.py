@@ -12,9 +12,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator
-from contextlib import closing, redirect_stdout
-from dataclasses import asdict, dataclass
+from collections.abc import Generator, Iterator
+from contextlib import closing, nullcontext, redirect_stdout
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ import numpy as np
 
 from shoal.batch import Batch
 from shoal.errors import ShoalError
-from shoal.kernels.jit import count_compiled
+from shoal.kernels.jit import compile_seconds, count_compiled
 from shoal.memory import anonymous_memory, keep_freed_memory, set_memory_budget
 from shoal.models.kept_hops import keeping_hops_in
 from shoal.runs.config import RunConfig, make_config
@@ -31,6 +31,7 @@ from shoal.training.evaluation import count_forward
 from shoal.training.trainer import Trainer
 
 _STEPS, _LONG = 32, 1.0  # steps, and seconds of them, that are enough to time
+_FIRST = 0.125  # share of the steps that find cold caches
 _LOOK = 0.005  # seconds between two looks at the memory
 
 
@@ -39,11 +40,15 @@ class Rehearsal:
     """What a run was seen to take.
 
     Attributes:
-        seconds, cpu: of an epoch: the mean of the timed steps, times an epoch's.
+        seconds: of an epoch of steps, by the median of what a multiply-add took: a step that others kept from working counts
+            as the rest.
+        cpu: CPU seconds of the same, by their mean.
         work: multiply-adds of the forward passes of an epoch.
         evaluation: seconds of an evaluation, None without validation nodes.
         memory: most bytes of anonymous memory, from the loading of the graph to the evaluation of the test nodes.
+        interval: epochs from one evaluation to the next.
         compiling: seconds of steps that compiled kernels, which happens once on a machine.
+        starting: seconds in which the graph was loaded and batches were prepared.
     """
 
     seconds: float
@@ -51,7 +56,9 @@ class Rehearsal:
     work: float
     evaluation: float | None
     memory: int
+    interval: int = 1
     compiling: float = 0.0
+    starting: float = 0.0
 
 
 class ProcessEnded(ShoalError):
@@ -91,17 +98,31 @@ class MemoryWatch:
 def rehearse(config: RunConfig, seconds: float) -> Rehearsal:
     """Start the run that `config` describes in this process and take steps for about `seconds`; nothing is left of it."""
     with tempfile.TemporaryDirectory() as place, keeping_hops_in(Path(place)), MemoryWatch() as watch:
+        began = time.monotonic()
         run = Run.create(Path(place) / "run", config)
-        trainer = run.trainer
+        trainer, starting = run.trainer, time.monotonic() - began
         keep_freed_memory()
         trainer.share.begin(1)
         try:
-            epoch, cpu, work, compiling = _time_steps(trainer, seconds)
-            trainer.weights.keep_best()
-            evaluation = _time_evaluation(trainer, time.monotonic() + seconds / 2)
+            timed = _time_epochs(trainer, seconds)
+            if trainer.has_nodes("val") and not timed.evaluations:
+                timed.evaluate(trainer)
+            if trainer.has_nodes("test"):  # which a run ends with
+                trainer.evaluate("test")
         finally:
             trainer.share.release()
-    return Rehearsal(epoch, cpu, work, evaluation, watch.most, compiling)
+    wall, cpu, work = timed.sum_up()
+    batches, evaluations = trainer.sampler.num_batches, timed.evaluations
+    return Rehearsal(
+        seconds=wall * batches,
+        cpu=cpu * batches,
+        work=work * batches,
+        evaluation=float(np.median(evaluations[len(evaluations) > 1 :])) if evaluations else None,
+        memory=watch.most,
+        interval=trainer.eval_interval if evaluations else 1,
+        compiling=timed.compiling,
+        starting=starting,
+    )
 
 
 def rehearse_apart(config: RunConfig, seconds: float, budget: int | None = None) -> Rehearsal:
@@ -122,49 +143,73 @@ def rehearse_apart(config: RunConfig, seconds: float, budget: int | None = None)
     return Rehearsal(**answer)
 
 
-def _time_steps(trainer: Trainer, seconds: float) -> tuple[float, float, float, float]:
-    """Seconds, CPU seconds and work of an epoch, and seconds that compiling took.
+@dataclass
+class _Timed:
+    """Steps that compiled nothing (seconds, CPU seconds, work), evaluations (seconds), and the seconds of steps that compiled."""
 
-    The first step loads kernels, and a few more find cold caches: they do not count, nor does one that compiles.
+    steps: list[tuple[float, float, float]] = field(default_factory=list)
+    evaluations: list[float] = field(default_factory=list)
+    compiling: float = 0.0
+
+    @property
+    def is_enough(self) -> bool:
+        return len(self.steps) > _STEPS and sum(step[0] for step in self.steps) >= _LONG
+
+    def step(self, trainer: Trainer, batches: Iterator[Batch]) -> bool:
+        """Draw a batch and take a step on it; false at the end of an epoch."""
+        began, busy, compiled = time.perf_counter(), time.process_time(), count_compiled()
+        batch = next(batches, None)
+        if batch is None:
+            return False
+        trainer.train_step(batch)
+        spent = time.perf_counter() - began
+        if compiled != count_compiled():
+            self.compiling += spent
+        else:
+            work = count_forward(trainer.model, batch)
+            self.steps.append((spent, time.process_time() - busy, work))
+        return True
+
+    def evaluate(self, trainer: Trainer) -> None:
+        """Evaluate as a run does after an epoch; seconds of compiling are left out."""
+        record: dict[str, Any] = {}
+        compiling = compile_seconds()
+        trainer.evaluate_epoch(record)
+        compiling = compile_seconds() - compiling
+        self.compiling += compiling
+        self.evaluations.append(record["eval_seconds"] - compiling)
+
+    def sum_up(self) -> tuple[float, float, float]:
+        """Seconds, CPU seconds and work of a step; the first ones do not count, nor where there are others the very first."""
+        wall, cpu, work = np.array(self.steps[max(int(_FIRST * len(self.steps)), len(self.steps) > 1) :]).T
+        return float(np.median(wall / work) * work.mean()), float(cpu.mean()), float(work.mean())
+
+
+def _time_epochs(trainer: Trainer, seconds: float) -> _Timed:
+    """Time steps for about `seconds`, two at least, and evaluations between epochs, as a run has them.
+
+    Evaluations take half as long at most, but for the first.
     """
-    steps: list[tuple[float, float, float]] = []
-    compiling, ends = 0.0, time.monotonic() + seconds
-    with closing(_take_batches(trainer)) as batches:
-        while len(steps) <= _STEPS or sum(step[0] for step in steps) < _LONG:
-            began, busy, compiled = time.perf_counter(), time.process_time(), count_compiled()
-            batch = next(batches)
-            trainer.train_step(batch)
-            spent = time.perf_counter() - began
-            if compiled != count_compiled():
-                compiling, ends = compiling + spent, ends + spent
-                continue
-            steps.append((spent, time.process_time() - busy, count_forward(trainer.model, batch)))
-            if len(steps) > 1 and time.monotonic() + spent > ends:
-                break
-    wall, cpu, work = np.mean(steps[max(len(steps) // 8, 1) :], axis=0) * trainer.sampler.num_batches
-    return float(wall), float(cpu), float(work), compiling
+    timed, began = _Timed(), time.monotonic()
 
+    def is_over() -> bool:
+        steps = timed.steps
+        if timed.is_enough or len(steps) < 2:
+            return timed.is_enough
+        spent = time.monotonic() - began - timed.compiling - sum(timed.evaluations)
+        return spent + steps[-1][0] > seconds
 
-def _take_batches(trainer: Trainer) -> Generator[Batch]:
-    """The run's batches, epoch after epoch."""
-    while True:
-        yield from trainer.batches()
+    while not is_over():
+        batches = iter(trainer.batches())
+        with closing(batches) if isinstance(batches, Generator) else nullcontext():
+            while not is_over() and timed.step(trainer, batches):
+                pass
         trainer.epoch += 1
-
-
-def _time_evaluation(trainer: Trainer, ends: float) -> float | None:
-    """Seconds of an evaluation behind one that plans it, and that of the test nodes, which a run ends with."""
-    spent = None
-    if trainer.has_nodes("val"):
-        for _ in range(2):
-            began = time.perf_counter()
-            trainer.evaluate("val")
-            spent = time.perf_counter() - began
-            if time.monotonic() + spent > ends:
-                break
-    if trainer.has_nodes("test"):
-        trainer.evaluate("test")
-    return spent
+        is_due = trainer.epoch % trainer.eval_interval == 0 and trainer.has_nodes("val")
+        known = timed.evaluations
+        if is_due and (not known or sum(known) + known[-1] < seconds / 2):
+            timed.evaluate(trainer)
+    return timed
 
 
 def main() -> None:

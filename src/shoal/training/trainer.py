@@ -213,7 +213,7 @@ class Trainer(Predictor, Recorded, Resumable):
         while self.epoch < epochs and not self.is_out_of_patience() and not self._stopped:
             record = self.train_epoch(scale_learning_rate(self.schedule, self.epoch, epochs, self.warmup))
             if (ends and self.epoch == epochs) or (has_val and self.epoch % self.eval_interval == 0):
-                self._evaluate_epoch(record)
+                self.evaluate_epoch(record)
             records.append(record)
             self.history.append(record)
             for callback in self.callbacks:
@@ -221,7 +221,7 @@ class Trainer(Predictor, Recorded, Resumable):
             if self.callbacks and self.transport.size > 1:  # one rank is enough to stop all
                 self._stopped = bool(self.transport.sum(torch.tensor([int(self._stopped)])))
             if ends and self._stopped and "eval_seconds" not in record:
-                self._evaluate_epoch(record)
+                self.evaluate_epoch(record)
             if on_epoch is not None:  # a record past the checkpoint is dropped, a missing one is lost
                 on_epoch(record)
             self.share.align_buffers(self.model)
@@ -333,7 +333,8 @@ class Trainer(Predictor, Recorded, Resumable):
         drawn = self._stream.take(self.epoch * count + first, count - first)
         return self.share.ledger.time_each(SAMPLING, drawn)
 
-    def _evaluate_epoch(self, record: Record) -> None:
+    def evaluate_epoch(self, record: Record) -> None:
+        """Score the validation nodes after an epoch, for its record, and keep weights that are the best."""
         started, compiled = time.perf_counter(), compile_seconds()
         self.share.align_buffers(self.model)
         with self.weights.averaged():
