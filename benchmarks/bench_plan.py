@@ -6,9 +6,11 @@
     python benchmarks/bench_plan.py --methods swapped --memory 500MB --save pubmed
 
 For every graph plan runs, then `shoal train` with each method for some epochs; the first epoch, which loads kernels,
-does not count. Without names all graphs with features and labels are tried, each in full, by batches and with SIGN. `samplers` are those beside the run's own. Ratios are predicted / actual: 1 is right. On a machine that others use, seconds of one minute tell little of the
-next: CPU seconds are firmer. Across ranks CPU seconds are those of rank 0, predicted without exchanges. Memory is RssAnon of /proc, read every 5 ms, of
-the process or the largest rank. --save adds to benchmarks/results/plan.json.
+does not count. Without names all graphs with features and labels are tried, each in full, by batches and with SIGN.
+`samplers` are those beside the run's own. Ratios are predicted / actual: 1 is right. On a machine that others use,
+seconds of one minute tell little of the next: CPU seconds are firmer. Across ranks CPU seconds are those of rank 0,
+predicted without exchanges. Memory is RssAnon of /proc, read every 5 ms, of the process or the largest rank.
+--save adds to benchmarks/results/plan.json.
 """
 
 from __future__ import annotations

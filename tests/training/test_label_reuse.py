@@ -77,7 +77,7 @@ def test_a_node_never_sees_its_own_label_while_its_loss_is_counted(sparse):
 
 
 def test_a_run_draws_the_mask_by_its_seed_whatever_the_model():
-    shoal.MODELS.add("label-recorder", Recorder)
+    shoal.MODELS.add("label-recorder", lambda width, classes: Recorder(width - classes, classes))
     graph, masks = make_noise(), []
     for seed in (7, 7, 8):
         config = {"method": "full", "model": {"name": "label-recorder"}}
