@@ -22,7 +22,7 @@ import numpy as np
 
 from shoal.batch import Batch
 from shoal.errors import ShoalError
-from shoal.kernels.jit import compile_seconds, count_compiled
+from shoal.kernels.jit import count_compiled
 from shoal.memory import anonymous_memory, keep_freed_memory, set_memory_budget
 from shoal.models.kept_hops import keeping_hops_in
 from shoal.runs.config import RunConfig, make_config
@@ -172,12 +172,9 @@ class _Timed:
 
     def evaluate(self, trainer: Trainer) -> None:
         """Evaluate as a run does after an epoch; seconds of compiling are left out."""
-        record: dict[str, Any] = {}
-        compiling = compile_seconds()
-        trainer.evaluate_epoch(record)
-        compiling = compile_seconds() - compiling
-        self.compiling += compiling
-        self.evaluations.append(record["eval_seconds"] - compiling)
+        record = trainer.evaluate_epoch()
+        self.compiling += record["eval_compile_seconds"]
+        self.evaluations.append(record["eval_seconds"] - record["eval_compile_seconds"])
 
     def sum_up(self) -> tuple[float, float, float]:
         """Seconds, CPU seconds and work of a step; the first ones do not count, nor where there are others the very first."""

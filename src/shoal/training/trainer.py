@@ -187,10 +187,9 @@ class Trainer(Predictor, Recorded, Resumable):
         if epochs < 1:
             raise ShoalError(f"epochs is {epochs}: expected at least 1")
         keep_freed_memory()
-        self.epochs = epochs
+        self.epochs, self._stopped = epochs, False
         self.weights.take_up()
         self.share.begin(epochs, saves=self.checkpoints is not None)
-        self._stopped = False
         self.asked.begin(self.transport, saves=self.checkpoints is not None)
         try:
             for callback in self.callbacks:
@@ -213,7 +212,7 @@ class Trainer(Predictor, Recorded, Resumable):
         while self.epoch < epochs and not self.is_out_of_patience() and not self._stopped:
             record = self.train_epoch(scale_learning_rate(self.schedule, self.epoch, epochs, self.warmup))
             if (ends and self.epoch == epochs) or (has_val and self.epoch % self.eval_interval == 0):
-                self.evaluate_epoch(record)
+                record |= self.evaluate_epoch()
             records.append(record)
             self.history.append(record)
             for callback in self.callbacks:
@@ -221,7 +220,7 @@ class Trainer(Predictor, Recorded, Resumable):
             if self.callbacks and self.transport.size > 1:  # one rank is enough to stop all
                 self._stopped = bool(self.transport.sum(torch.tensor([int(self._stopped)])))
             if ends and self._stopped and "eval_seconds" not in record:
-                self.evaluate_epoch(record)
+                record |= self.evaluate_epoch()
             if on_epoch is not None:  # a record past the checkpoint is dropped, a missing one is lost
                 on_epoch(record)
             self.share.align_buffers(self.model)
@@ -333,18 +332,19 @@ class Trainer(Predictor, Recorded, Resumable):
         drawn = self._stream.take(self.epoch * count + first, count - first)
         return self.share.ledger.time_each(SAMPLING, drawn)
 
-    def evaluate_epoch(self, record: Record) -> None:
-        """Score the validation nodes after an epoch, for its record, and keep weights that are the best."""
+    def evaluate_epoch(self) -> Record:
+        """Scores and seconds of the validation nodes after an epoch, for its record; weights that are the best are kept."""
         started, compiled = time.perf_counter(), compile_seconds()
         self.share.align_buffers(self.model)
         with self.weights.averaged():
             scores = self.evaluate("val", sample=self.eval_sample)
-            record |= {f"val_{name}": value for name, value in scores.items()}
-            record["eval_seconds"] = time.perf_counter() - started
-            record["eval_compile_seconds"] = min(compile_seconds() - compiled, record["eval_seconds"])
+            record: Record = {f"val_{name}": value for name, value in scores.items()}
+            record["eval_seconds"] = spent = time.perf_counter() - started
+            record["eval_compile_seconds"] = min(compile_seconds() - compiled, spent)
             score = self.share.agree(scores[self.metric])
             if is_better(self.metric, score, self.best_score):
                 self.best_score, self.best_epoch = score, self.epoch
                 self.weights.keep_best()
                 if self.checkpoints is not None and self.transport.rank == 0:
                     save_checkpoint(self.checkpoints / BEST, self.model.state_dict())
+        return record
