@@ -38,11 +38,11 @@ TRACKERS := build/trackers
 $(TRACKERS)/.installed: $(STAMP)
 	test -x $(TRACKERS)/bin/python || $(BIN)/python -m venv $(TRACKERS)
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > $$($(TRACKERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/setup.pth
-	$(TRACKERS)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tensorboard,wandb,mlflow]'
+	$(TRACKERS)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt $$($(BIN)/python -c 'import tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*extras["tensorboard"], *extras["wandb"], *extras["mlflow"])')
 	touch $@
 
 test-trackers: $(TRACKERS)/.installed
-	SHOAL_TRACKERS=1 $(TRACKERS)/bin/python -m pytest tests/training/test_loggers.py
+	SHOAL_TRACKERS=1 PYTHONPATH=src $(TRACKERS)/bin/python -m pytest tests/training/test_loggers.py
 
 # Mutated files for every reader, for so many minutes; what fails is kept in tests/fuzz/corpus, which `make test` reads.
 fuzz: setup
