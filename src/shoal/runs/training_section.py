@@ -70,6 +70,8 @@ def training_section() -> Section:
 def name_callbacks(section: Section) -> list[str]:
     """The names of the callbacks that a training section gives, one or a list of them."""
     given = section.given.get("callbacks", ())
+    if not isinstance(given, str | list | tuple):
+        raise ShoalError(f"training.callbacks is {given!r}: expected names of callbacks, [] for none")
     names = [given] if isinstance(given, str) else list(given)
     odd = next((name for name in names if not isinstance(name, str)), None)
     if odd is not None:
