@@ -11,11 +11,13 @@ import subprocess
 from collections.abc import Iterable
 
 import page_tables as tables
+import reliability
 from page_tables import RESULTS, ROOT, Table, ms, read, render, times
 
 PAGE = ROOT / "docs/benchmarks.md"
 SUMMARIES = (ROOT / "README.md", ROOT / "docs/index.md")
 _MARK = re.compile(r"(<!-- summary of benchmarks -->\n).*?(<!-- end of summary -->)", re.DOTALL)
+_TRIED = re.compile(r"(<!-- results of reliability -->\n).*?(<!-- end of results -->)", re.DOTALL)
 _DATE = re.compile(r"`([\w.-]+\.jsonl?)` \((\d{4}-\d\d-\d\d)")
 
 # -- where Shoal loses -------------------------------------------------------------------------------------------------
@@ -245,8 +247,13 @@ def find_dates() -> dict[str, str]:
     return dates
 
 
+def fill_reliability(text: str) -> str:
+    return _TRIED.sub(lambda found: found[1] + render(reliability.tabulate_reliability()) + found[2], text)
+
+
 def main() -> None:
     PAGE.write_text(build_page(find_dates()))
+    reliability.PAGE.write_text(fill_reliability(reliability.PAGE.read_text()))
     for path in SUMMARIES:
         if path.exists():
             path.write_text(fill_summary(path.read_text()))

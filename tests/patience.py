@@ -7,12 +7,19 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
+from typing import Any
 
 import psutil
+import pytest
 
 STILL = 120.0  # seconds without work after which a process hangs
 LEAST_WORK = 0.05  # processor seconds in that time
 LONGEST = 1800.0
+
+
+def slow(test: Any) -> Any:
+    """Mark a test that takes long, on a busy machine much longer."""
+    return pytest.mark.slow(pytest.mark.timeout(LONGEST)(test))
 
 
 def _count_work(pid: int) -> float:

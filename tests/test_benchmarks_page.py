@@ -25,6 +25,12 @@ def test_summary_tables_are_in_step_with_the_results(path):
     assert page.fill_summary(text) == text, "run `make benchmarks-page`"
 
 
+def test_the_table_of_reliability_is_in_step_with_the_results():
+    text = page.reliability.PAGE.read_text()
+    assert "<!-- results of reliability -->" in text
+    assert page.fill_reliability(text) == text, "run `make benchmarks-page`"
+
+
 def test_losing_cases_are_listed_first():
     text = page.PAGE.read_text()
     losses = text.index("## Where Shoal loses")

@@ -411,7 +411,7 @@ def _read_halo(folder: Path) -> Read:
     )
 
 
-@sample("halo", _read_halo)
+@sample("halo", _read_halo, checked=True)
 def _make_halo(folder: Path) -> None:
     save_own(folder, HALO_FORMAT, 3, 1, {"sent.0": torch.arange(6.0), "step": torch.tensor(3)}, keep=2)
 

@@ -11,14 +11,18 @@ import pytest
 
 from forked import FORKABLE
 from launched_ranks import rank_environment
-from patience import await_end
+from patience import LONGEST, await_end
 
 
 @pytest.mark.parametrize(
     ("jobs", "least"),
     [
         (("train", "import"), 30),
-        pytest.param(("repeat", "resume", "overwrite", "partition", "predict"), 150, marks=pytest.mark.slow),
+        pytest.param(
+            ("repeat", "resume", "overwrite", "partition", "predict"),
+            150,
+            marks=[pytest.mark.slow, pytest.mark.timeout(LONGEST)],
+        ),
     ],
 )
 def test_every_crash_point_goes_on_to_the_same_bytes(

@@ -17,9 +17,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 from hosts import network_hosts, run_inside, set_link, why_not
 from live_ranks import RankPool
+from patience import LONGEST
 from rank_runs import train_run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(LONGEST)]
 LIMIT = 20
 
 

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 
 from launched_ranks import free_port, rank_environment
 from live_ranks import RankPool
-from patience import LONGEST, await_end
+from patience import LONGEST, await_end, slow
 from rank_runs import train_run
 
 EPOCHS = 300
@@ -113,7 +113,7 @@ def test_a_killed_rank_is_started_again_and_the_weights_are_the_same(
     check_same(folder, undisturbed)
 
 
-@pytest.mark.slow
+@slow
 def test_a_frozen_rank_is_named_and_all_are_started_again(undisturbed: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     process = start(*COMMAND, "--workers", 2, "--out", folder, limit=30)
@@ -125,7 +125,7 @@ def test_a_frozen_rank_is_named_and_all_are_started_again(undisturbed: Path, tmp
     check_same(folder, undisturbed)
 
 
-@pytest.mark.slow
+@slow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_ranks_that_torchrun_starts_again_go_on_with_their_run(
     undisturbed: Path, tmp_path: Path, victim: int
@@ -152,7 +152,7 @@ def test_ranks_that_torchrun_starts_again_go_on_with_their_run(
     assert "exists already" in error
 
 
-@pytest.mark.slow
+@slow
 def test_the_same_command_in_the_same_slurm_job_goes_on(undisturbed: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     step = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "localhost", "SLURM_JOB_ID": str(free_port())}
@@ -172,7 +172,7 @@ def test_the_same_command_in_the_same_slurm_job_goes_on(undisturbed: Path, tmp_p
     check_same(folder, undisturbed)
 
 
-@pytest.mark.slow
+@slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
 def test_a_signal_to_the_launcher_stops_all_ranks_after_a_step(
     undisturbed: Path, tmp_path: Path, number: signal.Signals
@@ -189,7 +189,7 @@ def test_a_signal_to_the_launcher_stops_all_ranks_after_a_step(
     check_same(folder, undisturbed)
 
 
-@pytest.mark.slow
+@slow
 def test_ranks_that_are_lost_too_often_end_the_run_with_a_sentence(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     process = start(*COMMAND, "--workers", 2, "--out", folder, "--max-restarts", 0)
