@@ -68,7 +68,7 @@ def store_parts(
         quality: figures for the manifest; None measures them.
         overwrite: replace parts that are in the folder.
         progress: called with (parts written, parts in all).
-        data (str, default None): the path or name that the graph was loaded by; training refuses parts of a stored graph
+        data: the path or name that the graph was loaded by; training refuses parts of a stored graph
             that has changed since.
     """
     folder = Path(folder)
