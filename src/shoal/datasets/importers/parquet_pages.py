@@ -5,11 +5,10 @@ Arrow takes as much memory as a page says that it unpacks to, up to 2 GB, before
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from pathlib import Path
-from typing import IO
-
-import pyarrow.parquet as pq
+from typing import IO, Any
 
 from shoal.errors import ShoalError
 
@@ -17,36 +16,59 @@ _LARGE = 1 << 26  # bytes that any page may unpack to
 _MOST_PACKED = 1100  # times its own size that a larger one may unpack to
 _HEADERS = (1 << 10, 1 << 24)  # bytes of a header: usual, and the most that Arrow reads
 _DEEPEST = 16
+_TAIL = 8  # bytes behind the footer: its length, and the name of the format
 _ENDS, _TRUTH, _BYTE, _NUMBERS, _DOUBLE, _BINARY, _LISTS, _MAP, _STRUCT = (
     *(0, (1, 2), 3, (4, 5, 6), 7, 8, (9, 10), 11, 12),
 )
 
 
-def check_pages(path: Path, metadata: pq.FileMetaData, columns: Collection[str]) -> None:
-    """Refuse a file with a page of one of the columns that claims more bytes than it can have."""
+Wanted = dict[int, Any]  # fields, each with what is wanted of it
+
+# What is read of a footer: row groups (4), their columns (1), what is said of each (3) with the path of its name (3).
+_NAME = 3
+_ABOUT_COLUMN: Wanted = {_NAME: {}}
+_FOOTER: Wanted = {4: {1: {3: _ABOUT_COLUMN}}}
+_VALUES, _PACKED, _DATA, _DICTIONARY = 5, 7, 9, 11  # fields of what is said of a column
+
+
+def check_pages(path: Path, columns: Collection[str]) -> None:
+    """Refuse a file with a page of one of the columns that claims more bytes than it can have.
+
+    The footer is read here: asked for a column whose description contradicts itself, pyarrow ends the process.
+    """
     with open(path, "rb") as file:
-        for group in range(metadata.num_row_groups):
-            row_group = metadata.row_group(group)
-            for number in range(row_group.num_columns):
-                chunk = row_group.column(number)
-                path_of = chunk.path_in_schema
-                if any(path_of == one or path_of.startswith(f"{one}.") for one in columns):
-                    try:
-                        _check_chunk(file, chunk)
-                    except (ValueError, IndexError, OSError) as error:
-                        raise ShoalError(
-                            f"{path} is damaged: a page of column {chunk.path_in_schema!r} {error}"
-                        ) from None
+        for about in _list_chunks(file, path):
+            name = ".".join(about[_NAME])
+            if any(name == one or name.startswith(f"{one}.") for one in columns):
+                try:
+                    _check_chunk(file, about)
+                except (ValueError, IndexError, OSError) as error:
+                    raise ShoalError(f"{path} is damaged: a page of column {name!r} {error}") from None
 
 
-def _check_chunk(file: IO[bytes], chunk: pq.ColumnChunkMetaData) -> None:
-    if chunk.num_values == 0:
+def _list_chunks(file: IO[bytes], path: Path) -> list[dict[int, Any]]:
+    """What the footer says of every column of every row group."""
+    size = file.seek(0, os.SEEK_END)
+    try:
+        file.seek(size - _TAIL)
+        length = int.from_bytes(file.read(4), "little")
+        file.seek(size - _TAIL - length)
+        footer = _Thrift(file.read(length)).read_struct(wanted=_FOOTER)
+        found = [column[3] for group in footer.get(4, []) for column in group[1]]
+        for about in found:
+            about[_NAME] = [part.decode() for part in about[_NAME]]
+            if not {_VALUES, _PACKED, _DATA} <= about.keys():
+                raise KeyError
+    except (ValueError, IndexError, OSError, KeyError, TypeError, AttributeError):
+        raise ShoalError(f"{path} is damaged: its footer does not describe its columns") from None
+    return found
+
+
+def _check_chunk(file: IO[bytes], about: dict[int, Any]) -> None:
+    if about[_VALUES] == 0:
         return
-    offsets = [chunk.data_page_offset]
-    if chunk.has_dictionary_page and chunk.dictionary_page_offset:
-        offsets.append(chunk.dictionary_page_offset)
-    place = min(offsets)
-    end = place + chunk.total_compressed_size
+    place = min(about[_DATA], about.get(_DICTIONARY) or about[_DATA])
+    end = place + about[_PACKED]
     while place < end:
         unpacked, packed, length = _read_header(file, place)
         if not 0 <= unpacked <= max(_LARGE, _MOST_PACKED * packed):
@@ -74,24 +96,44 @@ def _read_header(file: IO[bytes], place: int) -> tuple[int, int, int]:
 
 
 class _Thrift:
-    """Thrift's compact protocol, as far as page headers need it: numbers of the outer struct, all else passed over."""
+    """Thrift's compact protocol, as far as footers and page headers need it: what is not wanted is passed over."""
 
     def __init__(self, content: bytes) -> None:
         self.content, self.place = content, 0
 
-    def read_struct(self, depth: int = 0) -> dict[int, int]:
-        """The whole numbers among a struct's fields."""
+    def read_struct(self, depth: int = 0, wanted: Wanted | None = None) -> dict[int, Any]:
+        """A struct's whole numbers by their fields, and the structs and lists that are `wanted`, with what is wanted of them."""
         if depth > _DEEPEST:
             raise ValueError("has a header that is nested too deeply")
-        numbers, field = {}, 0
+        values: dict[int, Any] = {}
+        field, asked = 0, wanted or {}
         while (first := self._byte()) != _ENDS:
             field = field + (first >> 4) if first >> 4 else self._number()
             kind = first & 15
             if kind in _NUMBERS:
-                numbers[field] = self._number()
+                values[field] = self._number()
+            elif kind == _STRUCT and field in asked:
+                values[field] = self.read_struct(depth + 1, asked[field])
+            elif kind in _LISTS and field in asked:
+                values[field] = self._read_list(depth + 1, asked[field])
             elif kind not in _TRUTH:  # a truth value is its kind
                 self._pass(kind, depth)
-        return numbers
+        return values
+
+    def _read_list(self, depth: int, wanted: Wanted) -> list[Any]:
+        """The structs or texts of a list."""
+        first = self._byte()
+        values: list[Any] = []
+        for _ in range(self._varint() if first >> 4 == 15 else first >> 4):
+            if first & 15 == _STRUCT:
+                values.append(self.read_struct(depth, wanted))
+            elif first & 15 == _BINARY:
+                length = self._varint()
+                self._skip(length)
+                values.append(self.content[self.place - length : self.place])
+            else:
+                self._pass(first & 15, depth)
+        return values
 
     def _pass(self, kind: int, depth: int) -> None:
         if kind in (_BYTE, *_TRUTH):
