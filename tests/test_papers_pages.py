@@ -35,7 +35,7 @@ def test_experiments_have_all_profiles_and_a_place_in_the_paper(name):
     assert experiment.published.place
 
 
-@pytest.mark.parametrize("name", ["theorem1"])
+@pytest.mark.parametrize("name", ["theorem1", "variance"])
 def test_cheap_experiments_run_and_are_shown(name, tmp_path, monkeypatch):
     monkeypatch.setattr(harness, "RESULTS", tmp_path)
     monkeypatch.setattr(harness, "KEPT", tmp_path)
@@ -44,6 +44,6 @@ def test_cheap_experiments_run_and_are_shown(name, tmp_path, monkeypatch):
     assert not harness.is_done(experiment, "tiny")
     record = harness.run_experiment(experiment, "tiny")
     assert harness.is_done(experiment, "tiny")
-    assert experiment.title in pages.build_section(experiment, record)
+    assert experiment.title in pages.build_section(experiment, record["rows"], record)
     pages.draw_plot(experiment, record["rows"])
     assert (tmp_path / f"{name}.svg").read_text().startswith("<?xml")

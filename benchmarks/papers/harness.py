@@ -14,10 +14,11 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,9 @@ class Experiment:
         tabulate: rows → a table whose header comes first, ours and the paper's side by side.
         explain: rows → what agrees, what does not, why.
         draw: (axes, rows) draws the plot.
+        reads: files of benchmarks/results that tables and paragraphs read besides the rows.
+        recall: rows for the page until the experiment has been run, from these files.
+        recalled: our conditions for such rows where they differ.
     """
 
     name: str
@@ -69,9 +73,9 @@ class Experiment:
     tabulate: Callable[[list[Row]], Table]
     explain: Callable[[list[Row]], str]
     draw: Callable[[Any, list[Row]], None]
-    reads: tuple[str, ...] = field(
-        default=()
-    )  # files of benchmarks/results that `tabulate` and `explain` read
+    reads: tuple[str, ...] = ()
+    recall: Callable[[], list[Row]] | None = None
+    recalled: str | None = None
 
     @property
     def file(self) -> Path:
@@ -95,7 +99,7 @@ def read_saved(name: str) -> Any:
 def run_experiment(experiment: Experiment, profile: str) -> dict[str, Any]:
     """Run it and save what it found."""
     settings = experiment.profiles[profile]
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu = time.perf_counter(), count_processor()
     rows = experiment.run(settings)
     record = {
         "command": f"python benchmarks/papers/{experiment.name}.py --profile {profile}",
@@ -103,7 +107,7 @@ def run_experiment(experiment: Experiment, profile: str) -> dict[str, Any]:
         "settings": settings,
         "date": datetime.date.today().isoformat(),
         "seconds": round(time.perf_counter() - wall, 1),
-        "cpu_seconds": round(time.process_time() - cpu, 1),
+        "cpu_seconds": round(count_processor() - cpu, 1),
         "environment": timing.environment(),
         "rows": rows,
     }
@@ -113,6 +117,11 @@ def run_experiment(experiment: Experiment, profile: str) -> dict[str, Any]:
     mark.parent.mkdir(parents=True, exist_ok=True)
     mark.write_text(json.dumps(settings))
     return record
+
+
+def count_processor() -> float:
+    """Processor seconds of this process and of those that it started and that have ended."""
+    return sum(os.times()[:4])
 
 
 def find_mark(experiment: Experiment, profile: str) -> Path:

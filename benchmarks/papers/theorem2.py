@@ -202,13 +202,16 @@ def explain(rows: list[Row]) -> str:
     )
     off = [row["traffic_over_bound"] / predict(row) for row in rest]
     small = [row for row in rows if not row["fits"] and row["layout"] == "parts, copied"]
+    sparse = [row for row in columns if row["miss_rate"] > 0.05]
+    named = ", ".join(f"{row['graph']} ({row['entries'] / row['nodes']:.1f} entries a row)" for row in sparse)
+    above = f"; above it stays {named}, whose features are hardly read twice" if sparse else ""
     lost = (
         f" Copied parts are whole cache lines, 16 values of a row: up to {max(row['kilobytes'] for row in small)} KB not even one fits for these subgraphs."
         if small
         else ""
     )
     return (
-        f"With {at} KB the miss rate by columns is {span((100 * row['miss_rate'] for row in columns), 1)} %, where figure 6 has below 5 %, and it falls with the cache as there; the sparsest subgraph, whose features are read twice or three times only, stays above. "
+        f"With {at} KB the miss rate by columns is {span((100 * row['miss_rate'] for row in columns), 1)} %, where figure 6 has below 5 %, and it falls with the cache as there{above}. "
         f"Theorem 2's conditions (the part and the subgraph's indices fit) hold in {len(held)} cases. Parts that fill the cache read {span(row['traffic_over_bound'] for row in full)} times the bound b·n·f and not at most 2: results and indices stream through the same cache and push the part out, which the analysis leaves aside. "
         f"Parts of half the cache read {span(off)} of what the paper's formula gives for them, {span(row['traffic_over_bound'] for row in rest)} times the bound where it allows 3 for twice as many parts.{lost} By rows, which Shoal uses on most shapes, {span((100 * row['miss_rate'] for row in by_rows), 1)} % of the accesses of 32 bytes miss at {at} KB, with copied parts "
         f"{span((100 * row['miss_rate'] for row in copied), 1)} %, by columns with half the cache {span((100 * row['miss_rate'] for row in half), 1)} % of those of 4: misses by rows are answered by a shared cache and hidden by prefetching, which the model does not time."

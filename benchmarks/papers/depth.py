@@ -1,0 +1,128 @@
+"""python benchmarks/papers/depth.py: an epoch and its sampled nodes as the model gets deeper, subgraphs beside neighbour sampling.
+
+Both run on Shoal's kernels, so the ratio is of methods and not of programming languages.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import harness
+from harness import Experiment, Published, Row, Table
+
+import bench_depth
+import shoal
+from timing import use_threads
+
+WAYS = ("random walk", "neighbour")
+SAVED = "depth.json"
+
+
+def run(settings: dict[str, Any]) -> list[Row]:
+    use_threads(settings["threads"])
+    graph = harness.load_graph(settings["graph"])
+    rows = []
+    for layers in settings["layers"]:
+        for way in WAYS:
+            if way == "random walk":
+                sampler: shoal.Sampler = shoal.RandomWalkSampler(graph, roots=settings["roots"], depth=2)
+            else:
+                fanouts = [settings["fanout"]] * layers
+                sampler = shoal.NeighborSampler(graph, fanouts=fanouts, batch_size=settings["batch_size"])
+            found = bench_depth.time_epoch(graph, sampler, layers)
+            rows.append({"graph": settings["graph"], "way": way, **found})
+            print(rows[-1], flush=True)
+    return rows
+
+
+def recall() -> list[Row]:
+    """The same on a quiet machine, deeper."""
+    return [
+        {"graph": result["data"], "way": result["sampler"], **one}
+        for result in harness.read_saved(SAVED)["results"]
+        for one in result["depths"]
+    ]
+
+
+def pairs(rows: list[Row]) -> list[tuple[int, Row, Row]]:
+    by = {(row["layers"], row["way"]): row for row in rows}
+    return [
+        (layers, by[layers, WAYS[0]], by[layers, WAYS[1]])
+        for layers in sorted({row["layers"] for row in rows})
+        if (layers, WAYS[1]) in by
+    ]
+
+
+def tabulate(rows: list[Row]) -> Table:
+    table = [
+        [
+            *["layers", "subgraphs, epoch", "neighbours, epoch", "ratio", "paper, 1 core", "paper, 40 cores"],
+            *["nodes a batch, subgraphs", "nodes a batch, neighbours"],
+        ]
+    ]
+    for layers, ours, theirs in pairs(rows):
+        paper = [f"{PUBLISHED.values[key].get(layers, 0):g}" for key in ("one", "forty")]
+        table.append(
+            [
+                *[str(layers), f"{ours['seconds']:.2f} s", f"{theirs['seconds']:.2f} s"],
+                f"{theirs['seconds'] / ours['seconds']:.2f}",
+                *("–" if value == "0" else value for value in paper),
+                *[f"{ours['nodes']:,.0f}", f"{theirs['nodes']:,.0f}"],
+            ]
+        )
+    return table
+
+
+def explain(rows: list[Row]) -> str:
+    found = pairs(rows)
+    first, last = found[0], found[-1]
+    fit = bench_depth.deviation_from_line([row for row in rows if row["way"] == WAYS[0]])
+    ratios = ", ".join(
+        f"{theirs['seconds'] / ours['seconds']:.1f} with {layers}" for layers, ours, theirs in found
+    )
+    return (
+        f"An epoch of subgraphs grows with the depth within {100 * fit:.0f} % of a straight line (figure 8); neighbour sampling takes {last[2]['seconds'] / first[2]['seconds']:.0f} times as long with {last[0]} layers as with {first[0]}, "
+        f"since a batch of it reads {last[2]['nodes']:,.0f} nodes by then and one of subgraphs {last[1]['nodes']:,.0f} (figure 7: it converges to the whole graph). The ratio of epochs is {ratios} layers. "
+        "Table II of IPDPS'19 has the same direction and larger ratios: it sets C++ beside TensorFlow, on a denser graph, and its three-layer figure includes what TensorFlow could not parallelise. With equal kernels the neighbour explosion alone is left."
+    )
+
+
+def draw(axes: Any, rows: list[Row]) -> None:
+    for way in WAYS:
+        found = [row for row in rows if row["way"] == way]
+        first = found[0]["seconds"]
+        axes.plot(
+            [row["layers"] for row in found], [row["seconds"] / first for row in found], marker="o", label=way
+        )
+    axes.set(xlabel="layers", ylabel="epoch / epoch with one layer", yscale="log")
+    axes.legend()
+
+
+PUBLISHED = Published(
+    "IPDPS'19 table II; JPDC'21 figures 7 and 8",
+    {"one": {1: 2.03, 2: 7.74, 3: 335.36}, "forty": {1: 23.93, 2: 37.44, 3: 1306.21}},
+)
+_COMMON = {"roots": 3000, "fanout": 10, "batch_size": 1024, "threads": 2}
+EXPERIMENT = Experiment(
+    name="depth",
+    paper="subgraphs",
+    title="Deeper models",
+    ours="SAGE, hidden 128, 2 threads, wordnet30 in place of Reddit; random-walk subgraphs (3,000 roots) and neighbour sampling (fan-out 10, 1,024 outputs). Six batches of an epoch are timed and scaled up.",
+    theirs="Reddit; the authors' C++ beside GraphSAGE in TensorFlow (table II); sampled nodes and times normalised by one layer (figures 7, 8).",
+    profiles={
+        "tiny": {**_COMMON, "graph": "digits", "layers": [1, 2], "roots": 100, "batch_size": 100},
+        "small": {**_COMMON, "graph": "wordnet30", "layers": [1, 2, 3]},
+        "regular": {**_COMMON, "graph": "wordnet30", "layers": [1, 2, 3, 4, 5, 6]},
+        "large": {**_COMMON, "graph": "acl-anthology", "layers": [1, 2, 3, 4, 5, 6, 7, 8]},
+    },
+    published=PUBLISHED,
+    run=run,
+    tabulate=tabulate,
+    explain=explain,
+    draw=draw,
+    reads=(SAVED,),
+    recall=recall,
+)
+
+if __name__ == "__main__":
+    harness.main(EXPERIMENT, __doc__)
