@@ -60,6 +60,8 @@ def read_snap(
                 yield sources, targets
 
     values = ids.values.to_numpy()
+    if not len(values):
+        raise ShoalError(f"{path} holds no edge: expected {EXPECTED}")
     if int(values[-1]) - int(values[0]) + 1 != len(ids):
         notices.append(
             f"renumbered {len(ids):,} node ids between {values[0]} and {values[-1]} to 0 … {len(ids) - 1}"
