@@ -155,6 +155,8 @@ def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo, key: str) -> np.n
 
 def check_num_nodes(path: Path, num_nodes: int) -> int:
     """`num_nodes`, unless a file or folder so small cannot mean so many: arrays of that length would be made."""
+    if num_nodes < 0:
+        raise ShoalError(f"{path} counts {num_nodes:,} nodes: expected 0 or more")
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     size = sum(file.stat().st_size for file in files)
     if num_nodes > max(_FEW_NODES, _NODES_PER_BYTE * size):
