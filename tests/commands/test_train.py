@@ -146,7 +146,7 @@ def test_help_shows_the_defaults_that_hold():
     config = RunConfig()
     for option, default in {
         "--method": "full or sampled, whichever fits the graph",
-        "--sampler": config.sampler.name,
+        "--sampler": f"{config.sampler.name}, none with method partitioned",
         "--model": "as fits the graph",
         "--epochs": "as fits the graph",
         "--seed": config.training.seed,

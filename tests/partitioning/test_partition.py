@@ -73,7 +73,7 @@ def test_hypergraph_sends_no_more_than_metis_and_mapping_keeps_the_volume(graph)
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("name", ["hetero-tolokers", "wiki-Vote"])
+@pytest.mark.parametrize("name", [pytest.param("hetero-tolokers", marks=pytest.mark.slow), "wiki-Vote"])
 def test_hypergraph_sends_no_more_than_metis_on_real_graphs(name, shared_data, monkeypatch):
     """On the first METIS's volume objective beats whatever is made of its cut."""
     monkeypatch.setenv("SHOAL_DATA", str(shared_data))

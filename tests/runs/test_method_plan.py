@@ -175,8 +175,9 @@ def test_a_step_that_others_held_up_changes_little_and_the_first_ones_nothing():
     assert rehearsal._Timed([(9.0, 9.0, 1.0), (0.1, 0.1, 1.0)]).sum_up() == pytest.approx((0.1, 0.1, 1.0))
 
 
-def test_a_rehearsal_evaluates_between_epochs_as_the_run_does():
+def test_a_rehearsal_evaluates_between_epochs_as_the_run_does(monkeypatch):
     nodes: list[int] = []
+    monkeypatch.setattr(package.METRICS, "_components", dict(package.METRICS))
 
     @package.METRICS.named("rehearsed")
     def count_nodes(logits, y):
