@@ -4,15 +4,9 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.analysis.simulate import (
-    Machine,
-    list_exchanges,
-    measure_tree,
-    predict_epoch,
-    read_machine,
-    time_broadcasts,
-    time_messages,
-)
+from shoal.analysis.links import measure_tree, time_broadcasts, time_messages
+from shoal.analysis.machine import Machine, read_machine
+from shoal.analysis.simulate import list_exchanges, predict_epoch
 from shoal.distributed.exchange import EXCHANGES
 from shoal.distributed.exchanges.p2p import PointToPoint
 from shoal.errors import ShoalError
@@ -185,16 +179,20 @@ def test_the_command_predicts_for_several_numbers_of_ranks_and_for_stored_parts(
     told = shoal("simulate", "digits", "--parts", "4,1,2", "--method", "random", *wire)
     assert told.code == 0, told.stderr
     lines = {line.split("  ")[0].strip(): line.split() for line in told.stdout.splitlines()}
-    assert told.stdout.splitlines()[0] == "sage, hidden 16, parts by random, p2p exchange"
-    assert told.stdout.splitlines()[1].split() == ["an", "epoch", "1", "rank", "2", "ranks", "4", "ranks"]
+    assert told.stdout.splitlines()[:2] == [
+        "sage, hidden 16, parts by random, p2p exchange",
+        "every rank computes as this machine does",
+    ]
+    assert told.stdout.splitlines()[2].split() == ["an", "epoch", "1", "rank", "2", "ranks", "4", "ranks"]
+    assert float(lines["compute, ms"][2].replace(",", "")) > 0
     assert lines["messages"][1:] == ["0", "4", "24"]
     assert lines["communication, ms"][2] == "0.00"
     assert shoal("partition", "digits", "--parts", "2", "--method", "random", "-o", "parts").code == 0
     stored = shoal("simulate", "parts", *wire)
     assert stored.code == 0, stored.stderr
-    assert stored.stdout.splitlines()[2].split()[-1] == lines["MB sent"][3]
+    assert stored.stdout.splitlines()[3].split()[-1] == lines["MB sent"][3]
     half = shoal("simulate", "parts", *wire, "--set", "partition.messages=bfloat16")
-    assert float(half.stdout.splitlines()[2].split()[-1]) == pytest.approx(
+    assert float(half.stdout.splitlines()[3].split()[-1]) == pytest.approx(
         float(lines["MB sent"][3]) / 2, abs=0.01
     )
 
@@ -207,15 +205,18 @@ def test_the_command_says_where_a_machine_was_measured_with_other_ranks(shoal, t
 
 
 def test_the_command_refuses_what_it_cannot_predict(shoal):
-    assert "give --latency and --bandwidth" in shoal("simulate", "digits").refusal()
     assert (
         "expected a number above 0"
         in shoal("simulate", "digits", "--latency", "0", "--bandwidth", "1").refusal()
     )
     wire = ("--latency", "100", "--bandwidth", "12.5")
-    rising = shoal("simulate", "digits", *wire, "--set", "partition.last_boundary_rate=0.1")
-    assert "leave out last_boundary_rate" in rising.refusal()
+    assert "in one process" in shoal("simulate", "digits", *wire, "--set", "method=full").refusal()
+    assert "add --sampler" in shoal("simulate", "digits", *wire, "--batches", "2").refusal()
+    both = ("--machine", "none.json", "--measure")
+    assert "leave out one" in shoal("simulate", "digits", *both).refusal()
     assert "digits has 64 features" in shoal("simulate", "digits", *wire, "--features", "5").refusal()
     assert "such as 2,4,8" in shoal("simulate", "digits", "--parts", "two", *wire).refusal()
     assert shoal("partition", "digits", "--parts", "2", "--method", "random", "-o", "parts").code == 0
     assert "holds parts already" in shoal("simulate", "parts", "--parts", "4", *wire).refusal()
+    assert "name the graph" in shoal("simulate", "parts", *wire, "--sampler", "node").refusal()
+    assert "up to 4096" in shoal("simulate", "digits", "--parts", "5000", *wire).refusal()

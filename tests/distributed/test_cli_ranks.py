@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from launched_ranks import find_mpiexec, rank_environment
-from shoal.analysis.simulate import read_machine
+from shoal.analysis.machine import read_machine
 
 SETTINGS = ("--set", "model.hidden=16", "--set", "partition.method=metis", "--set", "training.patience=null")
 

@@ -21,7 +21,7 @@ import scipy.io
 import scipy.sparse as sp
 import torch
 
-from shoal.analysis.simulate import read_machine
+from shoal.analysis.machine import read_machine
 from shoal.datasets.archive import unpack_archive
 from shoal.datasets.importers import import_graph
 from shoal.graph import MASKS, Graph

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal.analysis.simulate import read_machine
+from shoal.analysis.machine import read_machine
 from shoal.datasets.importers import import_graph
 from shoal.errors import ShoalError
 from shoal.runs.config import read_config

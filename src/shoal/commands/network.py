@@ -52,7 +52,7 @@ def test_network(save: Path | None, transport: Transport, *, as_json: bool) -> N
 
 def _save_machine(transport: Transport, network: Network, path: Path) -> None:
     """Measure how fast ranks compute too, and keep all that predictions need; rank 0 writes it."""
-    from shoal.analysis.simulate import Machine
+    from shoal.analysis.machine import Machine
     from shoal.analysis.speed import probe_rates
     from shoal.distributed.runtime import share_cores
 

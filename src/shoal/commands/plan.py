@@ -59,7 +59,7 @@ def plan(
       shoal plan my-graph/
       shoal plan my-graph/ --hosts 4 --memory 16GB --network 1Gbit
     """
-    from shoal.analysis.simulate import Machine
+    from shoal.analysis.machine import Machine
     from shoal.commands.screen import open_console, print_json
     from shoal.commands.train import configure
     from shoal.distributed.runtime import share_cores

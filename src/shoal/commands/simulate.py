@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -12,18 +12,34 @@ from shoal.commands.listing import json_option, plugin_option
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shoal.analysis.simulate import Machine, Prediction
+    from shoal.analysis.machine import Machine
+    from shoal.analysis.prediction import Prediction
+    from shoal.graph import Graph
+    from shoal.models.gnn import GNN
     from shoal.partitioning.part import Part
     from shoal.runs.config import RunConfig
 
 _FEATURES, _CLASSES = 128, 16  # of graphs that have none
+_EPOCHS = 11  # of a boundary rate that changes, evenly spread, whose mean is told
+
+
+class Ranks(NamedTuple):
+    """What ranks would hold: their parts, [] where each has the whole graph, and the graph unless parts are stored."""
+
+    size: int
+    parts: list[Part]
+    graph: Graph | None
+    num_features: int
+    num_classes: int
+    sparse: bool
 
 
 @click.command()
 @click.argument("target", metavar="PARTS|DATA")
 @click.option("--machine", type=click.Path(path_type=Path), help="File that `shoal doctor --save` wrote.")
-@click.option("--latency", type=float, help="Microseconds of a short message, instead of the file's.")
-@click.option("--bandwidth", type=float, help="MB a second between two ranks, instead of the file's.")
+@click.option("--measure", is_flag=True, help="Measure this machine again, in place of what is kept.")
+@click.option("--latency", type=float, help="Microseconds of a short message, instead of what was measured.")
+@click.option("--bandwidth", type=float, help="MB a second between two ranks, instead of what was measured.")
 @click.option(
     "--features", type=click.IntRange(1), help="Features of a node where DATA has none  [default: 128]"
 )
@@ -33,111 +49,146 @@ _FEATURES, _CLASSES = 128, 16  # of graphs that have none
     help="Numbers of parts to partition DATA into  [default: 2,4,8; 1 has no messages]",
 )
 @click.option("--method", help="Partition method for DATA (`shoal partition --help`)  [default: auto]")
+@click.option("--sampler", help="Sampler of mini-batches that ranks share  [default: the whole graph]")
+@click.option(
+    "--batches", type=click.IntRange(1), help="Batches to draw; they stand for an epoch's  [default: all]"
+)
 @click.option("--model", help="Name of a model  [default: as fits the graph]")
 @click.option("--recipe", metavar="NAME|FILE", help="Take model and exchange from a recipe.")
-@click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of model or partition."
-)
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting, as of `shoal train`.")
 @json_option()
 @plugin_option()
 def simulate(
     target: str,
     machine: Path | None,
+    measure: bool,
     latency: float | None,
     bandwidth: float | None,
     features: int | None,
     parts: str | None,
     method: str | None,
+    sampler: str | None,
+    batches: int | None,
     model: str | None,
     recipe: str | None,
     as_json: bool,
     settings: tuple[str, ...],
 ) -> None:
-    """Predict an epoch of partitioned training on many ranks.
+    """Predict an epoch of training on many ranks.
 
-    PARTS are stored parts (`shoal partition`); DATA is partitioned into several numbers of parts. Bytes and messages are
-    exact, on average over epochs with a boundary rate. Times are the slowest rank's by the α-β model; `exposed` is
-    the communication that computing does not hide. Without a machine file, compute time is unknown and nothing is
-    hidden. DATA needs no features and no labels: --features sets their width, with 16 classes.
+    PARTS are stored parts (`shoal partition`); DATA is partitioned into several numbers of parts, up to 4,096. Bytes and
+    messages are exact: on average over epochs with a boundary rate, of the first epoch with a sampler. Times are the
+    slowest rank's by the α-β model; `exposed` is the communication that computing does not hide. Without a machine
+    file this machine is measured, once. DATA needs no features and no labels: --features sets their width, with 16
+    classes.
 
     \b
     Examples:
-      shoal simulate my-parts/ --machine machine.json
       shoal simulate my-graph/ --parts 2,4,8 --latency 50 --bandwidth 1200
-      shoal simulate my-parts/ --machine m.json --set partition.exchange=broadcast
+      shoal simulate my-parts/ --machine machine.json
+      shoal simulate my-parts/ --machine m.json --set partition.messages=int8
+      shoal simulate my-graph/ --sampler random-walk
+      shoal simulate my-graph/ --set method=sampled
       shoal simulate edges.mtx --features 300 --latency 50 --bandwidth 1200
     """
-    from shoal.analysis.simulate import predict_epoch
+    from shoal.commands.calibrate import describe_machine
     from shoal.commands.screen import open_console, print_json
     from shoal.commands.train import configure
+    from shoal.distributed.runtime import share_cores
+    from shoal.distributed.transport import LocalTransport
     from shoal.errors import ShoalError
+    from shoal.memory import base_memory
     from shoal.models.gnn import GNN
     from shoal.runs.build import make_model
-    from shoal.wording import count
 
-    config = configure(target, "partitioned", None, model, None, None, recipe, settings)
+    config = configure(target, "partitioned", sampler, model, None, None, recipe, settings)
     config.partition.method = method or config.partition.method
     config.validate()
-    if config.partition.sampled:
-        raise ShoalError("an epoch is predicted for the whole graph: leave out partition.sampled")
-    if config.partition.given.get("last_boundary_rate") is not None:
-        raise ShoalError("an epoch is predicted for one boundary rate: leave out last_boundary_rate")
-    described = _describe_machine(machine, latency, bandwidth)
+    _refuse(config, batches)
+    share_cores(LocalTransport(), config.training.threads)
+    process = base_memory()
+    described, note = describe_machine(machine, latency, bandwidth, measure=measure)
     said: dict[int, Prediction] = {}
-    for cut, num_features, num_classes, sparse in _open_or_cut(target, parts, method, config):
-        if num_features and features is not None:
-            raise ShoalError(f"{target} has {num_features:,} features: leave out --features")
-        stack = make_model(config, num_features or features or _FEATURES, num_classes or _CLASSES)
+    for ranks in _open_or_cut(target, parts, method, config):
+        if ranks.num_features and features is not None:
+            raise ShoalError(f"{target} has {ranks.num_features:,} features: leave out --features")
+        stack = make_model(config, ranks.num_features or features or _FEATURES, ranks.num_classes or _CLASSES)
         if not isinstance(stack, GNN):
             raise ShoalError(
                 f"an epoch is predicted for stacks of convs and {config.model.name} is none: it does not say what it exchanges"
             )
-        exchange = config.make_exchange()
-        said[len(cut)] = predict_epoch(cut, stack, described, exchange=exchange, sparse_features=sparse)
+        said[ranks.size] = _predict(config, ranks, stack, described, batches, process)
     if as_json:
-        print_json([{"ranks": ranks} | one.to_dict() for ranks, one in said.items()])
+        print_json([{"ranks": count} | one.to_dict() for count, one in said.items()])
         return
     console = open_console()
-    stored = (Path(target) / "manifest.json").is_file()
-    cut_by = "stored parts" if stored else f"parts by {config.partition.method}"
-    console.say(
-        f"{config.model.name}, hidden {config.model.hidden}, {cut_by}, {config.partition.exchange} exchange",
-    )
-    if described.ranks is not None and set(said) != {described.ranks}:
-        console.say(
-            f"the machine was measured with {count(described.ranks, 'rank')}: how other numbers share its cores and its wire is not in these times",
-        )
+    console.say(f"{config.model.name}, hidden {config.model.hidden}, {_describe(config, target)}")
+    if note and (described.ranks is None or set(said) != {described.ranks}):
+        console.say(note)
     console.print(_make_table(said))
 
 
-def _describe_machine(path: Path | None, latency: float | None, bandwidth: float | None) -> Machine:
-    """The file's machine, its wire replaced by what was given by hand."""
-    from dataclasses import replace
-
-    from shoal.analysis.simulate import Machine, read_machine
+def _refuse(config: RunConfig, batches: int | None) -> None:
     from shoal.errors import ShoalError
 
-    for name, value in (("--latency", latency), ("--bandwidth", bandwidth)):
-        if value is not None and not 0 < value < float("inf"):
-            raise ShoalError(f"{name} is {value}: expected a number above 0")
-    if path is not None:
-        known = read_machine(path)
-        if latency is None and bandwidth is None:
-            return known
-        alpha = known.latency if latency is None else latency * 1e-6
-        rate = known.bandwidth if bandwidth is None else bandwidth * 1e6
-        return replace(known, latency=alpha, bandwidth=rate, crowd=())
-    if latency is None or bandwidth is None:
+    if config.method not in ("partitioned", "sampled"):
         raise ShoalError(
-            "no machine given: name the file of `shoal doctor --workers 2 --save FILE` as --machine, or give --latency and --bandwidth"
+            f"method {config.method} trains in one process: leave it out, or give method=sampled"
         )
-    return Machine(latency * 1e-6, bandwidth * 1e6)
+    if config.training.history:
+        raise ShoalError("an epoch with histories is not predicted: leave out training.history")
+    if batches is not None and not config.draws:
+        raise ShoalError("--batches counts batches and none are drawn: add --sampler NAME, or leave it out")
 
 
-def _open_or_cut(
-    target: str, parts: str | None, method: str | None, config: RunConfig
-) -> Iterator[tuple[list[Part], int, int, bool]]:
-    """(parts, features, classes, whether features are sparse): those stored, or those of DATA for every number."""
+def _describe(config: RunConfig, target: str) -> str:
+    """What is trained on, in words."""
+    batches = f"batches by {config.sampler.name}"
+    if config.method == "sampled":
+        return f"the whole graph and {batches} on every rank"
+    stored = (Path(target) / "manifest.json").is_file()
+    cut_by = "stored parts" if stored else f"parts by {config.partition.method}"
+    shared = f", {batches} that ranks share" if config.draws else ""
+    return f"{cut_by}, {config.partition.exchange} exchange{shared}"
+
+
+def _predict(
+    config: RunConfig, ranks: Ranks, stack: GNN, machine: Machine, batches: int | None, process: int
+) -> Prediction:
+    """An epoch of one number of ranks."""
+    from shoal.analysis.batches import predict_replicas, predict_shared
+    from shoal.analysis.prediction import add_steps
+    from shoal.analysis.simulate import predict_epoch
+    from shoal.runs.build import make_batches
+
+    training = config.training
+    given: dict[str, Any] = {"sparse_features": ranks.sparse, "process": process}
+    given["label_iterations"] = training.label_iterations
+    exchange = config.make_exchange()
+    if not config.draws:
+        exchange.covers(stack.kinds)  # refuses what ranks would
+        epochs = training.epochs if config.partition.given.get("last_boundary_rate") is not None else 1
+        chosen = sorted({round(one * (epochs - 1) / (_EPOCHS - 1)) for one in range(_EPOCHS)})
+        found = [
+            predict_epoch(ranks.parts, stack, machine, exchange=exchange.at_epoch(one, epochs), **given)
+            for one in chosen
+        ]
+        return found[0] if len(found) == 1 else add_steps(found, 1 / len(found))
+    assert ranks.graph is not None
+    config.sampler.given.pop("coverage", None)  # factors on what is drawn change no message
+    source = make_batches(config, ranks.graph)
+    if config.method == "sampled":
+        threads = training.sampling_threads
+        return predict_replicas(
+            source, stack, machine, ranks.size, sampling_threads=threads, num_batches=batches, **given
+        )
+    return predict_shared(
+        ranks.parts, source, stack, machine, exchange=exchange, num_batches=batches, **given
+    )
+
+
+def _open_or_cut(target: str, parts: str | None, method: str | None, config: RunConfig) -> Iterator[Ranks]:
+    """Those of stored parts, or of DATA for every number of ranks."""
     import numpy as np
 
     from shoal.analysis.simulate import open_parts
@@ -152,10 +203,14 @@ def _open_or_cut(
             raise ShoalError(
                 "stored parts are those of the whole graph: name the graph to predict training.setting=inductive"
             )
+        if config.draws:
+            raise ShoalError(
+                "stored parts do not hold the whole graph that batches are drawn from: name the graph"
+            )
         stored = open_parts(Path(target))
         first = stored[0]
         sparse = first.x is not None and not isinstance(first.x, np.ndarray)
-        yield stored, first.num_features, first.num_classes, sparse
+        yield Ranks(len(stored), stored, None, first.num_features, first.num_classes, sparse)
         return
     counts = _read_counts(parts)
     import scipy.sparse as sp
@@ -167,24 +222,31 @@ def _open_or_cut(
 
     graph = load(config.data, **config.data_options)
     graph = graph if graph.has_split or not graph.num_classes else graph.with_split(seed=0)
-    inductive = config.training.setting == "inductive"
+    about = graph.num_features, graph.num_classes, sp.issparse(graph.x)
+    inductive = config.training.setting == "inductive" and not config.draws
     seen = graph.train_graph("inductive") if inductive else graph
     pattern = Graph(
-        seen.indptr, seen.indices, directed=graph.directed, name=graph.name, checked=True
+        seen.indptr,
+        seen.indices,
+        x=seen.x if sp.issparse(graph.x) else None,
+        directed=graph.directed,
+        name=graph.name,
+        checked=True,
     )  # rows stay where they are
-    sparse = sp.issparse(graph.x)
     for count in counts:
-        assignment = partition_for_run(config, graph, count).assignment
-        assignment = assignment[graph.train_mask] if inductive else assignment
-        yield split_graph(pattern, assignment, count), graph.num_features, graph.num_classes, sparse
+        cut: list[Part] = []
+        if config.method == "partitioned":
+            assignment = partition_for_run(config, graph, count).assignment
+            cut = split_graph(pattern, assignment[graph.train_mask] if inductive else assignment, count)
+        yield Ranks(count, cut, graph, *about)
 
 
 def _read_counts(text: str | None) -> list[int]:
     from shoal.errors import ShoalError
 
     words = (text or "2,4,8").split(",")
-    if not all(word.strip().isdigit() and int(word) > 0 for word in words):
-        raise ShoalError(f"--parts is {text}: expected numbers of ranks, such as 2,4,8")
+    if not all(word.strip().isdigit() and 0 < int(word) <= 4096 for word in words):
+        raise ShoalError(f"--parts is {text}: expected numbers of ranks up to 4096, such as 2,4,8")
     return sorted({int(word) for word in words})
 
 
@@ -197,6 +259,9 @@ def _make_table(said: dict[int, Prediction]) -> object:
     table = plain_table("an epoch", *heads, right=tuple(heads))
     table.add_row("MB sent", *(f"{one.num_bytes / 1e6:,.2f}" for one in said.values()))
     table.add_row("messages", *(f"{one.num_messages:,}" for one in said.values()))
+    if any(one.sampling for one in said.values()):
+        table.add_row("steps", *(f"{one.steps:,}" for one in said.values()))
+        table.add_row("sampling, ms", *(_say(one.sampling) for one in said.values()))
     table.add_row("compute, ms", *(_say(one.compute) if one.compute else "unknown" for one in said.values()))
     table.add_row("communication, ms", *(_say(one.communication) for one in said.values()))
     for number, exchange in enumerate(next(iter(said.values())).exchanges):
@@ -205,6 +270,7 @@ def _make_table(said: dict[int, Prediction]) -> object:
     table.add_row("exposed, ms", *(_say(sum(one.exposed)) for one in said.values()))
     table.add_row("gradients, ms", *(_say(one.reduce) for one in said.values()))
     table.add_row("epoch, ms", *(_say(one.epoch) for one in said.values()))
+    table.add_row("largest rank, MB", *(f"{max(one.memory) / 1e6:,.1f}" for one in said.values()))
     return table
 
 

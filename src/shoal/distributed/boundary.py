@@ -80,10 +80,7 @@ class BoundarySampler(Sampler):
 
     def rate_of(self, epoch: int) -> float:
         """p in an epoch, counted from 0."""
-        if self.last_rate is None or self.epochs < 2:
-            return self.rate
-        done = min(epoch / (self.epochs - 1), 1.0)
-        return self.rate + (self.last_rate - self.rate) * done
+        return find_rate(self.rate, self.last_rate, epoch, self.epochs)
 
     def draw_nodes(self, k: int) -> np.ndarray:
         return self.batch.nodes
@@ -182,6 +179,13 @@ class Choice:
         for q, a, b in self._spans if self._said else ():
             sent[a:b] = np.unpackbits(self._said[q].numpy(), count=b - a)
         return sent
+
+
+def find_rate(rate: float, last: float | None, epoch: int, epochs: int) -> float:
+    """p of an epoch, counted from 0, where `last` is that of the last one, reached in equal steps."""
+    if last is None or epochs < 2:
+        return rate
+    return rate + (last - rate) * min(epoch / (epochs - 1), 1.0)
 
 
 def find_crossing(plan: HaloPlan) -> float:

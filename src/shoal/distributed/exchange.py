@@ -79,6 +79,14 @@ class ExchangeMethod(ABC):
         """(P, P): bytes of the list of kept halo rows that rank q sends to rank r in every epoch."""
         return np.zeros((len(parts), len(parts)), np.int64)
 
+    def settle(self, parts: Sequence[Part]) -> ExchangeMethod:
+        """The same with its choice for these parts made, which holds for every mini-batch of them."""
+        return self
+
+    def at_epoch(self, epoch: int, epochs: int) -> ExchangeMethod:
+        """The same as it is in an epoch, counted from 0, of so many."""
+        return self
+
     @property
     def samples_input(self) -> bool:
         """Whether the features that the first layer reads are exchanged in every epoch."""

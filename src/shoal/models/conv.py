@@ -54,7 +54,8 @@ class Conv(nn.Module, ABC):
     """A layer's linear part, without bias: features of an operator's columns in, features of its rows out.
 
     A conv writes `forward`; settings of its own are annotated parameters of its constructor. What is declared here fits
-    a forward that calls `aggregate` once; a conv that multiplies otherwise overrides `exchange_widths` and `explain`.
+    a forward that calls `aggregate` once; a conv that multiplies otherwise overrides `exchange_widths`,
+    `exchange_input` and `explain`.
     Layer-wise inference, the simulator and training across ranks ask these, never for a type.
 
     Args:
@@ -217,6 +218,24 @@ class Conv(nn.Module, ABC):
             known: whether `A x` is known.
         """
         return [] if first else [self._width if self.projects else min(self.in_features, self._width)]
+
+    def exchange_input(self, *, sparse: bool, training: bool = True) -> tuple[list[int], bool]:
+        """The widths of a first layer's exchanges where the input changes from step to step, and whether gradients return.
+
+        They do if the features were projected before; not `training`, no gradients are planned for.
+        """
+        projects = self.projects
+        if projects is None:
+            square = (
+                1,
+                1,
+                1,
+                self.in_features,
+                self._width,
+            )  # of any size: rows and columns are the same nodes
+            plan = plan_layer(*square, needs_input_grad=False, training=training)
+            projects = sparse or plan.transform_first
+        return ([self._width], True) if projects else ([self.in_features], False)
 
     def num_macs(
         self, adj: Adjacency | None, entries: int, own: int, *, first: bool = False, known: bool = False

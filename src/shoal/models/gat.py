@@ -171,6 +171,9 @@ class GATConv(Conv):
     def exchange_widths(self, *, first: bool = False, known: bool = False) -> list[int]:
         return [] if first else [self.out_features]
 
+    def exchange_input(self, *, sparse: bool, training: bool = True) -> tuple[list[int], bool]:
+        return self.exchange_widths(), True
+
     def num_macs(
         self, adj: Adjacency | None, entries: int, own: int, *, first: bool = False, known: bool = False
     ) -> int:

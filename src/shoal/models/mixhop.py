@@ -130,6 +130,9 @@ class MixHopConv(Conv):
         lowest = 2 if first and known else 1
         return [sum(self.widths[power:]) for power in range(len(self.widths) - 1, lowest - 1, -1)]
 
+    def exchange_input(self, *, sparse: bool, training: bool = True) -> tuple[list[int], bool]:
+        return self.exchange_widths(), True
+
     def num_macs(
         self, adj: Adjacency | None, entries: int, own: int, *, first: bool = False, known: bool = False
     ) -> int:

@@ -21,12 +21,14 @@ from shoal.notebook import show_facts
 class Exchange(NamedTuple):
     """A halo exchange of a forward pass: `width` values a row in aggregation `layer`, counted from 1.
 
-    It `overlaps` the product with local columns, unless the conv needs whole rows.
+    It `overlaps` the product with local columns, unless the conv needs whole rows. Gradients `return` unless nothing before
+    it has weights.
     """
 
     layer: int
     width: int
     overlaps: bool
+    returns: bool = True
 
 
 class Stack(nn.Module):
@@ -102,11 +104,13 @@ class Stack(nn.Module):
             if isinstance(layer.linear, TwoWayConv) and adj is not None:
                 layer.linear.reverse(adj)
 
-    def list_exchanges(self, *, sparse: bool) -> list[Exchange]:
-        """The halo exchanges of a forward pass in training; the first layer's input is exchanged before it.
+    def list_exchanges(self, *, sparse: bool, fixed: bool = True, training: bool = True) -> list[Exchange]:
+        """The halo exchanges of a forward pass.
 
         Args:
             sparse: whether the features are sparse.
+            fixed: whether the input is exchanged before training; that of other batches is in the first layer.
+            training: whether gradients are computed.
         """
         found: list[Exchange] = []
         depth = 0
@@ -115,8 +119,10 @@ class Stack(nn.Module):
                 continue
             depth += 1
             known = number == 0 and self.knows_aggregate(layer.linear, sparse)
-            widths = layer.linear.exchange_widths(first=number == 0, known=known)
-            found += [Exchange(depth, width, not layer.linear.needs_whole_rows) for width in widths]
+            widths, returns = layer.linear.exchange_widths(first=number == 0, known=known), True
+            if number == 0 and not fixed:
+                widths, returns = layer.linear.exchange_input(sparse=sparse, training=training)
+            found += [Exchange(depth, width, not layer.linear.needs_whole_rows, returns) for width in widths]
         return found
 
     def knows_aggregate(self, conv: Conv, sparse: bool) -> bool:

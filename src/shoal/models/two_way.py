@@ -63,6 +63,9 @@ class TwoWayConv(Conv):
     def exchange_widths(self, *, first: bool = False, known: bool = False) -> list[int]:
         return self.inward.exchange_widths() + self.outward.exchange_widths()
 
+    def exchange_input(self, *, sparse: bool, training: bool = True) -> tuple[list[int], bool]:
+        return self.exchange_widths(), True
+
     def num_macs(
         self, adj: Adjacency | None, entries: int, own: int, *, first: bool = False, known: bool = False
     ) -> int:

@@ -137,18 +137,26 @@ def split_graph(graph: Graph, assignment: np.ndarray, num_parts: int) -> list[Pa
         find_halo(graph.indptr, graph.indices, assignment, members[q], q, num_parts) for q in range(num_parts)
     ]
     place = np.empty(graph.num_nodes, index_dtype(graph.num_nodes))
+    sent = gather_sent(halos, assignment)
     return [
-        cut_part(graph, assignment, num_parts, q, members[q], place, gather_sent(halos, q), halos[q])
+        cut_part(graph, assignment, num_parts, q, members[q], place, sent[q], halos[q])
         for q in range(num_parts)
     ]
 
 
-def gather_sent(halos: list[tuple[np.ndarray, np.ndarray]], rank: int) -> tuple[np.ndarray, np.ndarray]:
-    """(sent, send_offsets) of `rank`: what every rank's halo takes from it, in the order it is listed there."""
-    pieces = [halo_id[offsets[rank] : offsets[rank + 1]] for halo_id, offsets in halos]
-    send_offsets = np.zeros(len(halos) + 1, np.int64)
-    np.cumsum([len(piece) for piece in pieces], out=send_offsets[1:])
-    return np.concatenate(pieces), send_offsets
+def gather_sent(
+    halos: list[tuple[np.ndarray, np.ndarray]], assignment: np.ndarray
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(sent, send_offsets) of every rank: what each halo takes from it, in the order it is listed there."""
+    num_parts = len(halos)
+    sizes = np.stack([np.diff(offsets) for _, offsets in halos])  # (reader, owner)
+    rows = np.concatenate([halo_id for halo_id, _ in halos])
+    rows = rows[np.argsort(assignment[rows], kind="stable")]
+    first = np.zeros(num_parts + 1, np.int64)
+    np.cumsum(sizes.sum(0), out=first[1:])
+    offsets = np.zeros((num_parts, num_parts + 1), np.int64)
+    np.cumsum(sizes.T, axis=1, out=offsets[:, 1:])
+    return [(rows[first[q] : first[q + 1]], offsets[q]) for q in range(num_parts)]
 
 
 def cut_part(

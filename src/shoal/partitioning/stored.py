@@ -201,16 +201,19 @@ def _write_part(part: Part, fresh: Path) -> None:
     (folder / PART).write_text(json.dumps(about, indent=1) + "\n")
 
 
-def open_part(folder: str | Path, rank: int, *, verify: bool = False) -> Part:
+def open_part(
+    folder: str | Path, rank: int, *, verify: bool = False, manifest: dict[str, Any] | None = None
+) -> Part:
     """One rank's part, memory-mapped; only its own subfolder is read.
 
     Args:
         folder: folder that `store_parts` or `shoal partition` wrote.
         rank: number of the part.
         verify: check every byte now; otherwise that happens once on every machine.
+        manifest: what `read_manifest` gave; None reads it.
     """
     folder = Path(folder)
-    manifest = read_manifest(folder)
+    manifest = read_manifest(folder) if manifest is None else manifest
     check_whole("rank", rank, 0, manifest["num_parts"] - 1)
     own = folder / name_folder(rank)
     about = _read_about(own / PART, manifest, rank)

@@ -26,7 +26,6 @@ from shoal.memory import (
 )
 from shoal.models.calling import count_one_pass
 from shoal.models.gnn import GNN
-from shoal.models.layers import Layer
 from shoal.sampling.base import Sampler
 from shoal.sampling.full import FullSampler
 from shoal.sampling.layered import LayeredSampler
@@ -38,12 +37,18 @@ from shoal.training.history_share import HistoryShare
 from shoal.training.inference import count_held, free_for_matrices
 from shoal.training.part_share import PartShare
 from shoal.training.share import ReplicaShare
+from shoal.training.step_memory import (
+    VALUE,
+    count_row,
+    count_weights,
+    count_whole,
+    keeps_aggregate,
+    list_layers,
+)
 from shoal.training.swapped_share import SwappedShare
 from shoal.training.trainer import Trainer
 from shoal.wording import format_bytes
 
-_VALUE = 4  # bytes
-_WEIGHT_COPIES = 6  # of a weight: itself, its gradient, Adam's two, the best and the last
 _AVERAGE_COPIES = 2  # with a moving average: itself, and the weights it stands in for while a run evaluates
 _ORIENTED_BYTES = 2  # of an entry, where every edge is kept once more
 _DRAWN_BYTES = 20  # of a node: where its row begins among those, tables to draw from
@@ -153,19 +158,19 @@ def estimate_need(trainer: Trainer, place: Path, *, to_train: bool = True) -> Ne
     if to_train:
         step, ahead = _count_step(trainer)
         averages = _AVERAGE_COPIES if trainer.weights.decay is not None else 0
-        ahead += _VALUE * (_WEIGHT_COPIES + averages) * weights
+        ahead += count_weights(trainer.model) + VALUE * averages * weights
     if whole:
         ahead += n * (len(widths) + 2) if to_train else 0  # which rows an evaluation reads is kept
         scored = n if graph.val_mask is None else int(np.count_nonzero(graph.val_mask))
         computed = trainer.model, trainer.share.whole
-        evaluation = count_held(*computed) + count_one_pass(*computed) + _VALUE * graph.num_classes * scored
-        copies = [2 if layer.norm_place == "input" else 1 for layer in _list_layers(trainer.model)]
+        evaluation = count_held(*computed) + count_one_pass(*computed) + VALUE * graph.num_classes * scored
+        copies = [2 if layer.norm_place == "input" else 1 for layer in list_layers(trainer.model)]
         pairs = [k * a + 2 * b for k, a, b in zip(copies, [0, *widths[:-1]], widths)]
-        matrices = _VALUE * n * max(pairs, default=0)
+        matrices = VALUE * n * max(pairs, default=0)
         if to_train and isinstance(trainer.share, HistoryShare):
             matrices += trainer.share.count_bytes()
     else:
-        evaluation = int((n + halo) * (_VALUE * sum(widths) + _row_bytes(graph)))
+        evaluation = int((n + halo) * (VALUE * sum(widths) + _row_bytes(graph)))
         matrices = 0
     if given_budget() is not None:
         load_kernels()
@@ -207,34 +212,25 @@ def _count_step(trainer: Trainer) -> tuple[int, int]:
         batch = source.sample(0)
         values, drawn = _count_values(trainer, batch), sum(batch.edges_per_layer)
     else:
-        values = nodes * _count_row(trainer.model)
+        values = nodes * count_row(trainer.model)
         drawn = min(entries, nodes * (entries // max(n, 1) + 1))
         own, making = _count_drawing(source)
     batches = count_batches_held(threads, cached=False)
     taken = drawn if graph.edge_weight is None else 2 * drawn
-    held = int(_VALUE * (2 + 2 * threads) * taken + batches * nodes * _row_bytes(graph)) + own
-    return max(_VALUE * values, making), held
+    held = int(VALUE * (2 + 2 * threads) * taken + batches * nodes * _row_bytes(graph)) + own
+    return max(VALUE * values, making), held
 
 
 def _count_whole(graph: Graph, model: nn.Module, halo: int = 0, more: int = 0) -> tuple[int, int]:
     """Bytes of the activations of a step on all local rows and `halo` halo rows; bytes that stay: operators and `A x`."""
-    width = getattr(model, "in_features", 0)
-    joined = 2 * width if width > graph.num_features else 0  # labels behind features, and `A x` of both
-    known = graph.num_nodes * (joined + (graph.num_features if _keeps_aggregate(model, graph) else 0))
-    kept = _VALUE * ((2 if graph.edge_weight is None else 6) * (graph.num_entries + more) + known)
-    return _VALUE * (graph.num_nodes + halo) * _count_row(model), kept  # x is read where it is
-
-
-def _keeps_aggregate(model: nn.Module, graph: Graph) -> bool:
-    """Whether a model's first layer starts from `A x`, which is computed once of dense features."""
-    starts = (one.kind is not None and one.linear.starts_from_aggregate for one in _list_layers(model))
-    return next(starts, False) and not _is_sparse(graph)
+    size = graph.num_nodes, graph.num_entries, graph.num_features
+    kind = {"sparse": _is_sparse(graph), "weighted": graph.edge_weight is not None}
+    return count_whole(model, *size, **kind, halo=halo, more=more)
 
 
 def count_whole_step(graph: Graph, model: nn.Module) -> int:
     """Bytes that full-batch training of a model adds to what a process holds, its weights included."""
-    weights = sum(weight.numel() for weight in model.parameters())
-    return sum(_count_whole(graph, model)) + _VALUE * _WEIGHT_COPIES * weights
+    return sum(_count_whole(graph, model)) + count_weights(model)
 
 
 def _count_drawing(source: Sampler) -> tuple[int, int]:
@@ -292,25 +288,15 @@ def _count_training_part(trainer: Trainer) -> int:
     if not isinstance(share, PartShare) or share.training is share.part:
         return 0
     part = share.training
-    copies = 2 if _keeps_aggregate(trainer.model, trainer.graph) else 1
+    copies = 2 if keeps_aggregate(trainer.model, sparse=_is_sparse(trainer.graph)) else 1
     features = int(copies * part.num_local * _row_bytes(trainer.graph))
-    return features + 2 * _VALUE * (len(part.local_indices) + len(part.halo_indices))
-
-
-def _count_row(model: nn.Module) -> int:
-    """Values that the layers of a model hold of a row: three of every result, one more while a linear residual is added,
-    and inputs that were normalised."""
-    layers = _list_layers(model)
-    widths = model.widths if isinstance(model, GNN) else []
-    added = max((width for layer, width in zip(layers, widths) if layer.residual is not None), default=0)
-    normal = sum(layer.linear.in_features for layer in layers if layer.norm_place == "input")
-    return 3 * sum(widths) + added + normal
+    return features + 2 * VALUE * (len(part.local_indices) + len(part.halo_indices))
 
 
 def _count_values(trainer: Trainer, batch: Batch) -> int:
     """Values that the layers of a model keep of a batch whose layers shrink."""
     values, depth, rows = 0, 0, batch.num_nodes
-    for layer in _list_layers(trainer.model):
+    for layer in list_layers(trainer.model):
         read = rows
         if layer.kind is not None:
             rows, depth = batch.block(depth).num_rows, depth + 1
@@ -324,11 +310,7 @@ def _row_bytes(graph: Graph) -> float:
     x = graph.find_features(_NOBODY)[0]
     if isinstance(x, sp.csr_array):
         return 8 + x.nnz / max(x.shape[0], 1) * (x.data.itemsize + x.indices.itemsize)
-    return _VALUE * graph.num_features
-
-
-def _list_layers(model: nn.Module) -> list[Layer]:
-    return list(model.list_layers()) if isinstance(model, GNN) else []
+    return VALUE * graph.num_features
 
 
 def _is_sparse(graph: Graph) -> bool:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from shoal.analysis.simulate import Machine, predict_epoch
+from shoal.analysis.machine import Machine
+from shoal.analysis.simulate import predict_epoch
 from shoal.analysis.speed import probe_rates
 from shoal.distributed.transport import LocalTransport
 from shoal.errors import ShoalError

@@ -4,13 +4,14 @@ sums; sampled with a boundary rate (BNS-GCN)."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated
+from copy import copy
+from typing import Annotated, Self
 
 import numpy as np
 
 from shoal.aggregation import AGGREGATIONS
 from shoal.batch import Batch
-from shoal.distributed.boundary import WAYS, BoundarySampler, count_crossing
+from shoal.distributed.boundary import WAYS, BoundarySampler, count_crossing, find_rate
 from shoal.distributed.codec import AS_THEY_ARE, CODECS, MESSAGES, count_row_bytes
 from shoal.distributed.cover import count_received, exchange_items
 from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
@@ -151,6 +152,22 @@ class PointToPoint(ExchangeMethod):
             return rows
         items = np.stack([count_received(part) for part in parts], axis=1)
         return items if self.cover or pays(items.sum(), rows.sum()) else rows
+
+    def settle(self, parts: Sequence[Part]) -> Self:
+        chosen = copy(self)
+        if self.cover is None:
+            chosen.cover = bool(self.count_rows(parts).sum() < sum(part.num_halo for part in parts))
+        return chosen
+
+    def at_epoch(self, epoch: int, epochs: int) -> Self:
+        """With a rate that stays; whether it covers was decided for all epochs."""
+        chosen = copy(self)
+        if self.last_boundary_rate is not None:
+            chosen.cover = bool(self.cover)
+            chosen.boundary_rate = find_rate(self.boundary_rate, self.last_boundary_rate, epoch, epochs)
+            chosen.last_boundary_rate = None
+            chosen.sample_input = self.sample_input and chosen.thins
+        return chosen
 
     def expect_rows(self, parts: Sequence[Part], *, linear: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """A row is kept with probability p; or, where entries are sampled, unless all entries that read it are left out."""

@@ -1,0 +1,158 @@
+"""Predicted cost of an epoch of mini-batches across ranks: batches that all ranks share, or every rank's own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from shoal.analysis.links import time_sum
+from shoal.analysis.machine import Machine
+from shoal.analysis.prediction import Prediction, add_steps
+from shoal.analysis.rank_memory import count_received, estimate_replicas, estimate_shared, model_ranks
+from shoal.analysis.simulate import count_row_macs, list_exchanges, measure_load, predict_step
+from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
+from shoal.errors import ShoalError
+from shoal.graph import Graph
+from shoal.models.gnn import GNN
+from shoal.partitioning.part import Part, split_graph
+from shoal.sampling.base import Sampler
+
+DRAWN = 64  # batches that tell what a rank's own batches are like
+
+
+def predict_shared(
+    parts: Sequence[Part],
+    sampler: Sampler,
+    model: GNN,
+    machine: Machine,
+    *,
+    exchange: ExchangeMethod | str = "p2p",
+    item_bytes: int = 4,
+    sparse_features: bool = False,
+    label_iterations: int = 0,
+    num_batches: int | None = None,
+    process: int = 0,
+) -> Prediction:
+    """What an epoch of batches that all ranks share costs (VLDB'22 §4.3.3): to the byte, that of the first epoch.
+
+    Args:
+        parts: of the whole graph that `sampler` draws from.
+        num_batches: how many batches of the epoch are drawn to predict all of them; None for all.
+        process: bytes that a rank holds before it works on anything.
+    """
+    sampler.require_shareable()
+    method = EXCHANGES[exchange]() if isinstance(exchange, str) else exchange
+    if method.thins or method.is_stale or not method.serves_batches:
+        raise ShoalError(
+            f"exchange {method.name} with these settings serves no batches: leave out the sampler"
+        )
+    graph, num_ranks = sampler.graph, len(parts)
+    owner = find_owners(parts)
+    method = method.settle(parts)
+    exchanges = list_exchanges(
+        model, sparse_features=sparse_features, fixed=False, label_iterations=label_iterations
+    )
+    overlaps = {one.overlaps for one in exchanges}
+    steps, received = [], np.zeros(num_ranks, np.int64)
+    largest = np.zeros((num_ranks, 3), np.int64)
+    count = min(num_batches or sampler.num_batches, sampler.num_batches)
+    sampler.extract_drawn(sampler.draw_nodes(0))  # compiles and keeps what later batches use
+    for k in range(count):
+        started = time.perf_counter()
+        nodes = sampler.draw_nodes(k)
+        drawing = time.perf_counter() - started
+        indptr, indices, _ = sampler.extract_drawn(nodes)
+        extracting = time.perf_counter() - started - drawing
+        batch = Graph(indptr, indices, directed=graph.directed, checked=True)
+        shares = split_graph(batch, owner[graph.global_ids(nodes)], num_ranks)
+        load = measure_load(shares, method, overlaps)
+        assert load.entries is not None
+        received = np.maximum(received, count_received(shares, load, exchanges, method))
+        sizes = np.concatenate([load.held, load.entries.sum(1, keepdims=True)], axis=1)
+        largest = np.maximum(largest, sizes.astype(np.int64))
+        step = predict_step(load, exchanges, model, machine, method, item_bytes)
+        steps.append(replace(step, sampling=drawing + extracting / num_ranks))
+    return replace(
+        add_steps(steps, sampler.num_batches / count),
+        memory=estimate_shared(parts, model, graph, largest, model.in_features, process=process),
+        modelled=model_ranks(parts, model, received),
+    )
+
+
+def predict_replicas(
+    sampler: Sampler,
+    model: GNN,
+    machine: Machine,
+    num_ranks: int,
+    *,
+    item_bytes: int = 4,
+    sparse_features: bool = False,
+    label_iterations: int = 0,
+    sampling_threads: int = 0,
+    num_batches: int | None = None,
+    process: int = 0,
+) -> Prediction:
+    """What an epoch costs where every rank holds the graph and draws batches of its own (JPDC'21 §8).
+
+    No rows travel: a step sums gradients. It takes as long as the slowest rank's batch.
+
+    Args:
+        sampling_threads: threads that draw ahead, which hides drawing behind computing.
+        num_batches: how many batches are drawn to learn what they take; None for those of an epoch, at most 64.
+    """
+    num_steps = -(-sampler.num_batches // num_ranks)
+    exchanges = list_exchanges(
+        model, sparse_features=sparse_features, fixed=False, label_iterations=label_iterations
+    )
+    count = min(num_batches or DRAWN, num_steps * num_ranks)
+    seconds, sampling, largest = np.zeros(count), np.zeros(count), (0, 0, 0)
+    sampler.sample(0)  # compiles and keeps what later batches use
+    for k in range(count):
+        started = time.perf_counter()
+        batch = sampler.sample(k)
+        _ = batch.x if sampler.graph.num_features else None
+        sampling[k] = time.perf_counter() - started
+        for one in exchanges:
+            if one.layer:
+                block = batch.block(one.layer - 1)
+                sizes = np.array([block.num_edges]), np.array([block.num_columns])
+                seconds[k] += machine.time_product(*sizes, one.width, item_bytes)[0]
+        seconds[k] += _time_layers(model, batch.nodes_per_layer, machine)
+        size = batch.num_outputs, batch.num_nodes - batch.num_outputs, batch.num_edges
+        largest = max(largest, size, key=sum)
+    slowest = [seconds[np.arange(s * num_ranks, (s + 1) * num_ranks) % count].max() for s in range(num_steps)]
+    drawing = float(sampling.mean()) * num_steps
+    compute = float(np.sum(slowest))
+    if sampling_threads:
+        drawing = max(drawing / sampling_threads - compute, 0.0)
+    width = model.in_features
+    return Prediction(
+        num_bytes=0,
+        num_messages=0,
+        exchanges=(),
+        seconds=(),
+        exposed=(),
+        reduce=num_steps * time_sum(model, num_ranks, machine),
+        compute=compute if machine.dense_rate or machine.sparse_rate else 0.0,
+        steps=num_steps,
+        sampling=drawing,
+        memory=estimate_replicas(sampler.graph, model, largest, width, num_ranks, process),
+    )
+
+
+def _time_layers(model: GNN, nodes: list[int], machine: Machine) -> float:
+    """Seconds of the dense products of a step whose layers read and answer so many nodes; blocks may shrink."""
+    rows = float(np.mean(nodes)) if len(nodes) > 2 else nodes[-1]
+    macs = 0.0 if machine.dense_rate is None else rows * count_row_macs(model) / machine.dense_rate
+    return macs + (machine.layer_seconds or 0.0) * len(list(model.list_layers()))
+
+
+def find_owners(parts: Sequence[Part]) -> np.ndarray:
+    """The rank of every node of the graph, int32 (n,)."""
+    owner = np.zeros(parts[0].num_global_nodes, np.int32)
+    for part in parts:
+        owner[part.n_id] = part.rank
+    return owner

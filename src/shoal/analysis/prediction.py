@@ -1,0 +1,105 @@
+"""Prediction: what an epoch across ranks will cost; Load: what it is predicted from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class LayerExchange:
+    """One exchange of a step: `width` values for every row, in a layer counted from 1.
+
+    `overlaps` if a product with local columns runs meanwhile and partial sums may travel; a softmax needs all columns first.
+    `item_bytes` are those of a value that travels as it is, None for the exchange's own type.
+    """
+
+    layer: int
+    direction: str
+    width: int
+    overlaps: bool = True
+    item_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """An epoch of training. `communication` is all of it, hidden behind computing or not.
+
+    Attributes:
+        num_bytes, num_messages: of all ranks together, exactly what the transport will count; with a boundary rate, its mean.
+        exchanges: of a step.
+        seconds: of each exchange, in order, in all steps.
+        exposed: what of each the product with local columns does not hide; of stale ones, what the epoch's computing does not.
+        reduce: summing the gradients.
+        compute: of the slowest rank; 0 where the machine has no rates.
+        steps: of an epoch.
+        sampling: drawing batches, as it was measured here.
+        memory: bytes of every rank's process in training, estimated (`rank_memory`).
+        modelled: bytes of every rank by BNS-GCN's formula, as `ranks.json` has them.
+    """
+
+    num_bytes: int
+    num_messages: int
+    exchanges: tuple[LayerExchange, ...]
+    seconds: tuple[float, ...]
+    exposed: tuple[float, ...]
+    reduce: float
+    compute: float
+    steps: int = 1
+    sampling: float = 0.0
+    memory: tuple[int, ...] = ()
+    modelled: tuple[int, ...] = ()
+
+    @property
+    def communication(self) -> float:
+        """Seconds of all exchanges, hidden or not."""
+        return sum(self.seconds)
+
+    @property
+    def epoch(self) -> float:
+        """Seconds of an epoch: drawing batches, compute, exposed communication and the sum of gradients."""
+        return self.sampling + self.compute + sum(self.exposed) + self.reduce
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures, for JSON; `compute` is None where the machine's rates are unknown."""
+        totals = {"communication": self.communication, "epoch": self.epoch}
+        return asdict(self) | totals | {"compute": self.compute or None}
+
+
+@dataclass(frozen=True)
+class Load:
+    """What ranks hold and send in a step.
+
+    Attributes:
+        rows: {overlaps: (rows that rank q sends to rank r in an exchange, the chance that it sends any)}, (P, P) each.
+        ids: bytes of the lists of kept rows, (P, P).
+        entries: in local and in halo columns, (P, 2); None where only communication is known.
+        held: local and halo rows, (P, 2).
+    """
+
+    rows: dict[bool, tuple[np.ndarray, np.ndarray]]
+    ids: np.ndarray
+    entries: np.ndarray | None
+    held: np.ndarray
+
+
+def add_steps(steps: Sequence[Prediction], scale: float = 1.0) -> Prediction:
+    """An epoch of several steps, each of them taken `scale` times."""
+
+    def total(values: Iterable[float]) -> float:
+        return scale * float(sum(values))
+
+    return replace(
+        steps[0],
+        num_bytes=round(total(one.num_bytes for one in steps)),
+        num_messages=round(total(one.num_messages for one in steps)),
+        seconds=tuple(total(each) for each in zip(*(one.seconds for one in steps))),
+        exposed=tuple(total(each) for each in zip(*(one.exposed for one in steps))),
+        reduce=total(one.reduce for one in steps),
+        compute=total(one.compute for one in steps),
+        steps=round(total(one.steps for one in steps)),
+        sampling=total(one.sampling for one in steps),
+    )

@@ -1,0 +1,131 @@
+"""Memory of ranks before there are any: what a process holds in training, and BNS-GCN's model of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse as sp
+
+from shoal.analysis.prediction import LayerExchange, Load
+from shoal.distributed.costs import model_memory
+from shoal.distributed.exchange import ExchangeMethod
+from shoal.graph import Graph
+from shoal.models.gnn import GNN
+from shoal.partitioning.part import Part
+from shoal.training.step_memory import VALUE, count_row, count_weights, count_whole
+
+_NODE_BYTES = 12  # of every node of the graph, where ranks share batches: its owner, its row there, a place in the batch
+
+
+def count_received(
+    parts: Sequence[Part], load: Load, exchanges: Sequence[LayerExchange], method: ExchangeMethod
+) -> np.ndarray:
+    """(P,): rows, or rows and sums, that come to every rank in one exchange."""
+    if method.is_collective or not exchanges:
+        return np.array([part.num_halo for part in parts])
+    linear = next((one.overlaps for one in reversed(exchanges)), True)
+    return np.asarray(np.rint(load.rows[linear][0].sum(0)), np.int64)
+
+
+def model_ranks(parts: Sequence[Part], model: GNN, received: np.ndarray) -> tuple[int, ...]:
+    """Bytes by BNS-GCN's `(3·n_local + n_halo)·d` of every rank, for the rows it receives; `ranks.json` has the same."""
+    widths = model.input_widths, next(iter(model.widths), 0)
+    return tuple(model_memory(part, int(rows), *widths) for part, rows in zip(parts, received))
+
+
+def estimate_parts(
+    parts: Sequence[Part],
+    model: GNN,
+    received: np.ndarray,
+    exchanges: Sequence[LayerExchange],
+    method: ExchangeMethod,
+    num_features: int,
+    *,
+    sparse: bool,
+    process: int = 0,
+) -> tuple[int, ...]:
+    """Bytes that the process of every rank with a part holds in training on the whole graph, evaluation left out.
+
+    The part, its features, operators, activations, all copies of weights, buffers of messages, and the `process` itself.
+    """
+    weights, found = count_weights(model), []
+    for part, rows in zip(parts, received):
+        step, kept = count_whole(
+            model,
+            part.num_local,
+            len(part.local_indices),
+            num_features,
+            sparse=sparse,
+            weighted=part.local_weight is not None,
+            halo=part.num_halo,
+            more=len(part.halo_indices),
+        )
+        buffers = count_buffers(int(rows), part.num_sent, exchanges, method)
+        found.append(process + count_part(part, num_features) + step + kept + weights + buffers)
+    return tuple(found)
+
+
+def estimate_shared(
+    parts: Sequence[Part],
+    model: GNN,
+    graph: Graph,
+    largest: np.ndarray,
+    num_features: int,
+    *,
+    process: int = 0,
+) -> tuple[int, ...]:
+    """The same of ranks that share batches, of which each has `largest` (local rows, halo rows, entries), (P, 3), at most.
+
+    Every rank also reads the pattern of the whole graph, from which batches are drawn.
+    """
+    whole = count_pattern(graph) + _NODE_BYTES * graph.num_nodes + count_weights(model)
+    return tuple(
+        process + whole + count_part(part, num_features) + _count_batch(model, tuple(sizes), num_features)
+        for part, sizes in zip(parts, largest.tolist())
+    )
+
+
+def estimate_replicas(
+    graph: Graph, model: GNN, largest: tuple[int, int, int], num_features: int, num_ranks: int, process: int
+) -> tuple[int, ...]:
+    """The same of ranks that hold the whole graph, with a batch of so many rows, rows read and entries."""
+    features = VALUE * graph.num_nodes * num_features
+    if sp.issparse(graph.x):
+        features = count_csr(graph.x)
+    held = count_pattern(graph) + features + count_weights(model) + _count_batch(model, largest, num_features)
+    return (process + held,) * num_ranks
+
+
+def _count_batch(model: GNN, size: tuple[int, ...], num_features: int) -> int:
+    """Bytes of a step on a batch: activations, features that were taken, an operator and its transpose."""
+    rows, read, entries = size
+    return VALUE * ((rows + read) * count_row(model) + (rows + read) * num_features + 4 * entries)
+
+
+def count_buffers(
+    received: int, sent: int, exchanges: Sequence[LayerExchange], method: ExchangeMethod
+) -> int:
+    """Bytes of what comes and goes: of the widest exchange, since all share two buffers; stale ones have their own."""
+    rows = [VALUE * one.width + (method.row_bytes(one.width) if method.is_coded else 0) for one in exchanges]
+    if method.is_stale:
+        return (2 * received + sent) * sum(rows)
+    return (received + sent) * max(rows, default=0)
+
+
+def count_part(part: Part, num_features: int) -> int:
+    """Bytes of a part's arrays, with features that it would have."""
+    arrays = [value for name, value in vars(part).items() if isinstance(value, np.ndarray) and name != "x"]
+    features = count_csr(part.x) if sp.issparse(part.x) else VALUE * part.num_local * num_features
+    return sum(array.nbytes for array in arrays) + features
+
+
+def count_pattern(graph: Graph) -> int:
+    """Bytes of a graph's pattern and weights."""
+    weights = 0 if graph.edge_weight is None else graph.edge_weight.nbytes
+    return int(graph.indptr.nbytes + graph.indices.nbytes + weights)
+
+
+def count_csr(x: sp.csr_array) -> int:
+    """Bytes of a sparse matrix."""
+    return int(x.data.nbytes + x.indices.nbytes + x.indptr.nbytes)

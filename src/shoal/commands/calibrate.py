@@ -1,0 +1,78 @@
+"""Which machine `shoal simulate` predicts for: a file's, or this one, measured once and kept in Shoal's home."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shoal.analysis.machine import Machine
+
+
+def describe_machine(
+    path: Path | None, latency: float | None, bandwidth: float | None, *, measure: bool
+) -> tuple[Machine, str]:
+    """The file's machine, or this one, its wire replaced by what was given by hand; and what to say of it.
+
+    Args:
+        latency, bandwidth: in microseconds and MB a second.
+        measure: measure this machine again.
+    """
+    from dataclasses import replace
+
+    from shoal.analysis.machine import read_machine
+    from shoal.errors import ShoalError
+    from shoal.wording import count
+
+    for name, value in (("--latency", latency), ("--bandwidth", bandwidth)):
+        if value is not None and not 0 < value < float("inf"):
+            raise ShoalError(f"{name} is {value}: expected a number above 0")
+    if path is not None and measure:
+        raise ShoalError("--measure measures this machine and --machine names another one: leave out one")
+    if path is not None:
+        known, said = read_machine(path), ""
+        if known.ranks is not None:
+            said = f"the machine was measured with {count(known.ranks, 'rank')}: how other numbers share its cores and its wire is not in these times"
+    else:
+        has_wire = latency is not None and bandwidth is not None
+        known = _measure_here(wire=not has_wire, again=measure)
+        wire = (
+            ""
+            if has_wire
+            else "; messages as between two ranks here: --latency and --bandwidth give a network's"
+        )
+        said = f"every rank computes as this machine does{wire}"
+    if latency is None and bandwidth is None:
+        return known, said
+    alpha = known.latency if latency is None else latency * 1e-6
+    rate = known.bandwidth if bandwidth is None else bandwidth * 1e6
+    return replace(known, latency=alpha, bandwidth=rate, crowd=()), said
+
+
+def _measure_here(*, wire: bool, again: bool) -> Machine:
+    """This machine as it was measured before, or as it is now."""
+    from shoal.analysis.calibration import (
+        find_calibration,
+        join_calibration,
+        measure_rates,
+        read_calibration,
+    )
+    from shoal.commands.screen import open_console
+    from shoal.distributed.workers import start_workers
+    from shoal.errors import ShoalError
+
+    shown = open_console(stderr=True)
+    rates = None if again else read_calibration(wire=False)
+    if rates is None:
+        shown.say("measuring how fast this machine computes, once …", style="dim")
+        rates = measure_rates()
+    if not wire:
+        return rates
+    messages = None if again else read_calibration(wire=True)
+    if messages is None:
+        shown.say("measuring messages between two ranks, once …", style="dim")
+        code = start_workers(2, {"task": "wire", "save": str(find_calibration(wire=True))})
+        messages = read_calibration(wire=True)
+        if code or messages is None:
+            raise ShoalError("messages between ranks could not be measured: give --latency and --bandwidth")
+    return join_calibration(rates, messages)

@@ -1,0 +1,59 @@
+"""Bytes that a step of training holds: activations of rows, operators and `A x` of a whole graph or part, copies of weights."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from shoal.models.gnn import GNN
+from shoal.models.layers import Layer
+
+VALUE = 4  # bytes
+_WEIGHT_COPIES = 6  # of a weight: itself, its gradient, Adam's two, the best and the last
+
+
+def list_layers(model: nn.Module) -> list[Layer]:
+    """The layers of a stack; of other models none are known."""
+    return list(model.list_layers()) if isinstance(model, GNN) else []
+
+
+def count_row(model: nn.Module) -> int:
+    """Values that the layers of a model hold of a row: three of every result, one more while a linear residual is added,
+    and inputs that were normalised."""
+    layers = list_layers(model)
+    widths = model.widths if isinstance(model, GNN) else []
+    added = max((width for layer, width in zip(layers, widths) if layer.residual is not None), default=0)
+    normal = sum(layer.linear.in_features for layer in layers if layer.norm_place == "input")
+    return 3 * sum(widths) + added + normal
+
+
+def keeps_aggregate(model: nn.Module, *, sparse: bool) -> bool:
+    """Whether a model's first layer starts from `A x`, which is computed once of dense features."""
+    starts = (one.kind is not None and one.linear.starts_from_aggregate for one in list_layers(model))
+    return next(starts, False) and not sparse
+
+
+def count_whole(
+    model: nn.Module,
+    rows: int,
+    entries: int,
+    num_features: int,
+    *,
+    sparse: bool,
+    weighted: bool = False,
+    halo: int = 0,
+    more: int = 0,
+) -> tuple[int, int]:
+    """Bytes of the activations of a step on all `rows` and `halo` rows; bytes that stay: operators and `A x`.
+
+    `more` are entries in the columns of halo rows.
+    """
+    width = getattr(model, "in_features", 0)
+    joined = 2 * width if width > num_features else 0  # labels behind features, and `A x` of both
+    known = rows * (joined + (num_features if keeps_aggregate(model, sparse=sparse) else 0))
+    kept = VALUE * ((6 if weighted else 2) * (entries + more) + known)
+    return VALUE * (rows + halo) * count_row(model), kept  # x is read where it is
+
+
+def count_weights(model: nn.Module) -> int:
+    """Bytes of all copies of a model's weights."""
+    return VALUE * _WEIGHT_COPIES * sum(weight.numel() for weight in model.parameters())
