@@ -85,19 +85,34 @@ def assign_by_cover(
     hypergraph, then a local search that keeps covers while it moves nodes. What raises the cover is dropped. Steps are left out
     by pins and parts, not by the clock.
     """  # fmt: skip
-    tried, nets = _EFFORTS[effort], make_nets(work.graph)
-    work.progress(f"effort {effort}: about {count(round(estimate_seconds(work, nets, tried)), 'CPU second')}")
-    best = _find(work, list_entries(work.graph), nets, tried)
+    tried = _EFFORTS[effort]
+    best = _search_starts(work, *_begin(work, effort), tried.searches)
     hypergraph.note_heaviest(work, best)
     return best
 
 
-def _find(work: Work, entries: Entries, nets: Nets, tried: Effort) -> np.ndarray:
-    """The partition that an effort finds."""
+def _begin(work: Work, effort: str) -> tuple[Entries, list[np.ndarray], tuple[int, int]]:
+    """Entries, starts, and the limits of cycles and sweeps; the nets, which only these need, are let go."""
+    tried, nets = _EFFORTS[effort], make_nets(work.graph)
+    work.progress(f"effort {effort}: about {count(round(estimate_seconds(work, nets, tried)), 'CPU second')}")
+    entries = list_entries(work.graph)
+    return entries, *_start_within(work, nets, entries, tried)
+
+
+def _start_within(
+    work: Work, nets: Nets, entries: Entries, tried: Effort
+) -> tuple[list[np.ndarray], tuple[int, int]]:
+    """Starts, and how many cycles and sweeps improve each."""
     starts, volume = _start(work, nets, entries, tried)
+    return starts, (_count_cycles(work, tried, volume), _count_sweeps(work, nets, tried))
+
+
+def _search_starts(
+    work: Work, entries: Entries, starts: list[np.ndarray], limits: tuple[int, int], searches: int
+) -> np.ndarray:
+    """The partition that improving the starts with the least covers finds."""
     sizes = [_count(work, entries, start) for start in starts]
-    order = sorted(range(len(starts)), key=sizes.__getitem__)[: tried.searches]
-    limits = _count_cycles(work, tried, volume), _count_sweeps(work, nets, tried)
+    order = sorted(range(len(starts)), key=sizes.__getitem__)[:searches]
     found = [_improve(work, entries, starts[i], sizes[i], *limits) for i in order]
     return min(found, key=lambda one: one[1])[0]
 
@@ -187,7 +202,10 @@ def _start(work: Work, nets: Nets, entries: Entries, tried: Effort) -> tuple[lis
     heaviest = max(work.max_weight, *(_weigh_heaviest(work, one) for one in starts))
     starts += [one for one in others if _weigh_heaviest(work, one) <= heaviest]
     if tried.others:
-        starts.append(_find(work, entries, nets, _EFFORTS["default"]))
+        plain = _EFFORTS["default"]
+        starts.append(
+            _search_starts(work, entries, *_start_within(work, nets, entries, plain), plain.searches)
+        )
         starts.append(hypergraph.search_hypergraph(work, nets, hypergraph.EFFORTS_MADE["default"]))
     return starts, volume
 
