@@ -12,7 +12,8 @@ from shoal.batch import Batch
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
-from shoal.kernels.fused import keep_mask_reference, mix_key
+from shoal.kernels.fused import mix_key
+from shoal.kernels.row_mask import keep_ids
 from shoal.label_columns import KnownLabels, LabelColumns, LabelledBatch, SparseJoin
 from shoal.labels import is_regression
 from shoal.models.hops import StackedGraph
@@ -53,7 +54,7 @@ class LabelReuse:
     def draw(self, labels: KnownLabels, step: int) -> LabelColumns:
         """What a training step shows of some rows."""
         key = mix_key(self.seed, step, _LABELS)
-        hidden = keep_mask_reference(key, labels.ids, torch.zeros(1, dtype=torch.int64), self.rate)
+        hidden = keep_ids(labels.ids, self.rate, key)
         return LabelColumns(labels, labels.known & ~hidden, self.num_classes)
 
     def show_all(self, batch: Batch, labels: KnownLabels) -> LabelledBatch:
