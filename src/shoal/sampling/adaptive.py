@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -162,12 +162,7 @@ class AdaptiveSampler(ImportanceSampler):
 
     def _find_candidates(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`Σ_{u in rows} Â_uv` of the neighbours v of rows, and those neighbours, increasing."""
-        with self.borrow_factor() as sums:
-            _add_column_sums(self.graph.indptr, self.graph.indices, rows, sums)
-            candidates = np.flatnonzero(sums)
-            found: np.ndarray = sums[candidates]
-            sums[candidates] = 0
-        return found, candidates
+        return self.find_candidates(partial(_add_column_sums, self.graph.indptr, self.graph.indices, rows))
 
 
 @kernel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -62,6 +63,15 @@ class ImportanceSampler(LayeredSampler):
     ) -> None:
         super().__init__(graph, batch_size=batch_size, num_layers=num_layers, setting=setting, seed=seed)
         self.layer_size = layer_size
+
+    def find_candidates(self, add: Callable[[np.ndarray], None]) -> tuple[np.ndarray, np.ndarray]:
+        """What `add` puts into a zero for each node where it is not 0, and the nodes it is of, increasing."""
+        with self.borrow_factor() as sums:
+            add(sums)
+            candidates = np.flatnonzero(sums)
+            found: np.ndarray = sums[candidates]
+            sums[candidates] = 0
+        return found, candidates
 
     def draw_columns(self, nodes: np.ndarray, layer: int, k: int, law: Distribution) -> Grown:
         """The block whose rows are `nodes`, its columns drawn from `law`.

@@ -1,5 +1,6 @@
 """LadiesSampler: nodes for each layer drawn among the neighbours of the layer above."""
 
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -48,9 +49,5 @@ class LadiesSampler(ImportanceSampler):
         self.row_normalize = row_normalize
 
     def grow(self, nodes: np.ndarray, layer: int, k: int) -> Grown:
-        with self.borrow_factor() as sums:
-            find_column_norms(self.graph, nodes, sums)
-            candidates = np.flatnonzero(sums)
-            weights = sums[candidates]
-            sums[candidates] = 0
-        return self.draw_columns(nodes, layer, k, make_distribution(weights, candidates))
+        law = self.find_candidates(partial(find_column_norms, self.graph, nodes))
+        return self.draw_columns(nodes, layer, k, make_distribution(*law))
