@@ -87,7 +87,7 @@ def test_exchanges_follow_from_what_a_conv_declares():
     assert narrow.exchange_widths() == wide.exchange_widths() == [4]
     assert narrow.exchange_widths(first=True, known=True) == narrow.exchange_widths(first=True) == []
     gin = shoal.GNN(GINConv, 8, "16-4", 3)
-    assert gin.list_exchanges(sparse=False) == [(2, 4, True)]
+    assert gin.list_exchanges(sparse=False) == [(2, 4, True, True)]
     assert gin.kinds == {"sum"}
     assert gin.input_widths == [8, 16]
     # It starts from A x; from the halo's features where those change or A x would be dense.

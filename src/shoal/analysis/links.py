@@ -24,8 +24,10 @@ def hide_behind(compute: float, seconds: list[float]) -> list[float]:
 
 def time_messages(sent: np.ndarray, machine: Machine) -> np.ndarray:
     """(P,): seconds of each rank, by the (P, P) bytes it sends to each; it is busy with what it sends or receives."""
-    crowd = machine.time_message(sent)
     alone = machine.latency * (sent > 0) + sent / machine.bandwidth
+    if len(machine.crowd) < 2:
+        return np.maximum(alone.sum(1), alone.sum(0))
+    crowd = machine.time_message(sent)
     return np.maximum(_time_links(sent, crowd, alone), _time_links(sent.T, crowd.T, alone.T))
 
 

@@ -21,7 +21,6 @@ from shoal.graph import MASKS
 from shoal.models.gnn import GNN
 from shoal.partitioning.part import Part
 
-_MOST_MAPPED = 1000  # parts whose files are mapped
 _COUNT_BYTES, _PREDICTED_BYTES = 8, 4  # of a degree of reversed edges; of a predicted probability
 
 
@@ -194,15 +193,15 @@ def count_row_macs(model: GNN) -> int:
     return total
 
 
-def open_parts(folder: Path) -> list[Part]:
-    """All parts of a folder, memory-mapped; of very many the patterns are read, since a process may map so many files only."""
+def open_parts(folder: Path, most_mapped: int = 1000) -> list[Part]:
+    """All parts of a folder, memory-mapped; of more the patterns are read, since a process may map so many files only."""
     from shoal.partitioning.manifest import read_manifest
     from shoal.partitioning.stored import open_part
 
     manifest = read_manifest(folder)
     count = int(manifest["num_parts"])
     parts = (open_part(folder, rank, manifest=manifest) for rank in range(count))
-    return list(parts) if count <= _MOST_MAPPED else [_read_pattern(part) for part in parts]
+    return list(parts) if count <= most_mapped else [_read_pattern(part) for part in parts]
 
 
 def _read_pattern(part: Part) -> Part:

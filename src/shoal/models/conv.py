@@ -222,7 +222,11 @@ class Conv(nn.Module, ABC):
     def exchange_input(self, *, sparse: bool, training: bool = True) -> tuple[list[int], bool]:
         """The widths of a first layer's exchanges where the input changes from step to step, and whether gradients return.
 
-        They do if the features were projected before; not `training`, no gradients are planned for.
+        They do if the features are projected first.
+
+        Args:
+            sparse: whether the features are sparse.
+            training: whether gradients are computed.
         """
         projects = self.projects
         if projects is None:

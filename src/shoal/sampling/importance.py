@@ -65,7 +65,11 @@ class ImportanceSampler(LayeredSampler):
         self.layer_size = layer_size
 
     def find_candidates(self, add: Callable[[np.ndarray], None]) -> tuple[np.ndarray, np.ndarray]:
-        """What `add` puts into a zero for each node where it is not 0, and the nodes it is of, increasing."""
+        """The nodes that `add` gives a weight, increasing: (their weights, their numbers).
+
+        Args:
+            add: adds to an array of zeros, one for each node.
+        """
         with self.borrow_factor() as sums:
             add(sums)
             candidates = np.flatnonzero(sums)
