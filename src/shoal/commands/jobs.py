@@ -80,7 +80,6 @@ def run_on_ranks(count: int, job: dict[str, Any], *, max_restarts: int = 0) -> N
 
 def do_job(job: dict[str, Any], transport: Transport) -> None:
     """This rank's share of a job: training a run, writing what a trained one computes, or testing the network."""
-    from shoal.analysis.calibration import measure_wire
     from shoal.commands.network import test_network
     from shoal.commands.node_files import write_new_rows, write_rows
     from shoal.commands.runs import train_here
@@ -94,6 +93,8 @@ def do_job(job: dict[str, Any], transport: Transport) -> None:
         save = None if job["save"] is None else Path(job["save"])
         test_network(save, transport, as_json=as_json)
     elif job["task"] == "wire":
+        from shoal.analysis.calibration import measure_wire
+
         measure_wire(transport, Path(job["save"]))
     elif job["task"] == "smooth":
         if transport.rank == 0:
