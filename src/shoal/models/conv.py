@@ -220,26 +220,16 @@ class Conv(nn.Module, ABC):
         return [] if first else [self._width if self.projects else min(self.in_features, self._width)]
 
     def exchange_input(self, *, sparse: bool, training: bool = True) -> tuple[list[int], bool]:
-        """The widths of a first layer's exchanges where the input changes from step to step, and whether gradients return.
-
-        They do if the features are projected first.
+        """Widths of a first layer's exchanges where the input changes every step, and whether gradients return.
 
         Args:
             sparse: whether the features are sparse.
             training: whether gradients are computed.
         """
-        projects = self.projects
-        if projects is None:
-            square = (
-                1,
-                1,
-                1,
-                self.in_features,
-                self._width,
-            )  # of any size: rows and columns are the same nodes
-            plan = plan_layer(*square, needs_input_grad=False, training=training)
-            projects = sparse or plan.transform_first
-        return ([self._width], True) if projects else ([self.in_features], False)
+        f_in, width, projects = self.in_features, self._width, self.projects
+        if projects is None:  # alike for any number of rows
+            projects = sparse or plan_layer(1, 1, 1, f_in, width, False, training=training).transform_first
+        return ([width], True) if projects else ([f_in], False)
 
     def num_macs(
         self, adj: Adjacency | None, entries: int, own: int, *, first: bool = False, known: bool = False
