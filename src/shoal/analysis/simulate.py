@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -206,6 +207,7 @@ def open_parts(folder: Path, most_mapped: int = 1000) -> list[Part]:
 
 def _read_pattern(part: Part) -> Part:
     """The part with its arrays in memory but for features, and without labels."""
-    arrays = {name: np.array(value) for name, value in vars(part).items() if isinstance(value, np.ndarray)}
+    held = ((name, value) for name, value in vars(part).items() if isinstance(value, np.ndarray))
+    arrays: dict[str, Any] = {name: np.array(value) for name, value in held}
     arrays |= {"x": part.x} | dict.fromkeys(("y", *MASKS))
     return replace(part, **arrays, checked=True)
