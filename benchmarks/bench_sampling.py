@@ -30,7 +30,7 @@ import scipy.sparse as sp
 import torch
 
 import shoal
-from shoal.kernels.build import build_csr
+from sampling_graphs import load_ppi, make_even, make_skewed
 from shoal.kernels.csr import induce_csr
 from shoal.kernels.jit import kernel
 from shoal.memory import keep_freed_memory
@@ -82,28 +82,6 @@ def compare(
 def limit(claim: str, ours: str, times: dict[str, float], limit_ms: float) -> Result:
     bound = {"min": limit_ms, "median": limit_ms, "spread": 0.0, "runs": 0}
     return Result(claim, ours, f"≤ {limit_ms:g} ms", limit_ms / times["min"], 1.0, times, bound)
-
-
-def make_skewed(scale: int, degree: int) -> shoal.Graph:
-    graph = shoal.load("kronecker", scale=scale, degree=degree, num_features=0, seed=1)
-    return shoal.Graph(graph.indptr, graph.indices, name=f"2^{scale} nodes, degree {degree}, skewed")
-
-
-def make_even(scale: int, degree: int) -> shoal.Graph:
-    """Random edges: a sample has the same size whatever the graph's, so only memory latency grows."""
-    n = 1 << scale
-    rng = np.random.default_rng(0)
-    dtype = np.int32
-    chunks = [
-        (rng.integers(0, n, 1 << 22, dtype), rng.integers(0, n, 1 << 22, dtype))
-        for _ in range(max(1, n * degree // 2 >> 22))
-    ]
-    indptr, indices, _ = build_csr(chunks, n, n, symmetrize=True)
-    return shoal.Graph(indptr, indices, name=f"2^{scale} nodes")
-
-
-def load_ppi() -> shoal.Graph:
-    return shoal.load("ppi")
 
 
 # -- the claims ---------------------------------------------------------------------------------------------
