@@ -33,8 +33,12 @@ def test_a_run_below_label_propagation_says_what_to_try(shoal, tmp_path):
     said = shoal("train", "graph", "--model", "mlp", *SMALL)
     assert said.code == 0, said.stderr
     (notice,) = [line for line in said.stdout.splitlines() if "a poor run" in line]
-    assert "label propagation scores 1.0000 (`shoal baseline`)" in notice
-    for tip in (f"`shoal tune {tmp_path / 'graph'}`", "`shoal predict run --smooth`", "training.label_reuse"):
+    assert "label propagation scores 1.0000; try" in notice
+    for tip in (
+        f"`shoal tune {tmp_path / 'graph'}`",
+        "`shoal predict run --smooth -o labels.parquet`",
+        "training.label_reuse",
+    ):
         assert tip in notice
 
 
@@ -51,6 +55,24 @@ def test_a_run_that_beats_both_says_nothing(shoal, tmp_path):
     assert said.code == 0, said.stderr
     assert float(said.stdout.split("test accuracy ")[1].split()[0]) > 0.95
     assert "a poor run" not in said.stdout
+
+
+def test_a_tie_with_label_propagation_or_a_perfect_score_is_no_poor_run():
+    graph = make_graph(telling="edges")
+    trainer = package.Trainer(package.GNN("mlp", 4, 8, 2), graph)
+    assert baselines.find_better_baseline(trainer, 0.99) == (baselines.PROPAGATED, 1.0)
+    assert baselines.find_better_baseline(trainer, 1.0) is None
+    alike = graph._copy(y=np.zeros_like(graph.y))
+    assert baselines.find_better_baseline(package.Trainer(package.GNN("mlp", 4, 8, 2), alike), 1.0) is None
+
+
+def test_label_propagation_that_memory_does_not_suffice_for_is_not_tried(monkeypatch):
+    def refuse(*_):
+        raise package.ShoalError("the transposed graph needs more memory")
+
+    monkeypatch.setattr(baselines, "score_propagation", refuse)
+    trainer = package.Trainer(package.GNN("mlp", 4, 8, 2), make_graph(telling="edges"))
+    assert baselines.find_better_baseline(trainer, 0.99) is None
 
 
 def test_scores_of_baselines_are_those_of_the_command():

@@ -188,9 +188,10 @@ def explain_poor(run: Run, scores: Record) -> str | None:
     if better.name == CONSTANT:
         tips.append(f"`shoal data info {data}`, which shows labels, features and edges")
     else:
-        tips += [f"`shoal predict {run.folder} --smooth`", "--set training.label_reuse=0.5"]
+        tips.append(f"`shoal predict {shlex.quote(str(run.folder))} --smooth -o labels.parquet`")
+        tips += [] if config.training.label_reuse else ["--set training.label_reuse=0.5"]
     said = f"validation {trainer.metric} is {score:.4f}, and {better.name} scores {better.score:.4f}"
-    return f"a poor run: {said} (`shoal baseline`); try {', or '.join(tips)}"
+    return f"a poor run: {said}; try {', or '.join(tips)}"
 
 
 def _explain_end(error: KeyboardInterrupt, folder: Path | None) -> Stopped:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from shoal.batch import as_tensor
+from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.memory import memory_left
 from shoal.models.hops import StackedGraph
@@ -31,7 +34,9 @@ class Baseline(NamedTuple):
 
 
 def find_better_baseline(trainer: Trainer, score: float) -> Baseline | None:
-    """The best baseline that a validation `score` of the trainer's metric does not beat; None where it beats all.
+    """The best baseline that beats a validation `score` of the trainer's metric; None where none does.
+
+    Scoring no more than one answer for all nodes counts as beaten.
 
     Label propagation is tried by a process that has the whole graph, as far as it takes at most 2 % of the time of
     training. All ranks that hold parts call it together.
@@ -43,12 +48,13 @@ def find_better_baseline(trainer: Trainer, score: float) -> Baseline | None:
         graph = trainer.graph.source if isinstance(trainer.graph, StackedGraph) else trainer.graph
         seconds = sum(one["seconds"] + one.get("eval_seconds", 0.0) for one in trainer.history)
         if steps := choose_steps(graph, max(_MOST * seconds, _LEAST_SECONDS)):
-            scores = score_propagation(graph, trainer.metric, steps)
-            found.append(Baseline(PROPAGATED, max(scores.values())))
-    better = [one for one in found if not is_better(trainer.metric, score, one.score)]
+            with suppress(ShoalError):  # memory that other parts of the process hold by now
+                scores = score_propagation(graph, trainer.metric, steps)
+                found.append(Baseline(PROPAGATED, max(scores.values())))
     best = None
-    for one in better:
-        if best is None or is_better(trainer.metric, one.score, best.score):
+    for one in found:
+        ties = one.name == CONSTANT and one.score == score and score not in (0.0, 1.0)  # which are perfect
+        if ties or is_better(trainer.metric, one.score, score if best is None else best.score):
             best = one
     return best
 
@@ -86,8 +92,12 @@ def _count_classes(labels: Tensor, num_classes: int) -> Tensor:
 
 def choose_steps(graph: Graph, seconds: float) -> tuple[int, ...]:
     """Numbers of steps of label propagation that take at most so many seconds on any machine, and little memory."""
-    if graph.multi_label or graph.regression or 16 * graph.num_nodes * graph.num_classes > memory_left() // 4:
+    if graph.multi_label or graph.regression:
         return ()
     both = 2 if graph.directed else 1
+    validated = 0 if graph.val_mask is None else int(np.count_nonzero(graph.val_mask))
+    held = (16 * graph.num_nodes + 4 * len(ALPHAS) * len(STEPS) * validated) * graph.num_classes
+    if held + 12 * (both - 1) * graph.num_entries > memory_left() // 4:  # the transposed graph
+        return ()
     step = len(ALPHAS) * both * (graph.num_entries + graph.num_nodes) * graph.num_classes / _RATE
     return tuple(steps for steps in STEPS if steps * step <= seconds)
