@@ -138,6 +138,17 @@ def test_fit_shows_epochs_where_asked_and_nothing_in_a_pipe(capsys: pytest.Captu
     assert seen == [2]
 
 
+def test_fit_trains_where_output_goes_to_something_that_only_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tee:
+        def write(self, text: str) -> int:
+            return len(text)
+
+    monkeypatch.setattr(sys, "stdout", Tee())
+    graph = shoal.load("digits")
+    model = shoal.GNN("sage", graph.num_features, 8, graph.num_classes, num_layers=2)
+    assert len(shoal.Trainer(model, graph).fit(1)) == 1
+
+
 def test_fit_shows_a_bar_on_a_terminal_once() -> None:
     program = (
         "import sys, shoal\n"

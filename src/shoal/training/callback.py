@@ -120,4 +120,9 @@ def show_epochs(
 
 def _is_watched() -> bool:
     """Whether a person sees what is printed."""
-    return "ipykernel" in sys.modules or (sys.stdout is not None and sys.stdout.isatty())
+    if "ipykernel" in sys.modules:
+        return True
+    try:
+        return bool(sys.stdout.isatty())
+    except (AttributeError, ValueError):  # replaced by something that only writes, or closed
+        return False
