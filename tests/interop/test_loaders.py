@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -177,6 +179,8 @@ def test_arguments_of_pyg_are_taken_where_they_change_nothing(graph):
         assert torch.equal(one.edge_index, other.edge_index)
     assert len(shoal.ClusterLoader(graph, assignment=np.arange(400) % 8, pin_memory=False)) == 8
     assert len(shoal.SubgraphLoader(graph, "neighbor", fanouts=(2,), batch_size=20, pin_memory=False)) > 1
+    defaults = {"subgraph_type": SimpleNamespace(value="directional"), "timeout": 0.0, "pin_memory": 0}
+    assert len(shoal.NeighborLoader(graph, [2], batch_size=200, **defaults)) == 2
     for name, value, reason in (
         ("pin_memory", True, "batches stay on the CPU"),
         ("replace", True, "without replacement"),

@@ -68,7 +68,8 @@ class SubgraphLoader:
         first_epoch: Annotated[int, AtLeast(0), "epoch of the first loop"] = 0,
         **options: Any,
     ) -> None:
-        options = drop_pyg_arguments(options)
+        own = sampler_settings(sampler) if isinstance(sampler, str) and sampler in SAMPLERS else ()
+        options = drop_pyg_arguments(options, own)
         graph = data if isinstance(data, Graph) else Graph.from_pyg(data)
         if batch_size is not None:
             options[_find_size(sampler)] = batch_size

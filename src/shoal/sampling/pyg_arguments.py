@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, NamedTuple
 
 from shoal.errors import ShoalError
@@ -26,7 +27,7 @@ _ARGUMENTS = {
     "worker_init_fn": _Taken((None,), "threads of this process draw batches, and a batch depends on seed and number alone"),
     "generator": _Taken((None,), "a batch depends on `seed` and its number alone"),
     "collate_fn": _Taken((None,), "give `transform`, which is called with each batch"),
-    "replace": _Taken((False,), "neighbours are drawn without replacement"),
+    "replace": _Taken((False,), "samples are drawn without replacement"),
     "disjoint": _Taken((False,), "the neighbourhoods of a batch are one graph"),
     "directed": _Taken((True,), "a batch has the edges that were drawn"),
     "subgraph_type": _Taken(("directional",), "a batch has the edges that were drawn"),
@@ -40,12 +41,22 @@ _ARGUMENTS = {
 }  # fmt: skip
 
 
-def drop_pyg_arguments(options: dict[str, Any]) -> dict[str, Any]:
-    """`options` without arguments of PyG that change nothing here; one whose value would is refused."""
+def drop_pyg_arguments(options: dict[str, Any], own: Container[str] = ()) -> dict[str, Any]:
+    """`options` without arguments of PyG that change nothing here; one whose value would is refused.
+
+    Those in `own` are settings of the sampler and kept.
+    """
+    kept = {}
     for name, value in options.items():
         taken = _ARGUMENTS.get(name)
-        if taken is None or taken.values is None or value is None:
-            continue
-        if not any(value is one or (type(value) is type(one) and value == one) for one in taken.values):
+        if taken is None or name in own:
+            kept[name] = value
+        elif not (taken.values is None or value is None or _is_one_of(value, taken.values)):
             raise ShoalError(f"{name}={value!r} is not for this loader: {taken.reason}; leave it out")
-    return {name: value for name, value in options.items() if name not in _ARGUMENTS}
+    return kept
+
+
+def _is_one_of(value: Any, values: tuple[Any, ...]) -> bool:
+    """Whether a number, a text or a member of an enumeration is among `values`; arrays and functions never are."""
+    plain = getattr(value, "value", value)
+    return isinstance(plain, (bool, int, float, str)) and plain in values
