@@ -242,6 +242,18 @@ def test_parts_of_a_graph_that_has_changed_are_refused_and_refreshed(shoal, tmp_
     assert "add -o DIR" in shoal("partition", "graph", "--parts", 2, "--refresh").refusal()
 
 
+def test_parts_are_refreshed_where_ids_or_the_options_of_a_cut_have_changed(shoal, tmp_path):
+    graph = make_labelled(120)
+    save_graph(graph._copy(node_ids=np.arange(120) + 5), tmp_path / "graph")
+    cut = ("partition", "graph", "--parts", 2, "--method", "hypergraph", "--effort", "fast", "-o", "parts")
+    assert "kept" not in shoal(*cut, "--refresh").stdout
+    assert "kept" in shoal(*cut, "--refresh").stdout
+    assert "kept" not in shoal(*cut, "--refresh", "--no-refine").stdout
+    save_graph(graph._copy(node_ids=np.arange(120) + 7), tmp_path / "graph", overwrite=True)
+    assert "kept" not in shoal(*cut, "--refresh", "--no-refine").stdout
+    assert "kept" in shoal(*cut, "--refresh", "--no-refine").stdout
+
+
 def test_parts_beside_a_graph_of_other_weights_are_refused(shoal, tmp_path):
     graph = make_labelled(120)
     weights = np.ones(graph.num_entries, np.float32)

@@ -143,14 +143,13 @@ def partition(
         )
     if graph.num_classes and not graph.has_split:
         graph = graph.with_split(seed=0)  # what training on the graph itself would draw
-    if refresh and out is not None and out.exists():
-        asked = {"num_parts": num_parts, "balance": balance, "imbalance": imbalance, "seed": seed}
-        asked |= {} if method == AUTO else {"method": method}
-        if is_current(read_manifest(out), graph, asked | {"parts_per_host": parts_per_host}):
-            open_console(stderr=as_json).say(f"parts: {out}, kept: those of {data} as it is now")
-            if as_json:
-                print_json({"folder": out, "kept": True})
-            return
+    asked = {"num_parts": num_parts, "method": method, "balance": balance, "imbalance": imbalance}
+    asked |= {"seed": seed, "refine": refine, "parts_per_host": parts_per_host, "options": options}
+    if refresh and out is not None and out.exists() and is_current(read_manifest(out), graph, data, asked):
+        open_console(stderr=as_json).say(f"parts: {out}, kept: those of {data} as it is now")
+        if as_json:
+            print_json({"folder": out, "kept": True})
+        return
     if out is not None:
         click.get_current_context().with_resource(
             writing(out)
@@ -176,7 +175,16 @@ def partition(
         console.say(f"{found.method}, {found.seconds['total']:.1f} s")
     if out is not None:
         with follow_steps(screen, "writing parts") as follow:
-            store_parts(graph, found, out, quality=quality, overwrite=overwrite, progress=follow, data=data)
+            store_parts(
+                graph,
+                found,
+                out,
+                quality=quality,
+                overwrite=overwrite,
+                progress=follow,
+                data=data,
+                asked=asked,
+            )
         console.say(f"parts: {out}")
     if as_json:
         how = {"method": found.method, "balance": found.balance, "seconds": found.seconds, "folder": out}

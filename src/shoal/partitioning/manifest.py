@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,14 @@ AGAIN = "partition again"
 
 
 def write_manifest(
-    graph: Graph, partition: Partition, quality: Quality, fresh: Path, data: str | None = None
+    graph: Graph,
+    partition: Partition,
+    quality: Quality,
+    fresh: Path,
+    data: str | None = None,
+    asked: dict[str, Any] | None = None,
 ) -> None:
-    """Write the manifest of the parts in `fresh`. `data` is the path or the name that the graph was loaded by."""
+    """Write the manifest of the parts in `fresh`: of the graph loaded as `data`, cut as `asked`."""
     ids = {
         name: write_array(fresh, name, a, flushed=False) for name, a in list_id_arrays(graph.node_ids).items()
     }
@@ -53,6 +59,7 @@ def write_manifest(
         "directed": graph.directed,
         "class_names": graph.class_names,
         "node_ids": ids,
+        "asked": asked,
         "method": partition.method,
         "balance": partition.balance,
         "imbalance": partition.imbalance,
@@ -140,13 +147,17 @@ def check_source(folder: Path, manifest: dict[str, Any]) -> None:
     now = describe_source(data)
     if now is not None and now["digest"] != source.get("digest"):
         raise ShoalError(
-            f"graph {data} has changed since the parts in {folder} were cut: cut new ones with "
-            f"`shoal partition {data} --parts {manifest['num_parts']} -o {folder} --refresh`"
+            f"graph {data} has changed since the parts in {folder} were cut: cut new ones with `shoal partition "
+            f"{shlex.quote(data)} --parts {manifest['num_parts']} -o {shlex.quote(str(folder))} --refresh` and the options of then"
         )
 
 
-def is_current(manifest: dict[str, Any], graph: Graph, asked: dict[str, Any]) -> bool:
-    """Whether stored parts are those of a graph as it is now, cut as `asked`: keys and values of the manifest."""
-    if not graph.has_checksum(manifest["checksum"]) or manifest.get("content") != graph.content_checksum:
+def is_current(manifest: dict[str, Any], graph: Graph, data: str, asked: dict[str, Any]) -> bool:
+    """Whether stored parts are those of a graph as it is now, names and ids included, and were cut as `asked`."""
+    source, now = manifest.get("source"), describe_source(data)
+    if isinstance(source, dict) and now is not None and source.get("digest") != now["digest"]:
         return False
-    return all(manifest.get(key) == value for key, value in asked.items())
+    names = None if graph.class_names is None else list(graph.class_names)
+    if manifest.get("class_names") != names or manifest.get("asked") != asked:
+        return False
+    return graph.has_checksum(manifest["checksum"]) and manifest.get("content") == graph.content_checksum

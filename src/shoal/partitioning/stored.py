@@ -54,6 +54,7 @@ def store_parts(
     overwrite: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
     data: str | None = None,
+    asked: dict[str, Any] | None = None,
 ) -> Path:
     """Write the parts of `graph` to `folder`, all or nothing; the files appear in one rename.
 
@@ -70,6 +71,7 @@ def store_parts(
         progress: called with (parts written, parts in all).
         data: the path or name that the graph was loaded by; training refuses parts of a stored graph
             that has changed since.
+        asked: the options of the partition, which `shoal partition --refresh` compares.
     """
     folder = Path(folder)
     with building(folder) as scratch, explain_full_disk(folder):
@@ -77,7 +79,7 @@ def store_parts(
         fresh = scratch / "new"
         fresh.mkdir()
         _write_parts(graph, partition, fresh, scratch / "halos", progress)
-        write_manifest(graph, partition, quality or partition.quality(), fresh, data)
+        write_manifest(graph, partition, quality or partition.quality(), fresh, data, asked)
         flush_tree(fresh)
         put_in_place(fresh, folder, old=scratch.with_suffix(".old"))
     return folder
