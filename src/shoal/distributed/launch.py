@@ -45,7 +45,7 @@ def joined_ranks() -> Iterator[Transport]:
     except BaseException as error:
         if launch.size == 1:
             raise
-        _end_rank(error, launch.rank, transport)
+        _end_rank(error, launch.rank, transport or getattr(error, "transport", None))
     else:
         transport.close()
 

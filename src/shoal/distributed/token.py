@@ -27,7 +27,9 @@ _LEAST = 16  # characters of a token
 
 
 class TokenError(ShoalError):
-    """Something was said in a run's name by somebody who does not hold its token."""
+    """Something was said in a run's name by somebody who does not hold its token; by `transport` the others hear of it."""
+
+    transport: Any = None
 
 
 def read_token(environment: Mapping[str, str] = os.environ) -> bytes | None:

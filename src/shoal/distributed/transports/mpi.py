@@ -54,8 +54,13 @@ class MPITransport(Transport):
     @classmethod
     def open(cls, launch: Launch, limit: float) -> MPITransport:
         """Join MPI's world. Who takes part in it is the launcher's to say; a rank that has SHOAL_TOKEN asks for proof too."""
+        token = read_token() if TOKEN in os.environ else None
         transport = cls(limit)
-        transport.check_tokens(read_token() if TOKEN in os.environ else None)
+        try:
+            transport.check_tokens(token)
+        except TokenError as error:
+            error.transport = transport  # by which the others hear of it
+            raise
         return transport
 
     def check_tokens(self, token: bytes | None) -> None:
