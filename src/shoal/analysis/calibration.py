@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from importlib.metadata import version
@@ -29,18 +30,19 @@ def find_calibration(*, wire: bool) -> Path:
 
 
 def read_calibration(*, wire: bool) -> Machine | None:
-    """What was measured before; None where nothing was, or where the file is damaged."""
+    """What was measured before; None where nothing was, or where the file cannot be read."""
     path = find_calibration(wire=wire)
     try:
         return read_machine(path) if path.is_file() else None
-    except ShoalError:
+    except (ShoalError, OSError):
         return None
 
 
 def measure_rates() -> Machine:
     """Measure how fast one rank computes that has this process's threads, and keep it."""
     machine = Machine(*_NO_WIRE, **probe_rates(LocalTransport()))
-    _keep(machine, find_calibration(wire=False))
+    with suppress(OSError):  # a home that cannot be written: it is measured again next time
+        _keep(machine, find_calibration(wire=False))
     return machine
 
 

@@ -207,7 +207,8 @@ def open_parts(folder: Path, most_mapped: int = 1000) -> list[Part]:
 
 def _read_pattern(part: Part) -> Part:
     """The part with its arrays in memory but for features, and without labels."""
-    held = ((name, value) for name, value in vars(part).items() if isinstance(value, np.ndarray))
-    arrays: dict[str, Any] = {name: np.array(value) for name, value in held}
-    arrays |= {"x": part.x} | dict.fromkeys(("y", *MASKS))
+    left = {"y", *MASKS}
+    held = ((name, value) for name, value in vars(part).items() if name not in left | {"x"})
+    arrays: dict[str, Any] = {name: np.array(value) for name, value in held if isinstance(value, np.ndarray)}
+    arrays |= dict.fromkeys(left)
     return replace(part, **arrays, checked=True)
