@@ -92,8 +92,9 @@ class TableFile(Table):
             with pq.ParquetFile(
                 self.path, pre_buffer=False, buffer_size=BLOCK_BYTES, page_checksum_verification=True
             ) as file:
-                check_pages(self.path, set(columns) - self._checked)
-                self._checked.update(columns)
+                if new := set(columns) - self._checked:
+                    check_pages(self.path, new)
+                    self._checked |= new
                 for batch in file.iter_batches(rows, columns=columns, use_threads=False):
                     batch.validate(full=True)  # text that is no UTF-8, codes outside a dictionary
                     yield batch
