@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -138,8 +139,11 @@ def measure_home() -> dict[str, Any]:
     home, sizes = home_folder(), {}
     for folder in sorted(home.iterdir()) if home.is_dir() else []:
         if folder.is_dir():
-            files = (Path(root) / name for root, _, names in os.walk(folder) for name in names)
-            sizes[folder.name] = sum(one.lstat().st_blocks * 512 for one in files)
+            sizes[folder.name] = 0
+            for root, _, names in os.walk(folder):
+                for name in names:
+                    with suppress(OSError):  # another process removes what it wrote
+                        sizes[folder.name] += (Path(root) / name).lstat().st_blocks * 512
     return {"folder": home, "bytes": sizes}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import socket
 import threading
@@ -31,7 +32,7 @@ def open_door(port: int = 0, *, patience: float = 0.0) -> socket.socket:
         try:
             return socket.create_server((HOST, port))
         except OSError as error:
-            if time.monotonic() < deadline:
+            if error.errno == errno.EADDRINUSE and time.monotonic() < deadline:
                 time.sleep(0.2)
                 continue
             said = (error.strerror or str(error)).lower()

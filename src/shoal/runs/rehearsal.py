@@ -110,6 +110,7 @@ def rehearse(config: RunConfig, seconds: float) -> Rehearsal:
             if trainer.has_nodes("test"):  # which a run ends with
                 trainer.evaluate("test")
         finally:
+            trainer._stream.close()
             trainer.share.release()
     wall, cpu, work = timed.sum_up()
     batches, evaluations = trainer.sampler.num_batches, timed.evaluations
