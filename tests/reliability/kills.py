@@ -127,11 +127,14 @@ def compare(folder: Path) -> dict[str, str]:
     Ranks may have files of their own beside that one, of its step and no other.
     """
     left_out = {"ranks.json", "plan.txt", "job.json", "repeat.yaml", "config.yaml", "last-1.safetensors"}
+    of_ranks: set[str] = set()
     for before in folder.rglob("last-1.safetensors"):
         step = read_step(before)
         kinds = "buffers" if step == read_step(before.with_name("last.safetensors")) else "*"
-        left_out |= {path.name for path in before.parent.glob(f"{kinds}-{step}-*.safetensors")}
-    return {name: one for name, one in digest(folder).items() if Path(name).name not in left_out}
+        found = before.parent.glob(f"{kinds}-{step}-*.safetensors")
+        of_ranks |= {str(path.relative_to(folder)) for path in found}
+    kept = {name: one for name, one in digest(folder).items() if name not in of_ranks}
+    return {name: one for name, one in kept.items() if Path(name).name not in left_out}
 
 
 def measure() -> dict[str, int]:
