@@ -181,7 +181,7 @@ def bench_batches(options: argparse.Namespace) -> list[dict]:
         least = min(turn["batch_cpu_ms"] for turn in results[0]["turns"])
         print(
             f"2^{scale}: {best['batch_cpu_ms'] / least:.2f} × 2^{scales[0]}, a batch {best['batch_cpu_ms']:.2f} ms CPU, "
-            f"its nodes {best['nodes_cpu_ms']:.2f}, {best['entries']:,.0f} entries; the first {best['first_cpu_seconds']:.1f} s",
+            f"its nodes {best['nodes_cpu_ms']:.2f}, {best['entries']:,.0f} entries of {best['scanned']:,.0f} scanned; the first {best['first_cpu_seconds']:.1f} s",
             flush=True,
         )
     return results

@@ -180,6 +180,7 @@ def batches_once(job: dict) -> dict[str, float]:
     import numpy as np
 
     import shoal
+    from shoal.kernels.induce import sum_degrees
 
     turn = Turn(job)
     graph = shoal.open_graph(job["graph"])
@@ -197,8 +198,12 @@ def batches_once(job: dict) -> dict[str, float]:
         drawn = time.process_time()
         entries = [sampler.sample(k).num_edges for k in range(warm, warm + count)]
         ended = time.process_time()
+    oriented = sampler._oriented
+    rows = graph.indptr if oriented is None else oriented.indptr
+    scanned = [sum_degrees(rows, sampler.draw_nodes(k)) for k in range(warm, warm + count)]
     return {
         **turn.found,
+        "scanned": float(np.mean(scanned)),
         "batch_cpu_ms": 1e3 * (ended - drawn) / count,
         "nodes_cpu_ms": 1e3 * (drawn - began) / count,
         "first_cpu_seconds": first,
