@@ -80,7 +80,7 @@ for command in (
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run the command line; the process ends with 0, 2 for bad input, 128 + a signal when interrupted."""
+    """Run the command line and exit: with 0, with 2 for bad input, with 128 + the signal when interrupted."""
     try:
         code = shoal.main(args=args, prog_name="shoal", standalone_mode=False)
     except click.exceptions.Exit as done:
@@ -91,7 +91,7 @@ def main(args: list[str] | None = None) -> None:
     except click.ClickException as error:
         fail(say_usage_error(error), 2)
     except (click.Abort, KeyboardInterrupt) as error:
-        # click wraps Ctrl-C; a download that was interrupted says in its own words how to go on
+        # click wraps Ctrl-C; the message of an interrupted download says how to resume it
         cause = error.__cause__ or error
         fail(str(cause) or "interrupted", 128 + (cause.signal if isinstance(cause, Stopped) else 2))
     except ShoalError as error:
@@ -104,7 +104,7 @@ def main(args: list[str] | None = None) -> None:
 
 
 def say_usage_error(error: click.ClickException) -> str:
-    """A misspelt option or a missing argument as one sentence that ends with where help is."""
+    """Format a usage error, such as a misspelt option, as one sentence that ends with the help command."""
     sentence = error.format_message().rstrip(".")
     sentence = sentence[:1].lower() + sentence[1:]
     context = getattr(error, "ctx", None)
@@ -112,7 +112,7 @@ def say_usage_error(error: click.ClickException) -> str:
 
 
 def fail(sentence: str, code: int) -> NoReturn:
-    """Say why and end. One of several ranks does so together with the others: what all found is said once."""
+    """Print the error and exit. An error that several ranks found is printed once."""
     if code == 2:
         with suppress(ShoalError):  # the launcher's variables may be what is wrong
             launch = detect_launch()

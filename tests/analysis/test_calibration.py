@@ -45,7 +45,7 @@ def test_this_machine_is_measured_once_and_again_on_request(shoal, tmp_path):
 def test_messages_between_two_ranks_are_measured_where_no_network_is_given(shoal, tmp_path):
     said = shoal("simulate", "digits", *WIRE[4:])
     assert said.code == 0, said.stderr
-    assert "messages as between two ranks here" in said.stdout
+    assert "messages cost what they cost between two ranks here" in said.stdout
     wire = next(path for path in find_files(tmp_path) if path.name.startswith("wire"))
     assert len(read_machine(wire).crowd) >= 2
     told = shoal("simulate", "digits", *WIRE[4:], "--latency", "5")

@@ -181,7 +181,7 @@ def test_the_command_predicts_for_several_numbers_of_ranks_and_for_stored_parts(
     lines = {line.split("  ")[0].strip(): line.split() for line in told.stdout.splitlines()}
     assert told.stdout.splitlines()[:2] == [
         "sage, hidden 16, parts by random, p2p exchange",
-        "every rank computes as this machine does",
+        "every rank is assumed to compute as fast as this machine",
     ]
     assert told.stdout.splitlines()[2].split() == ["an", "epoch", "1", "rank", "2", "ranks", "4", "ranks"]
     assert float(lines["compute, ms"][2].replace(",", "")) > 0

@@ -60,7 +60,7 @@ def test_what_else_lies_beside_runs_is_left_out(shoal, tmp_path):
     (tmp_path / "a-tune-1").mkdir()
     done = shoal("report", "a", "a-tune-1", "--compare", "--format", "json")
     assert [one["run"] for one in json.loads(done.stdout)] == ["a"]
-    assert "no run in it: a-tune-1" in done.stderr
+    assert "holds no run: a-tune-1" in done.stderr
     assert "a-tune-1 is not a run folder" in shoal("report", "a-tune-1", "--compare").refusal()
     assert "nowhere is not a run folder" in shoal("report", "a", "nowhere", "--compare").refusal()
 

@@ -57,7 +57,7 @@ def test_stats_of_layered_samplers_say_of_which_subgraph(shoal, tmp_path):
     line = ("sample", "digits", "--sampler", "neighbor", "--stats", "--plot", tmp_path / "n.png")
     run = shoal(*line, "--samples", 2)
     assert run.code == 0, run.stderr
-    assert "draws a pattern for every layer" in " ".join(run.stdout.split())
+    assert "draws a bipartite block for every layer" in " ".join(run.stdout.split())
 
 
 def test_help_lists_every_sampler_with_its_settings(shoal) -> None:

@@ -44,8 +44,8 @@ def test_smoothed_labels_are_written_with_their_scores(trained):
 def test_validation_labels_are_spread_only_when_asked_for(trained):
     plain = trained("predict", "run", "-o", "labels.npy", "--smooth")
     done = trained("predict", "run", "-o", "labels.parquet", "--smooth-with-validation")
-    assert "know those of validation nodes" in done.stdout
-    assert "know those" not in plain.stdout
+    assert "use labels of validation nodes too" in done.stdout
+    assert "use labels of validation nodes" not in plain.stdout
     assert read_scores(done.stdout)[:2] == read_scores(plain.stdout)[:2]
     labels = pq.read_table("labels.parquet")["class"].to_numpy()
     assert score(labels, "val_mask") > score(np.load("labels.npy"), "val_mask")

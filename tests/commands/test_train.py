@@ -147,8 +147,8 @@ def test_help_shows_the_defaults_that_hold():
     for option, default in {
         "--method": "full or sampled, whichever fits the graph",
         "--sampler": f"{config.sampler.name}, none with method partitioned",
-        "--model": "as fits the graph",
-        "--epochs": "as fits the graph",
+        "--model": "chosen by the graph",
+        "--epochs": "chosen by the graph",
         "--seed": config.training.seed,
     }.items():
         assert (

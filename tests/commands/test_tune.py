@@ -69,7 +69,7 @@ def test_a_single_trial_is_not_called_the_best(shoal, tmp_path):
     assert said.code == 0, said.stderr
     assert "1 trial: 1 done\n" in said.stdout
     assert "trial 0, the defaults, the only trial with a score: validation accuracy" in said.stdout
-    assert "notice: nothing was compared: go on with `shoal tune --resume tune --minutes N`" in said.stdout
+    assert "notice: nothing was compared: continue with `shoal tune --resume tune --minutes N`" in said.stdout
     assert "best" not in said.stdout.replace("best.yaml", "")
     assert (
         (tmp_path / "tune" / "best.yaml").read_text().splitlines()[0].endswith("the only trial with a score.")
@@ -91,7 +91,7 @@ def test_ctrl_c_ends_with_the_best_so_far_and_the_command_that_goes_on(shoal, tm
     options = ("--plugin", "mine.py", "--set", "training.callbacks=[interrupt-third]")
     ended = shoal("tune", "digits", "--trials", 5, *FAST, *options, "--out", "tune")
     assert ended.code == 130
-    assert "go on with: shoal tune --resume tune" in ended.stderr
+    assert "continue with: shoal tune --resume tune" in ended.stderr
     assert "best so far" in ended.stdout
     assert "test" not in ended.stdout
     assert read_config(tmp_path / "tune" / "best.yaml").data == "digits"

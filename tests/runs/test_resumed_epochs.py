@@ -9,7 +9,7 @@ def test_fewer_epochs_than_are_trained_are_refused(shoal, tmp_path):
     before = (tmp_path / "run/config.yaml").read_text()
     refused = shoal("train", "--resume", "run", "--epochs", 2)
     assert refused.code == 2
-    assert "run has trained 3 epochs: --epochs 2 would end before" in refused.stderr
+    assert "run has trained 3 epochs: --epochs 2 is less, give more" in refused.stderr
     assert (tmp_path / "run/config.yaml").read_text() == before
 
 
@@ -23,7 +23,7 @@ def test_a_run_that_ran_out_of_patience_goes_on_with_more(shoal, tmp_path):
     assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == 41 > trained
     assert yaml.safe_load((tmp_path / "run/config.yaml").read_text())["training"]["patience"] is None
     refused = shoal("train", "--resume", "run", "--set", "training.lr=0.1").refusal()
-    assert "but for --epochs and --set training.patience=N: leave out --set training.lr=0.1" in refused
+    assert "only --epochs and --set training.patience=N may change: leave out --set training.lr=0.1" in refused
     assert (
         "patience is 0: expected at least 1"
         in shoal("train", "--resume", "run", "--set", "training.patience=0").refusal()

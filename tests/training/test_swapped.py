@@ -316,7 +316,7 @@ def test_a_swapped_run_is_trained_resumed_and_used_like_any_other(shoal, tmp_pat
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("digits", "--parts", "4"), "--workers 4 for as many ranks, or --method swapped"),
+        (("digits", "--parts", "4"), "--workers 4 for 4 ranks, or --method swapped"),
         (("--method", "swapped", "--parts", "4"), "no data given"),
         (("digits", "--method", "full", "--parts", "4"), "belongs to methods partitioned and swapped"),
         (("digits", "--method", "swapped", "--workers", "2"), "method swapped trains in one process"),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("data", required=False, **complete(list_data, files=True))
-@click.option("--recipe", metavar="NAME|FILE", help="The data, their options and the metric of a recipe.")
+@click.option("--recipe", metavar="NAME|FILE", help="Take data, data options and metric from a recipe.")
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path), help="File for the labels: .npy, .parquet or .csv."
 )

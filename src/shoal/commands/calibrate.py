@@ -1,4 +1,4 @@
-"""Which machine `shoal simulate` predicts for: a file's, or this one, measured once and kept in Shoal's home."""
+"""The machine that `shoal simulate` predicts for: from a file, or this one, measured once and cached in Shoal's home."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 def describe_machine(
     path: Path | None, latency: float | None, bandwidth: float | None, *, measure: bool
 ) -> tuple[Machine, str]:
-    """The file's machine, or this one, its wire replaced by what was given by hand; and what to say of it.
+    """The machine to predict for, and a sentence about its limits.
 
     Args:
-        latency, bandwidth: in microseconds and MB a second.
+        path: file of a machine; None for this machine.
+        latency, bandwidth: microseconds and MB a second that replace the measured ones.
         measure: measure this machine again.
     """
     from dataclasses import replace
@@ -32,16 +33,16 @@ def describe_machine(
     if path is not None:
         known, said = read_machine(path), ""
         if known.ranks is not None:
-            said = f"the machine was measured with {count(known.ranks, 'rank')}: how other numbers share its cores and its wire is not in these times"
+            said = f"the machine was measured with {count(known.ranks, 'rank')}: with other numbers of ranks, cores and network are shared differently than predicted here"
     else:
         has_wire = latency is not None and bandwidth is not None
         known = _measure_here(wire=not has_wire, again=measure)
         wire = (
             ""
             if has_wire
-            else "; messages as between two ranks here: --latency and --bandwidth give a network's"
+            else "; messages cost what they cost between two ranks here: --latency and --bandwidth describe a network"
         )
-        said = f"every rank computes as this machine does{wire}"
+        said = f"every rank is assumed to compute as fast as this machine{wire}"
     if latency is None and bandwidth is None:
         return known, said
     alpha = known.latency if latency is None else latency * 1e-6
@@ -50,7 +51,7 @@ def describe_machine(
 
 
 def _measure_here(*, wire: bool, again: bool) -> Machine:
-    """This machine as it was measured before, or as it is now."""
+    """This machine's cached calibration, or a new one."""
     from shoal.analysis.calibration import (
         find_calibration,
         join_calibration,

@@ -49,7 +49,7 @@ def complete(list_names: Callable[[], Iterable[str]], *, files: bool = False) ->
 
 
 def list_data() -> list[str]:
-    """Names that `shoal train` knows."""
+    """Names of data that `shoal train` accepts."""
     from shoal.datasets.generators import GENERATORS
     from shoal.datasets.places import local_names
     from shoal.datasets.registry import registered
@@ -58,7 +58,7 @@ def list_data() -> list[str]:
 
 
 def scan_names(room: str, registry: str) -> list[str]:
-    """Names of the built-in components in a room, read from its source: importing it would take seconds."""
+    """Names of the built-in components of a package, parsed from its source: importing it would take seconds."""
     door = rf'(?m)^@{registry}\.(?:named\("([^"]+)"\)|register\s+class[\s\S]+?\n    name(?:: [^=]+)? = "([^"]+)")'
     sources = (path.read_text() for path in sorted((Path(__file__).parents[1] / room).rglob("*.py")))
     code = (re.sub(r'"""[\s\S]*?"""', "", source) for source in sources)

@@ -21,7 +21,7 @@ _SECTIONS = {"importer": "data.", "generator": "data.", "exchange": "partition."
 
 @dataclass(frozen=True)
 class Component:
-    """A component as `shoal settings` lists it; a section that has no components is called ''."""
+    """A component as `shoal settings` lists it; a section without components has the name ''."""
 
     kind: str
     name: str
@@ -35,7 +35,7 @@ class Component:
 
     @property
     def prefix(self) -> str:
-        """What stands before a setting's name in `--set`."""
+        """Prefix of a setting's name in `--set`."""
         return _SECTIONS.get(self.kind, f"{self.kind}.")
 
     def to_dict(self) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class Component:
 
 
 def _describe_setting(setting: Setting) -> dict[str, Any]:
-    """A setting as plain data; a default that JSON has no value for is written as in a recipe."""
+    """A setting as plain data; a default that JSON cannot express is written as in a recipe."""
     from shoal.settings import REQUIRED, show_value
 
     default = setting.default
@@ -62,7 +62,7 @@ def _describe_setting(setting: Setting) -> dict[str, Any]:
 
 
 def find_components(kinds: Iterable[str], name: str | None) -> list[Component]:
-    """The components of some kinds; with `name`, those that are called so, refused where one of the kinds has none."""
+    """The components of some kinds. With `name`, only those of that name; raises if a kind has none."""
     from shoal.errors import unknown_name
 
     known, found = list_kinds(), []
@@ -79,7 +79,7 @@ def find_components(kinds: Iterable[str], name: str | None) -> list[Component]:
 
 
 def list_kinds() -> dict[str, Callable[[], dict[str, tuple[str, Mapping[str, Setting]]]]]:
-    """What each kind of component has: (summary, settings) by name; sections that have no names are called ''."""
+    """For each kind, a function that lists its components: (summary, settings) by name, '' for a section without components."""
     from shoal.datasets.generators import GENERATORS
     from shoal.datasets.importers import FORMATS
     from shoal.datasets.orders import ORDERS
@@ -148,7 +148,7 @@ def format_table(settings: Mapping[str, Setting]) -> str:
 
 
 def fill_tables(text: str) -> str:
-    """A page with every marked table made anew: `<!-- settings: KIND [NAME] -->` … `<!-- end -->`."""
+    """A page with every marked table regenerated: `<!-- settings: KIND [NAME] -->` … `<!-- end -->`."""
     kinds = list_kinds()
 
     def fill(found: re.Match[str]) -> str:
@@ -159,7 +159,7 @@ def fill_tables(text: str) -> str:
 
 
 def list_training() -> Iterator[tuple[str, Rows]]:
-    """What `shoal train --help` ends with: the settings of every section, then models, samplers and exchanges."""
+    """The last sections of `shoal train --help`: settings of every section, then models, samplers and exchanges."""
     from shoal.distributed.exchange import EXCHANGES
     from shoal.models.conv import CONVS
     from shoal.models.module import MODELS
@@ -180,7 +180,7 @@ def list_training() -> Iterator[tuple[str, Rows]]:
 
 
 def main(pages: list[str]) -> None:
-    """`python -m shoal.commands.components PAGE …` makes the tables in these Markdown pages anew."""
+    """`python -m shoal.commands.components PAGE …` regenerates the tables in Markdown pages."""
     for page in pages:
         path = Path(page)
         path.write_text(fill_tables(path.read_text()))

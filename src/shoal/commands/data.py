@@ -96,7 +96,7 @@ def describe(graph: str, as_json: bool) -> None:
     if known is not None and not here:
         if as_json:
             raise ShoalError(
-                f"{graph} is not here yet: run `shoal data get {graph}` before --json measures it"
+                f"--json measures a graph and {graph} is not here yet: run `shoal data get {graph}` first"
             )
         console.print(dataset_table(known))
         return
@@ -109,7 +109,7 @@ def describe(graph: str, as_json: bool) -> None:
 
 
 def table_options(command: Any) -> Any:
-    """The options of tables that are worth a name of their own; each is an option of the format too."""
+    """Add shorthands for options of the table format; `--option KEY=VALUE` sets them too."""
     for flag, key, metavar, meaning in (
         ("--like", "like", "GRAPH", "Tables: encode columns and number classes as in this stored graph."),
         ("--target", "target", "COLUMN", "Tables: column with the target of an edge."),
@@ -137,7 +137,7 @@ def _list_formats() -> list[tuple[str, Rows]]:
 @click.option(
     "--directed/--undirected",
     default=None,
-    help="Keep arcs as they are, or add every reverse  [default: what the format says; tables are directed]",
+    help="Keep edges directed, or add every reverse edge  [default: what the format says; tables are directed]",
 )
 @click.option(
     "--order", "by", default="none", show_default=True, help="Renumber the nodes (`shoal data order --help`)."
@@ -240,7 +240,7 @@ def import_(
     type=click.IntRange(0),
     default=4,
     show_default=True,
-    help="Failures in a row that are tried again.",
+    help="Retries after failures in a row.",
 )
 @json_option()
 @memory_option()
@@ -312,7 +312,7 @@ def verify(folder: Path, as_json: bool) -> None:
 
 
 def _parse_options(options: tuple[str, ...]) -> dict[str, Any]:
-    """`key=value` pairs; a value that reads as JSON is taken as such (3, true, [1, 2]), else as text."""
+    """Parse `key=value` pairs: values are JSON (3, true, [1, 2]) or else text."""
     from shoal.errors import ShoalError
 
     settings: dict[str, Any] = {}

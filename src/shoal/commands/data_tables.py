@@ -23,7 +23,7 @@ NUMBERS = ("nodes", "edges", "features", "classes")
 
 
 def list_known() -> list[dict[str, Any]]:
-    """Every known graph: name, sizes (published, or of what is here; None if unknown), where it is, licence and title."""
+    """Every known graph: name, sizes (of the stored graph, or as published; None if unknown), where it is, licence and title."""
     here, empty = set(local_names()), dict.fromkeys(NUMBERS)
     known: dict[str, dict[str, Any]] = {}
     for name, generator in GENERATORS.items():
@@ -61,7 +61,7 @@ def where_is(data: str) -> str:
 
 
 def dataset_table(dataset: Dataset) -> PlainTable:
-    """What is known of a registered graph that is not on this machine."""
+    """The published figures of a registered graph that is not on this machine."""
     score = dataset.score
     how = (
         f"by hand from {dataset.page}, then: {dataset.import_line}"
@@ -88,7 +88,7 @@ def dataset_table(dataset: Dataset) -> PlainTable:
 
 
 def graph_table(seen: Description) -> PlainTable:
-    """What was measured of a graph on this machine."""
+    """The measured figures of a graph on this machine."""
     edges = "arcs, directed" if seen.directed else "undirected"
     total = sum(seen.bytes.values())
     return fact_table(
@@ -138,7 +138,7 @@ def _show_features(found: FeatureFigures | None) -> str:
 
 
 def _show_columns(found: FeatureFigures) -> dict[str, str | None]:
-    """Features that carry little: constant ones, missing values, rows of zeros; and how far apart their scales are."""
+    """Constant features, missing values, rows of zeros, and the range of standard deviations."""
     low, high = found.deviations
     return {
         "constant": f"{len(found.constant):,} of them: {list_some(found.constant)}"
@@ -202,7 +202,7 @@ def _count(number: int) -> str:
 
 
 def _read_sizes(path: Path) -> dict[str, Any]:
-    """Sizes of a stored graph from its meta.json, none for a file that would have to be read; and its state."""
+    """State of a graph on disk, and its sizes from meta.json; no sizes for a single file, which would have to be read."""
     from shoal.store import read_meta
 
     meta: dict[str, Any] = {}

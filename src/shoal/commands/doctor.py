@@ -66,7 +66,7 @@ def doctor(workers: int | None, save: Path | None, as_json: bool) -> None:
     elif save is not None:
         from shoal.errors import ShoalError
 
-        raise ShoalError("--save keeps what ranks measure: add --workers N, or start it under a launcher")
+        raise ShoalError("--save writes what ranks measure: add --workers N, or start it under a launcher")
     else:
         _show_host(as_json)
 
@@ -142,13 +142,13 @@ def measure_home() -> dict[str, Any]:
             sizes[folder.name] = 0
             for root, _, names in os.walk(folder):
                 for name in names:
-                    with suppress(OSError):  # another process removes what it wrote
+                    with suppress(OSError):  # another process may remove the file
                         sizes[folder.name] += (Path(root) / name).lstat().st_blocks * 512
     return {"folder": home, "bytes": sizes}
 
 
 def _describe_home(sizes: dict[str, int]) -> list[str]:
-    """What is kept in Shoal's home, and how to be rid of what is computed again."""
+    """Sizes of the folders in Shoal's home, and how to delete caches that can be recomputed."""
     import os
 
     from shoal.commands.screen import format_bytes
@@ -162,7 +162,7 @@ def _describe_home(sizes: dict[str, int]) -> list[str]:
     lines = [f"{named}: {kept or 'empty'}"]
     if sizes.get("hops"):
         lines += [
-            "hops are SIGN's, computed again where they are missing; to delete them:",
+            "hops are SIGN's propagated features, recomputed if missing; to delete:",
             f"rm -r {named}/hops",
         ]
     return lines

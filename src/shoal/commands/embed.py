@@ -36,8 +36,8 @@ _OPTIONS = click.option(
 def embed(folder: Path, out: Path, data: str | None, options: tuple[str, ...], as_json: bool) -> None:
     """Write every node's embedding to a file.
 
-    It is computed with the best weights of RUN. Started again after it was killed, it resumes after the last layer
-    that was finished in files.
+    Embeddings are computed with the best weights of RUN. A killed command, started again, resumes after the last
+    finished layer.
 
     \b
     Examples:
@@ -82,8 +82,9 @@ def predict(
 ) -> None:
     """Write every node's predicted label to a file.
 
-    It is computed with the best weights of RUN. Started again after it was killed, it resumes after the last layer
-    that was finished in files. Nodes of NEW have its ids and the class names of RUN; its labels are not read.
+    Labels are computed with the best weights of RUN. A killed command, started again, resumes after the last
+    finished layer. With --data the table has the node ids of NEW and the class names of RUN; labels of NEW are not
+    read.
 
     \b
     Examples:
@@ -98,7 +99,9 @@ def predict(
     if not (smooth or smooth_with_validation):
         _write(folder, out, "probability" if probabilities else "label", data, options, as_json=as_json)
     elif probabilities:
-        raise ShoalError("what --smooth spreads are no probabilities: leave out --probabilities, or --smooth")
+        raise ShoalError(
+            "--smooth computes scores that are no probabilities: leave out --probabilities, or --smooth"
+        )
     else:
         _smooth(folder, out, smooth_with_validation, data, as_json=as_json)
 
@@ -110,7 +113,7 @@ def _smooth(folder: Path, out: Path, with_validation: bool, data: str | None, *,
 
     check_output(out)
     if data is not None:
-        raise ShoalError("--smooth spreads the labels of the run's own graph: leave out --data, or --smooth")
+        raise ShoalError("--smooth propagates labels of the run's own graph: leave out --data, or --smooth")
     job = {"task": "smooth", "folder": str(folder), "out": str(out), "validation": with_validation}
     run_on_ranks(1, {**job, "json": as_json})
 
@@ -128,10 +131,12 @@ def _write(
     check_output(out)
     config = read_run_config(folder)
     job = {"task": "write", "folder": str(folder), "out": str(out), "column": column, "json": as_json}
-    if data is not None:  # a single process holds it
+    if data is not None:  # a single process loads it
         check_known(data)
         run_on_ranks(1, {**job, "data": data, "options": parse_options(options)})
         return
     if options:
-        raise ShoalError(f"--option {options[0]} belongs to --data NEW: add that, or leave it out")
+        raise ShoalError(
+            f"--option {options[0]} is an option of --data NEW: add --data, or leave out --option"
+        )
     run_on_ranks((config.num_ranks or 1) if config.method == "partitioned" else 1, job)

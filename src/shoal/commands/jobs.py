@@ -1,4 +1,4 @@
-"""What commands do on one rank or many: the job is done here, by the ranks of a launcher, or by ranks started for it."""
+"""Run a command's job in this process, on the ranks of a launcher, or on ranks started for it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ if TYPE_CHECKING:
 
 
 def train_configured(config: RunConfig, folder: Path) -> None:
-    """Train what a recipe describes, once or repeatedly; resume where the folder is there already."""
+    """Train a recipe, once or with several seeds; resume if the folder exists."""
     from shoal.errors import ShoalError
 
     if config.method == "partitioned":
-        raise ShoalError("trained across ranks: run it with `shoal train --recipe NAME`, or under torchrun")
+        raise ShoalError(
+            "the recipe trains across ranks: run it with `shoal train --recipe NAME`, or under torchrun"
+        )
     train_run(None if folder.exists() else config, folder)
 
 
@@ -31,11 +33,17 @@ def train_run(
     report: bool = False,
     live: int | None = None,
 ) -> None:
-    """Train a new run, or go on with the folder's where there is no config, with `changes` of its training settings or on other `parts` if given.
+    """Train a new run in `folder`, or resume the one in it.
 
-    Ranks are those that a launcher has started, or `workers` that are started here and get the configuration. When
-    one of these is lost, all are started again, at most `max_restarts` times. Rank 0 shows the run on a port `live` while it
-    goes on, and writes a `report` at its end.
+    Ranks are those of a launcher, or `workers` that are started here.
+
+    Args:
+        config: of a new run; None resumes.
+        changes: training settings that change when a run is resumed.
+        parts: folder of other parts to resume on.
+        max_restarts: how often all workers are restarted after one is lost.
+        report: whether rank 0 writes a page at the end.
+        live: port on which rank 0 shows the run during training.
     """
     from shoal.datasets import check_known
     from shoal.errors import ShoalError
@@ -44,7 +52,7 @@ def train_run(
 
     if config is None and parts is not None and (folder / REPEAT).is_file():
         raise ShoalError(
-            f"{folder} holds repeated runs, which go on with the parts they have: leave out --parts"
+            f"{folder} holds repeated runs, which resume on the parts they have: leave out --parts"
         )
     known = config if config is not None else read_any_config(folder)
     known.validate()
@@ -52,7 +60,7 @@ def train_run(
     if config is not None:
         make_paths_absolute(config)
         if config.partition.folder is None or config.method == "swapped":
-            check_known(config.data)  # before ranks are started that would each say so
+            check_known(config.data)  # before ranks are started, each of which would report the error
     if live is not None:
         live = _choose_port(live)
     job: dict[str, Any] = {"task": "train", "folder": str(folder), "changes": changes or {}, "parts": parts}
@@ -63,7 +71,7 @@ def train_run(
 
 
 def run_on_ranks(count: int, job: dict[str, Any], *, max_restarts: int = 0) -> None:
-    """Do a job on `count` ranks started here, or on the ranks that a launcher has started, or alone."""
+    """Run a job on `count` ranks started here, on the ranks of a launcher, or in this process."""
     import sys
 
     from shoal.distributed.detect import detect_launch
@@ -79,7 +87,7 @@ def run_on_ranks(count: int, job: dict[str, Any], *, max_restarts: int = 0) -> N
 
 
 def do_job(job: dict[str, Any], transport: Transport) -> None:
-    """This rank's share of a job: training a run, writing what a trained one computes, or testing the network."""
+    """Run this rank's share of a job: train a run, write embeddings or predictions, or test the network."""
     from shoal.commands.network import test_network
     from shoal.commands.node_files import write_new_rows, write_rows
     from shoal.commands.runs import train_here
@@ -102,7 +110,7 @@ def do_job(job: dict[str, Any], transport: Transport) -> None:
                 Path(job["folder"]), Path(job["out"]), with_validation=job["validation"], as_json=as_json
             )
     elif job["task"] == "write" and job.get("data") is not None:
-        if transport.rank == 0:  # a single process holds it, whatever a launcher has started
+        if transport.rank == 0:  # a single process loads it, even under a launcher
             options = job.get("options", {})
             write_new_rows(
                 Path(job["folder"]), Path(job["out"]), job["column"], job["data"], options, as_json=as_json
@@ -112,7 +120,7 @@ def do_job(job: dict[str, Any], transport: Transport) -> None:
     else:
         config = None if job.get("config") is None else make_config(job["config"])
         if config is not None:
-            config.validate()  # which loads its plug-ins
+            config.validate()  # loads its plug-ins
         shown = {
             "as_json": as_json,
             "report": job.get("report", False),
@@ -122,9 +130,9 @@ def do_job(job: dict[str, Any], transport: Transport) -> None:
 
 
 def _choose_port(port: int) -> int:
-    """The port of the live view, the same after a restart; one that is taken is refused before anything starts.
+    """The port of the live view, which restarts keep. Raises if it is taken, before anything starts.
 
-    Of ranks that a launcher has started, rank 0 looks, as it alone listens.
+    Only rank 0 checks it: no other rank listens.
     """
     from shoal.distributed.detect import detect_launch
     from shoal.report.live import choose_port
@@ -135,7 +143,7 @@ def _choose_port(port: int) -> int:
 
 
 def _count_ranks(config: RunConfig, workers: int | None, parts: str | None) -> int:
-    """How many ranks train the run, refused where launcher, options and parts disagree."""
+    """Number of ranks that train the run. Raises if launcher, options and parts disagree."""
     from shoal.distributed.detect import detect_launch
     from shoal.errors import ShoalError
 
@@ -143,7 +151,7 @@ def _count_ranks(config: RunConfig, workers: int | None, parts: str | None) -> i
     if launch.size > 1:
         if workers not in (None, launch.size):
             raise ShoalError(
-                f"--workers {workers} in a group of {launch.size} ranks that {launch.launcher} started: leave it out"
+                f"--workers is {workers} and {launch.launcher} has started {launch.size} ranks: leave out --workers"
             )
         return launch.size
     folder = config.partition.folder if config.method == "partitioned" else None

@@ -1,4 +1,4 @@
-"""Help that ends with registered components and their settings, loaded only when it is shown; options of several commands."""
+"""Help texts that list registered components and their settings, loaded only when shown; options that commands share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Rows = Iterable[tuple[str, str]]
 
 
 class ListingCommand(click.Command):
-    """A command whose help has more sections: (title, rows of (name, text)) for each of `listing()`."""
+    """A command whose help ends with the sections that `listing()` returns: (title, rows of (name, text))."""
 
     def __init__(
         self, *args: Any, listing: Callable[[], Iterable[tuple[str, Rows]]], **settings: Any
@@ -45,7 +45,7 @@ def list_components(
 
 
 def format_settings(prefix: str, settings: Mapping[str, Setting]) -> list[tuple[str, str]]:
-    """(`prefix` and `key=default`, meaning, choices and what null means) of settings."""
+    """Help rows of settings: (`prefix` + `key=default`, meaning with choices and what null means)."""
     from shoal.settings import show_value
 
     rows = []
@@ -65,7 +65,7 @@ def _load(context: click.Context, parameter: click.Parameter, names: tuple[str, 
 
 
 def plugin_option(*, expose: bool = False) -> Callable[[Any], Any]:
-    """The option that loads components of the user's own before the command works; `expose` passes their names."""
+    """The option that loads plug-ins before the command runs; with `expose` it passes their names."""
     return click.option(
         "--plugin",
         "plugins",
@@ -113,7 +113,7 @@ def _set_budget(context: click.Context, parameter: click.Parameter, size: str | 
 
 
 def memory_option() -> Callable[[Any], Any]:
-    """The option that sets the process's memory budget (`shoal.memory`) before the command works; it passes nothing."""
+    """The option that sets the process's memory budget (`shoal.memory`) before the command runs; it passes nothing."""
     return click.option(
         "--memory",
         metavar="SIZE",

@@ -1,4 +1,4 @@
-"""What `shoal doctor` does on several ranks: tests the network between every two of them."""
+"""`shoal doctor` on several ranks: test the network between every two of them."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def test_network(save: Path | None, transport: Transport, *, as_json: bool) -> N
     for sentence in advise(network, list_interfaces()) or ["every pair works"]:
         console.say(sentence)
     if save is not None:
-        console.say(f"kept in {save} for `shoal simulate --machine`")
+        console.say(f"saved to {save} for `shoal simulate --machine`")
 
 
 def _save_machine(transport: Transport, network: Network, path: Path) -> None:
-    """Measure how fast ranks compute too, and keep all that predictions need; rank 0 writes it."""
+    """Measure compute rates too; rank 0 writes the machine file for `shoal simulate`."""
     from shoal.analysis.machine import Machine
     from shoal.analysis.speed import probe_rates
     from shoal.distributed.runtime import share_cores

@@ -43,11 +43,13 @@ def check_output(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> None:
 def write_nodes(path: Path, column: str, values: np.ndarray, graph: Graph | Called) -> None:
     """Write one row per node: the array itself as .npy, or a table as .parquet or .csv.
 
-    The table has the node's number, its id where the graph came with ids, and the values. Labels have two columns:
-    `label` is what the user calls it (a class name where there are names; a list of them with several labels a
-    node), `class` the class number, or the 0/1 list of a multi-label graph. Of a regression, `label` is the number
-    predicted, or the list of several. Probabilities are `label`, the most probable class (multi-label: those above
-    one half), and a column `probability_CLASS` for every class.
+    The table has the node's number, its id if the graph has ids, and the values:
+
+    - labels: `label` is the class name, or the class number if there are no names; `class` is the class number. In
+      a multi-label graph `label` is a list and `class` a 0/1 list.
+    - regression: `label` is the predicted number, or a list of several.
+    - probabilities: `label` is the most probable class (multi-label: all above one half), and every class has a
+      column `probability_CLASS`.
     """
     called = graph
     if not isinstance(called, Called):
@@ -61,9 +63,9 @@ def write_nodes(path: Path, column: str, values: np.ndarray, graph: Graph | Call
 
 @contextmanager
 def map_rows(path: Path, shape: tuple[int, ...], dtype: type) -> Iterator[np.ndarray]:
-    """An array to fill that is the .npy file `path`, which appears when the block ends well.
+    """Yield a memory-mapped array that becomes the .npy file `path` when the block ends without an error.
 
-    Its space on the disk is taken before: a disk that fills up while a mapped file is written ends the process.
+    Disk space is allocated first: a disk that fills up under a memory map kills the process.
     """
     with explain_full_disk(path), writing(path), replace_file(path) as scratch:
         rows = create_array(scratch, shape, dtype)
@@ -72,9 +74,9 @@ def map_rows(path: Path, shape: tuple[int, ...], dtype: type) -> Iterator[np.nda
 
 
 def write_part_rows(path: Path, values: np.ndarray, part: Part, transport: Transport) -> None:
-    """Write one .npy file together: rank 0 makes it, every rank fills the rows of its own nodes.
+    """Write one .npy file on all ranks: rank 0 creates it, every rank fills the rows of its own nodes.
 
-    No rank holds all rows; the folder must be one that all ranks reach.
+    No rank holds all rows. All ranks must see the folder.
     """
     if transport.rank == 0:
         with explain_full_disk(path), writing(path), replace_file(path) as scratch:
@@ -84,7 +86,7 @@ def write_part_rows(path: Path, values: np.ndarray, part: Part, transport: Trans
 
 
 def _fill_together(path: Path, values: np.ndarray, part: Part, transport: Transport) -> None:
-    """Fill the array that rank 0 makes in `path`; every rank goes on when all have written."""
+    """Fill the array that rank 0 creates at `path`; returns when all ranks have written."""
     transport.phase = f"the writing of {path.name}"
     if transport.rank == 0:
         create_array(path, (part.num_global_nodes, *values.shape[1:]), values.dtype)
@@ -129,8 +131,10 @@ def _report_written(out: Path, column: str, shape: tuple[int, ...], *, as_json: 
 
 
 def write_rows(folder: Path, out: Path, column: str, transport: Transport, *, as_json: bool = False) -> None:
-    """Compute every node's vector or label with a run's best weights and write it: all ranks that hold parts
-    together, each its rows, and else rank 0 alone. What only rank 0 does, nobody waits for."""
+    """Compute every node's vector or label with a run's best weights and write it.
+
+    Ranks that hold parts each write their rows. Otherwise rank 0 works alone, and the other ranks do not wait for it.
+    """
     from shoal.commands.screen import follow_steps, open_console
     from shoal.runs.run import Run
     from shoal.runs.trained import explain_untrained
@@ -155,7 +159,7 @@ def write_rows(folder: Path, out: Path, column: str, transport: Transport, *, as
 
 
 def _write_parts(run: Run, out: Path, column: str, values: np.ndarray, part: Part) -> None:
-    """All ranks write one array; rank 0 makes the table of it, with ids and names where the run's data have any."""
+    """All ranks write one array; for .parquet and .csv rank 0 converts it to a table with ids and class names."""
     from shoal.datasets import load
     from shoal.partitioning.manifest import open_names
 
@@ -169,7 +173,7 @@ def _write_parts(run: Run, out: Path, column: str, values: np.ndarray, part: Par
     with explain_full_disk(out), writing(out):
         rows = out.with_name(
             f".{out.name[:40]}.{secrets.token_hex(4)}.partial"
-        )  # removed by whoever writes next
+        )  # the next writer removes it after a crash
         try:
             _fill_together(rows, values, part, transport)
             if config.data == config.partition.folder:
@@ -186,9 +190,9 @@ def _write_parts(run: Run, out: Path, column: str, values: np.ndarray, part: Par
 def _compute_rows(
     run: Run | TrainedRun, graph: Graph, out: Path, column: str, show: Callable[[int, int], None]
 ) -> tuple[int, ...]:
-    """Write the rows of all nodes, of the run's graph or of another one.
+    """Compute and write the rows of all nodes, of the run's graph or of another one; returns their shape.
 
-    Of the run's own, layers that are finished in files of its folder are left to the next process.
+    On the run's own graph, finished layers stay in files of its folder, from which a restarted process resumes.
     """
     import torch
 
@@ -196,7 +200,7 @@ def _compute_rows(
     from shoal.runs.run import Run
     from shoal.training.inference import count_held, open_scratch
 
-    if given_budget() is not None:  # chunks that come and go would leave holes
+    if given_budget() is not None:  # freed chunks would fragment the heap
         return_blocks()
     trainer, other = run.trainer, None if isinstance(run, Run) else graph
     whole = trainer.find_share(other).whole

@@ -1,4 +1,4 @@
-"""Tables of per-node results, .parquet or .csv: the nodes' ids, and labels in the user's own words."""
+"""Tables of per-node results, .parquet or .csv, with node ids and class names."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ROWS_AT_ONCE = 1 << 20
-_SEPARATOR = "|"  # of several labels in a cell, as tables are read
+_SEPARATOR = "|"  # between the labels of a cell, as `shoal data import` reads them
 
 
 def write_table(file: BinaryIO, suffix: str, column: str, values: np.ndarray, called: Called) -> None:
-    """By groups of rows: values that are mapped to a file are never in memory all at once."""
+    """Write a table in groups of rows, so that memory-mapped values are never in memory all at once."""
     import pyarrow.csv as csv
     import pyarrow.parquet as pq
 
@@ -34,7 +34,7 @@ def write_table(file: BinaryIO, suffix: str, column: str, values: np.ndarray, ca
 
 
 def _make_table(column: str, values: np.ndarray, start: int, called: Called) -> pa.Table:
-    """Rows `start` and on, as a table."""
+    """A table of `values`, the first of which is that of node `start`."""
     import pyarrow as pa
 
     end = start + len(values)
@@ -57,7 +57,7 @@ def _make_table(column: str, values: np.ndarray, start: int, called: Called) -> 
 
 
 def _name_classes(labels: np.ndarray, called: Called) -> pa.Array:
-    """Each node's class, or the list of its classes, by name where there are names and else by number."""
+    """Each node's class, or list of classes: by name, or by number if there are no names."""
     import pyarrow as pa
 
     names = called.class_names
@@ -70,7 +70,7 @@ def _name_classes(labels: np.ndarray, called: Called) -> pa.Array:
 
 
 def _flatten(table: pa.Table, called: Called) -> pa.Table:
-    """The table without lists: labels joined by `|`, the numbers of vectors in columns of their own."""
+    """The table without lists: labels are joined by `|`, vectors get one column per number."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -82,7 +82,7 @@ def _flatten(table: pa.Table, called: Called) -> pa.Table:
             flat[name] = pc.binary_join(texts, _SEPARATOR)
         elif not pa.types.is_fixed_size_list(cells.type):
             flat[name] = cells
-        elif name != "class":  # a 0/1 column for every class says what `label` says
+        elif name != "class":  # 0/1 columns would repeat `label`
             rows = cells.flatten().to_numpy().reshape(len(cells), -1)
             names = called.class_names if name == "label" and called.class_names else range(rows.shape[1])
             flat |= {f"{name}_{one}": pa.array(rows[:, i]) for i, one in enumerate(names)}

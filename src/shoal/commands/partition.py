@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shoal.commands.screen import Screen
     from shoal.partitioning.quality import Quality
 
-# what is shown: (name of the figure, what it is called)
+# Rows of the printed table: (field of Quality, label).
 ROWS = (
     ("total_volume", "rows sent in one exchange"),
     ("mean_volume", "… by a part, mean"),
@@ -80,7 +80,7 @@ def _list_methods() -> list[tuple[str, Rows]]:
 @click.option(
     "--refresh",
     is_flag=True,
-    help="Keep the folder's parts if they are those of DATA as it is now, cut as asked; replace others.",
+    help="Keep the folder's parts if neither DATA nor the options have changed; replace them otherwise.",
 )
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the method.")
 @json_option()
@@ -139,21 +139,21 @@ def partition(
     graph = load(data)
     if num_parts > graph.num_nodes:
         raise ShoalError(
-            f"--parts {num_parts:,}: the graph has {graph.num_nodes:,} nodes, expected no more parts"
+            f"--parts is {num_parts:,} and the graph has {graph.num_nodes:,} nodes: expected at most as many parts"
         )
     if graph.num_classes and not graph.has_split:
-        graph = graph.with_split(seed=0)  # what training on the graph itself would draw
+        graph = graph.with_split(seed=0)  # the split that training on the graph itself would draw
     asked = {"num_parts": num_parts, "method": method, "balance": balance, "imbalance": imbalance}
     asked |= {"seed": seed, "refine": refine, "parts_per_host": parts_per_host, "options": options}
     if refresh and out is not None and out.exists() and is_current(read_manifest(out), graph, data, asked):
-        open_console(stderr=as_json).say(f"parts: {out}, kept: those of {data} as it is now")
+        open_console(stderr=as_json).say(f"parts: {out}, kept: {data} and the options have not changed")
         if as_json:
             print_json({"folder": out, "kept": True})
         return
     if out is not None:
         click.get_current_context().with_resource(
             writing(out)
-        )  # a second one is refused before it works for hours
+        )  # a second writer is refused now, not after hours of work
     with ScreenWatcher() as watcher, watching(watcher.on_count):
         found = partition_graph(
             graph,
@@ -192,9 +192,9 @@ def partition(
 
 
 def show_quality(console: Screen, quality: Quality, balance: str) -> None:
-    """The figures, those of a random partition with equally many nodes in every part, and the ratio.
+    """Print the figures, those of a random partition with equally many nodes in every part, and the ratio.
 
-    The balance of what was asked to be balanced is marked.
+    The balance that the partition was asked to keep is marked.
     """
     from shoal.commands.screen import plain_table
     from shoal.wording import count

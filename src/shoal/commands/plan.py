@@ -1,4 +1,4 @@
-"""`shoal plan DATA`: which way of training fits a graph and a machine, with what it will take."""
+"""`shoal plan DATA`: recommends a training method for a graph and a machine, with its time and memory."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from shoal.commands.tables import PlainTable
     from shoal.runs.plan import Plan
 
-_LATENCY = 50e-6  # seconds of a message, of a switched network
-_BUSY = 1.2  # processes a core that want to work, from which on seconds are worth a word
+_LATENCY = 50e-6  # seconds a message, in a switched network
+_BUSY = 1.2  # load per core above which timings get a notice
 _UNITS = {"kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8}
 
 
@@ -27,7 +27,7 @@ _UNITS = {"kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8}
 @click.option("--hosts", type=click.IntRange(1, 4096), default=1, help="Machines to plan for  [default: 1]")
 @click.option("--memory", metavar="SIZE", help="Memory of a host, such as 16GB  [default: what is free here]")
 @click.option("--network", metavar="RATE", help="Bandwidth between hosts, such as 1Gbit  [default: 1Gbit]")
-@click.option("--model", help="Name of a model  [default: as fits the graph]")
+@click.option("--model", help="Name of a model  [default: chosen by the graph]")
 @click.option(
     "--seconds",
     type=click.FloatRange(1),
@@ -36,7 +36,7 @@ _UNITS = {"kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8}
     help="Time limit of the measurements, without loading and partitioning the graph.",
 )
 @json_option()
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting, as of `shoal train`.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of `shoal train`.")
 @plugin_option(expose=True)
 def plan(
     data: str,
@@ -70,7 +70,7 @@ def plan(
     from shoal.runs.plan import Planner
 
     if network is not None and hosts == 1:
-        raise ShoalError("--network is the wire between hosts and there is one: add --hosts N")
+        raise ShoalError("--network is the bandwidth between hosts and there is one host: add --hosts N")
     machine = Machine(_LATENCY, _parse_rate(network or "1Gbit"))
     config = configure(data, None, None, model, None, None, None, settings, plugins)
     if config.method != "sampled":
@@ -104,7 +104,7 @@ def plan(
     cores = os.cpu_count() or 1
     if before > _BUSY * cores:
         failed.append(
-            f"{cores} cores have other work (load {before:.1f}): seconds are those of a busy machine, CPU seconds (--json) tell more"
+            f"{cores} cores have other work (load {before:.1f}): seconds are those of a busy machine, --json has CPU seconds"
         )
     epochs = config.training.epochs
     if as_json:
@@ -123,17 +123,17 @@ def plan(
     console.notice(*failed)
     if hosts > 1:
         console.say(
-            f"a message is taken to cost {_LATENCY * 1e6:.0f} µs and {network or '1Gbit'} of wire",
+            f"assumed between hosts: {_LATENCY * 1e6:.0f} µs latency, {network or '1Gbit'} bandwidth",
         )
-    console.say(f"take {found.best.name}: {found.reason}")
+    console.say(f"recommended: {found.best.name} ({found.reason})")
     if (total := found.best.count_seconds(epochs)) is not None:
         each = "epoch" if found.best.interval == 1 else f"{found.best.interval} epochs"
         took = f"{total / 60:.3g} minutes" if total >= 90 else f"{total:.3g} s"
         console.say(
-            f"{epochs:,} epochs, evaluated after every {each}: about {took}; patience may end them earlier"
+            f"{epochs:,} epochs, evaluated after every {each}: about {took}; early stopping may end them sooner"
         )
     if hosts > 1 and found.best.method == "partitioned":
-        console.say(f"on one machine; with a launcher on {hosts} hosts see docs/cluster.md")
+        console.say(f"the command starts all ranks on one machine; for {hosts} hosts see docs/cluster.md")
     console.say(command)
 
 
@@ -161,7 +161,7 @@ def _say(seconds: float | None) -> str:
 def _repeat(
     model: str | None, settings: tuple[str, ...], plugins: tuple[str, ...], *, draws: bool
 ) -> list[str]:
-    """The options that the command to run has again; those of batches where it draws any."""
+    """The given options to repeat in the recommended command; those of samplers only if it `draws` batches."""
     said = [word for plugin in plugins for word in ("--plugin", plugin)]
     said += [] if model is None else ["--model", model]
     kept = [one for one in settings if draws or not one.startswith(("sampler.", "features."))]

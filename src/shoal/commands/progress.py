@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from shoal.training.trainer import Trainer
 
 _MOST_LINES = 50  # where there is no bar
-_WIDTH_WITH_BAR = 110  # columns; on a narrower terminal figures come first
-_LEAST_COMPILING = 0.1  # seconds that are worth a word
+_WIDTH_WITH_BAR = 110  # columns; narrower terminals show figures without a bar
+_LEAST_COMPILING = 0.1  # seconds of compilation that are shown
 
 
 class TrainingProgress:
@@ -29,7 +29,7 @@ class TrainingProgress:
         console: where to print.
         epochs: the last epoch.
         metric: the validation score to show.
-        done: epochs that are trained already.
+        done: epochs trained before.
     """
 
     def __init__(self, console: Console, epochs: int, metric: str, done: int = 0) -> None:
@@ -58,11 +58,11 @@ class TrainingProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the bar as it is."""
+        """Stop the bar and leave it on the screen."""
         self._bar.stop()
 
     def show(self, record: Record) -> None:
-        """Show an epoch that has ended; where there is no bar at most 50 of them have a line."""
+        """Show a finished epoch. Without a bar at most 50 epochs get a line."""
         text = describe_epoch(record, self.metric)
         if self._cell is not None:
             self._cell.show(record["epoch"], text)
@@ -128,7 +128,7 @@ class ProgressBar(Callback):
 
 
 def describe_epoch(record: Record, metric: str) -> str:
-    """One epoch in a line. Nodes per second leave out the time in which kernels were compiled."""
+    """One epoch in a line. Nodes per second exclude compilation."""
     parts = [f"loss {record['loss']:.4f}"]
     if f"val_{metric}" in record:
         error = f" ± {record[name]:.4f}" if (name := f"val_{metric}_error") in record else ""

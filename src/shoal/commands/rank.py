@@ -1,4 +1,4 @@
-"""`shoal _rank`: one of the ranks that `--workers` starts. Its input says what it does; nobody types this."""
+"""`shoal _rank`: one of the ranks that `--workers` starts. It reads its job from stdin; users never call it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 @click.command("_rank", hidden=True)
 def rank() -> None:
-    """Do this rank's share of a job, which is read from the input."""
+    """Run this rank's share of the job on stdin."""
     from shoal.distributed.launch import follow_launcher, joined_ranks
 
     follow_launcher()

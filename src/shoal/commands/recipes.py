@@ -92,7 +92,7 @@ def _run_all(chosen: dict[str, RunConfig], out: Path, *, as_json: bool) -> None:
             if changes := find_changes(config, out / name):
                 kept = _set_aside(out / name)
                 console.say(
-                    f"the recipe has changed ({', '.join(changes)}): what was trained is now in {kept}, training anew",
+                    f"the recipe has changed ({', '.join(changes)}): the old run is now in {kept}, training a new one",
                 )
             with redirect_stdout(sys.stderr) if as_json else nullcontext():
                 train_configured(config, out / name)
@@ -112,7 +112,7 @@ def _run_all(chosen: dict[str, RunConfig], out: Path, *, as_json: bool) -> None:
 
 
 def _summarize(name: str, config: RunConfig, folder: Path) -> dict[str, Any]:
-    """What a finished recipe's folder says: the score over its seeds and the time an epoch took."""
+    """Results of a finished recipe: the score over its seeds and the time of an epoch."""
     from shoal.runs.folder import METRICS, read_metrics
     from shoal.runs.repeat import summarize_scores
     from shoal.training.metrics import reaches
@@ -144,7 +144,7 @@ def _summarize(name: str, config: RunConfig, folder: Path) -> dict[str, Any]:
 def find_changes(config: RunConfig, folder: Path) -> list[str]:
     """The settings in which a recipe differs from what `folder` was trained with, such as `model.hidden 64 → 256`.
 
-    Nothing for a folder that is not there. The target does not count: it decides nothing in a run.
+    Empty if the folder holds no run. The target is ignored: it does not affect training.
     """
     from shoal.runs.config import read_config
     from shoal.runs.folder import find_config
@@ -157,7 +157,7 @@ def find_changes(config: RunConfig, folder: Path) -> list[str]:
 
 
 def _flatten(config: RunConfig) -> dict[str, Any]:
-    """Every setting that decides a run, by its dotted name, with what would be filled in when it starts."""
+    """Every setting that affects a run, by its dotted name, with the values that are filled in at its start."""
     from shoal.runs.data import make_paths_absolute
 
     config = copy.deepcopy(config)

@@ -1,4 +1,4 @@
-"""`shoal report RUN …`: a page that shows runs, a table that compares them, or a view of one that goes on."""
+"""`shoal report RUN …`: an HTML page of runs, a table that compares them, or a live view during training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FORMATS = ("text", "markdown", "latex", "csv", "json")
     "-o",
     "--out",
     type=click.Path(path_type=Path),
-    help="File to write: the page, or with --compare the table  [default: RUN/report.html, of several report.html; the table is printed]",
+    help="File to write: the page, or with --compare the table  [default: RUN/report.html, or report.html for several runs; the table is printed]",
 )
 @click.option("--compare", is_flag=True, help="Print a table, grouped over seeds, instead of a page.")
 @click.option(
@@ -31,7 +31,11 @@ _FORMATS = ("text", "markdown", "latex", "csv", "json")
 @click.option("--watch", is_flag=True, help="Show a run during training, in a browser on this machine only.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port of --watch  [default: a free one]")
 @click.option(
-    "--socket", "handle", type=int, hidden=True, help="Descriptor of an open door, of `train --live`."
+    "--socket",
+    "handle",
+    type=int,
+    hidden=True,
+    help="File descriptor of the listening socket of `train --live`.",
 )
 def report(
     runs: tuple[Path, ...],
@@ -46,7 +50,8 @@ def report(
 
     It has scores, time, memory, exchange, predictions and settings (docs/report.md).
 
-    Runs with the same settings are one line with its deviation over seeds. A folder of repeated runs stands for its seeds.
+    Runs with the same settings share one line, with the deviation over seeds. A folder of repeated runs counts as
+    all of its seeds.
 
     \b
     Examples:
@@ -70,7 +75,7 @@ def report(
     if compare:
         groups = group_runs(read_runs(runs))
         if not groups:
-            raise ShoalError(f"{runs[0]} holds no run that has begun: nothing to compare")
+            raise ShoalError(f"{runs[0]} holds no run that has started: nothing to compare")
         _write_comparison(groups, form or "text", out)
         return
     require_matplotlib("a report")
@@ -87,7 +92,7 @@ def report(
 
 
 def _leave_out_others(runs: tuple[Path, ...]) -> tuple[Path, ...]:
-    """The run folders among what `runs/*` names; searches and tables in it are left out with a notice."""
+    """The run folders among `runs`. Others, such as searches that `runs/*` matches, are left out with a notice."""
     from shoal.commands.screen import open_console
     from shoal.runs.folder import find_config
     from shoal.wording import list_some
@@ -96,7 +101,7 @@ def _leave_out_others(runs: tuple[Path, ...]) -> tuple[Path, ...]:
     if not others or len(others) == len(runs):
         return runs
     left_out = list_some([str(one) for one in others])
-    open_console(stderr=True).notice(f"left out, as there is no run in it: {left_out}")
+    open_console(stderr=True).notice(f"left out because it holds no run: {left_out}")
     return tuple(one for one in runs if one not in others)
 
 
@@ -124,7 +129,7 @@ def _write_comparison(groups: list[Group], form: str, out: Path | None) -> None:
 
 
 def _watch(runs: tuple[Path, ...], port: int, handle: int | None) -> None:
-    """Serve the runs' page until they end; for `train --live` on its socket, until its end of a pipe is closed."""
+    """Serve the runs' page until they end. For `train --live`, serve on its socket until it closes the pipe."""
     import os
     import socket
     import sys

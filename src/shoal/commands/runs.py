@@ -1,4 +1,4 @@
-"""Training runs with something to see: progress, scores, the target of a recipe. Only rank 0 shows it."""
+"""Train runs and print progress, scores and a recipe's target; only rank 0 prints."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ def train_here(
     report: bool = False,
     live: int | None = None,
 ) -> None:
-    """Train as one of the ranks, or alone; only rank 0 prints progress and scores, serves them on a port `live`, and writes a `report`.
+    """Train a new run in `folder`, or resume the one in it (no `config`), on this rank.
 
-    A run that this very job has begun before goes on: a launcher has started its ranks again. With `as_json` the
-    last figures are printed as JSON and everything else goes to stderr.
+    Only rank 0 prints progress and scores, serves them on port `live`, and writes a `report`. A run that this job
+    started before is resumed: its launcher has restarted the ranks. With `as_json` the last figures are printed as
+    JSON and everything else goes to stderr.
     """
     from shoal.commands.screen import open_console, print_json
     from shoal.commands.viewing import live_view, write_report
@@ -50,7 +51,7 @@ def train_here(
     if config is not None:
         folder, begun = _choose_folder(folder, config, transport)
         config = None if begun else config
-    is_single = config is not None and config.repeat == 1  # which takes the lock when it is trained
+    is_single = config is not None and config.repeat == 1  # it takes the lock when it is trained
     if config is not None and not quiet and not is_single:
         check_new(folder)
     view = nullcontext() if quiet or live is None else live_view(folder, live, console)
@@ -66,7 +67,7 @@ def train_here(
             epochs = changes.get("epochs")
             if epochs is not None and epochs < run.trainer.epoch:
                 raise ShoalError(
-                    f"{folder} has trained {count(run.trainer.epoch, 'epoch')}: --epochs {epochs} would end before, give more"
+                    f"{folder} has trained {count(run.trainer.epoch, 'epoch')}: --epochs {epochs} is less, give more"
                 )
             found = _train_run(run, folder, console)
     if report and not quiet:
@@ -76,7 +77,7 @@ def train_here(
 
 
 def _choose_folder(folder: Path, config: RunConfig, transport: Transport) -> tuple[Path, bool]:
-    """Rank 0's folder, and whether this job has begun the run in it before."""
+    """Rank 0's folder, and whether this job has started the run in it before."""
     from shoal.runs.data import make_paths_absolute
     from shoal.runs.folder import is_of_this_job
 
@@ -89,7 +90,7 @@ def _choose_folder(folder: Path, config: RunConfig, transport: Transport) -> tup
 
 def _train_all(repeat: Repeat, console: Screen) -> Record:
     """Train every seed's run and report mean and deviation of the scores; returns them."""
-    said: set[str] = set()  # which the other seeds need not repeat
+    said: set[str] = set()  # lines that later seeds do not repeat
     try:
         for number, run in enumerate(repeat.runs(), 1):
             before = f"run {number} of {repeat.config.repeat}, seed {run.config.training.seed}"
@@ -114,7 +115,7 @@ def _train_all(repeat: Repeat, console: Screen) -> Record:
 
 
 def _introduce(run: Run, console: Screen, said: set[str]) -> None:
-    """Print what is trained on, what it needs and what to know of it, without what was `said` of an earlier run."""
+    """Print data, memory need and notices of a run, without lines that were `said` for earlier seeds."""
     from shoal.commands.progress import show_counting
 
     def say(lines: list[str]) -> None:
@@ -141,7 +142,10 @@ def _train_run(
 ) -> Record:
     """Train a run to its end, printing progress; returns its last figures.
 
-    `folder` is what to resume, `said` what was printed of earlier seeds, `before` a line to print first.
+    Args:
+        folder: what to resume after an interruption.
+        said: lines that were printed for earlier seeds.
+        before: a line to print first.
     """
     from shoal.commands.progress import TrainingProgress
 
@@ -173,7 +177,7 @@ def _train_run(
 
 
 def explain_poor(run: Run, scores: Record) -> str | None:
-    """What a run that no longer trains does not beat, and what to try; None for one that beats its baselines."""
+    """A notice if a finished run does not beat a baseline: which one, and what to try. None if it beats them."""
     from shoal.training.baselines import CONSTANT, find_better_baseline
 
     trainer, config = run.trainer, run.config
@@ -195,11 +199,11 @@ def explain_poor(run: Run, scores: Record) -> str | None:
 
 
 def _explain_end(error: KeyboardInterrupt, folder: Path | None) -> Stopped:
-    """The interruption with how to go on in `folder`, None where nothing was kept."""
+    """The interruption, with the command that resumes `folder`; None: nothing was saved."""
     number = error.signal if isinstance(error, Stopped) else signal.SIGINT
     ended = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
     if folder is None:
-        return Stopped(number, f"{ended} before the first step ended: nothing was kept")
+        return Stopped(number, f"{ended} before the first step ended: nothing was saved")
     return Stopped(number, f"{ended}; continue with: shoal train --resume {folder}")
 
 

@@ -1,4 +1,4 @@
-"""`shoal sample DATA`: draws batches and shows what they keep of the graph."""
+"""`shoal sample DATA`: draws batches and compares them with the graph."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def sample(
 
         if isinstance(chosen, LayeredSampler):
             console.notice(
-                f"{sampler} draws a pattern for every layer; what follows is of the subgraphs that all nodes it reads induce",
+                f"{sampler} draws a bipartite block for every layer: these are statistics of the subgraphs induced by all nodes of a batch",
             )
         character = measure_samples(chosen, num_samples)
         figures["stats"] = summarize_character(character)
@@ -125,10 +125,10 @@ def parse_options(settings: tuple[str, ...]) -> dict[str, Any]:
 
 
 def measure_sizes(sampler: Sampler, num_samples: int) -> dict[str, Any]:
-    """Mean nodes and entries that each layer reads of a batch, the seconds a batch takes, and the graph's sizes."""
+    """Mean nodes and entries that each layer of a batch reads, seconds per batch, and the training graph's sizes."""
     import time
 
-    sampler.sample(0)  # compiles, so that the time is the sampler's own
+    sampler.sample(0)  # compiles: compilation is not timed
     started = time.perf_counter()
     batches = [sampler.sample(k) for k in range(num_samples)]
     seconds = (time.perf_counter() - started) / num_samples
@@ -162,7 +162,7 @@ def show_sizes(console: Screen, figures: dict[str, Any]) -> None:
 
 
 def summarize_character(character: SampleCharacter) -> dict[str, Any]:
-    """Each measure of the full graph, and its mean and deviation over the samples; the share of nodes in any sample."""
+    """Each measure of the full graph, its mean and deviation over the samples, and the share of nodes in any sample."""
     import numpy as np
 
     from shoal.analysis.subgraphs import Character

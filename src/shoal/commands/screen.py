@@ -1,4 +1,4 @@
-"""What commands print: sentences, tables, JSON and progress, on a terminal, in a pipe and in a notebook."""
+"""Output of commands: sentences, tables, JSON and progress, on a terminal, in a pipe and in a notebook."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Screen(Console):
 
 
 def open_console(*, stderr: bool = False) -> Screen:
-    """A console for results (stdout), or for progress and for what stands beside JSON (stderr)."""
+    """A console for results (stdout), or for progress and everything beside JSON (stderr)."""
     return Screen(stderr=stderr, highlight=False)
 
 
@@ -59,7 +59,7 @@ def print_json(figures: Mapping[str, Any] | Sequence[Any]) -> None:
 
 
 def _make_plain(value: Any) -> Any:
-    """Containers and numbers that JSON has, of those that figures are held in."""
+    """Convert paths, NumPy scalars and any containers to values that JSON has."""
     if isinstance(value, Mapping):
         return {str(name): _make_plain(one) for name, one in value.items()}
     if isinstance(value, list | tuple | set | np.ndarray):

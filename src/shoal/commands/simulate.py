@@ -1,4 +1,4 @@
-"""`shoal simulate PARTS|DATA`: predicts an epoch of training across ranks, before there are any."""
+"""`shoal simulate PARTS|DATA`: predicts an epoch of training across ranks, without running it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from shoal.runs.config import RunConfig
 
 _FEATURES, _CLASSES = 128, 16  # of graphs that have none
-_EPOCHS = 11  # of a boundary rate that changes, evenly spread, whose mean is told
+_EPOCHS = 11  # evenly spaced epochs to average over, where the boundary rate changes
 
 
 class Ranks(NamedTuple):
-    """What ranks would hold: their parts, [] where each has the whole graph, and the graph unless parts are stored."""
+    """Data of the simulated ranks.
+
+    `parts` is [] where each rank holds the whole graph, `graph` None for stored parts.
+    """
 
     size: int
     parts: list[Part]
@@ -37,9 +40,11 @@ class Ranks(NamedTuple):
 @click.command()
 @click.argument("target", metavar="PARTS|DATA")
 @click.option("--machine", type=click.Path(path_type=Path), help="File that `shoal doctor --save` wrote.")
-@click.option("--measure", is_flag=True, help="Measure this machine again, in place of what is kept.")
-@click.option("--latency", type=float, help="Microseconds of a short message, instead of what was measured.")
-@click.option("--bandwidth", type=float, help="MB a second between two ranks, instead of what was measured.")
+@click.option(
+    "--measure", is_flag=True, help="Measure this machine again and replace the cached measurement."
+)
+@click.option("--latency", type=float, help="Microseconds of a short message, in place of the measured ones.")
+@click.option("--bandwidth", type=float, help="MB a second between two ranks, in place of the measured ones.")
 @click.option(
     "--features", type=click.IntRange(1), help="Features of a node where DATA has none  [default: 128]"
 )
@@ -51,11 +56,13 @@ class Ranks(NamedTuple):
 @click.option("--method", help="Partition method for DATA (`shoal partition --help`)  [default: auto]")
 @click.option("--sampler", help="Sampler of mini-batches that ranks share  [default: the whole graph]")
 @click.option(
-    "--batches", type=click.IntRange(1), help="Batches to draw; they stand for an epoch's  [default: all]"
+    "--batches",
+    type=click.IntRange(1),
+    help="Batches to draw, from which the epoch is extrapolated  [default: all]",
 )
-@click.option("--model", help="Name of a model  [default: as fits the graph]")
+@click.option("--model", help="Name of a model  [default: chosen by the graph]")
 @click.option("--recipe", metavar="NAME|FILE", help="Take model and exchange from a recipe.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting, as of `shoal train`.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of `shoal train`.")
 @json_option()
 @plugin_option()
 def simulate(
@@ -77,10 +84,9 @@ def simulate(
     """Predict an epoch of training on many ranks.
 
     PARTS are stored parts (`shoal partition`); DATA is partitioned into several numbers of parts, up to 4,096. Bytes and
-    messages are exact: on average over epochs with a boundary rate, of the first epoch with a sampler. Times are the
-    slowest rank's by the α-β model; `exposed` is the communication that computing does not hide. Without a machine
-    file this machine is measured, once. DATA needs no features and no labels: --features sets their width, with 16
-    classes.
+    messages are exact: with a boundary rate the mean over epochs, with a sampler those of the first epoch. Times are
+    the slowest rank's by the α-β model; `exposed` is communication that does not overlap with computing. Without
+    --machine, this machine is measured once. DATA without features or labels is given --features and 16 classes.
 
     \b
     Examples:
@@ -115,7 +121,7 @@ def simulate(
         stack = make_model(config, ranks.num_features or features or _FEATURES, ranks.num_classes or _CLASSES)
         if not isinstance(stack, GNN):
             raise ShoalError(
-                f"an epoch is predicted for stacks of convs and {config.model.name} is none: it does not say what it exchanges"
+                f"{config.model.name} is not a stack of convs and does not declare what it exchanges: choose another --model"
             )
         said[ranks.size] = _predict(config, ranks, stack, described, batches, process)
     if as_json:
@@ -142,7 +148,7 @@ def _refuse(config: RunConfig, batches: int | None) -> None:
 
 
 def _describe(config: RunConfig, target: str) -> str:
-    """What is trained on, in words."""
+    """What is simulated: parts or whole graph, exchange and batches."""
     batches = f"batches by {config.sampler.name}"
     if config.method == "sampled":
         return f"the whole graph and {batches} on every rank"
@@ -155,7 +161,7 @@ def _describe(config: RunConfig, target: str) -> str:
 def _predict(
     config: RunConfig, ranks: Ranks, stack: GNN, machine: Machine, batches: int | None, process: int
 ) -> Prediction:
-    """An epoch of one number of ranks."""
+    """Predict an epoch on `ranks`."""
     from shoal.analysis.batches import predict_replicas, predict_shared
     from shoal.analysis.prediction import add_steps
     from shoal.analysis.simulate import predict_epoch
@@ -166,7 +172,7 @@ def _predict(
     given["label_iterations"] = training.label_iterations
     exchange = config.make_exchange()
     if not config.draws:
-        exchange.covers(stack.kinds)  # refuses what ranks would
+        exchange.covers(stack.kinds)  # raises where training would
         epochs = training.epochs if config.partition.given.get("last_boundary_rate") is not None else 1
         chosen = sorted({round(one * (epochs - 1) / (_EPOCHS - 1)) for one in range(_EPOCHS)})
         found = [
@@ -175,7 +181,7 @@ def _predict(
         ]
         return found[0] if len(found) == 1 else add_steps(found, 1 / len(found))
     assert ranks.graph is not None
-    config.sampler.given.pop("coverage", None)  # factors on what is drawn change no message
+    config.sampler.given.pop("coverage", None)  # normalisation changes no message
     source = make_batches(config, ranks.graph)
     if config.method == "sampled":
         threads = training.sampling_threads
@@ -188,7 +194,7 @@ def _predict(
 
 
 def _open_or_cut(target: str, parts: str | None, method: str | None, config: RunConfig) -> Iterator[Ranks]:
-    """Those of stored parts, or of DATA for every number of ranks."""
+    """The ranks of stored parts, or of DATA for every number of ranks."""
     import numpy as np
 
     from shoal.analysis.simulate import open_parts
@@ -232,7 +238,7 @@ def _open_or_cut(target: str, parts: str | None, method: str | None, config: Run
         directed=graph.directed,
         name=graph.name,
         checked=True,
-    )  # rows stay where they are
+    )  # adjacency only: rows keep their order
     for count in counts:
         cut: list[Part] = []
         if config.method == "partitioned":

@@ -1,4 +1,4 @@
-"""`shoal predict RUN --smooth`: labels after Correct & Smooth, and what it changed."""
+"""`shoal predict RUN --smooth`: labels after Correct & Smooth, and its scores."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write_smoothed(folder: Path, out: Path, *, with_validation: bool, as_json: b
     else:
         said = f"{found.before:.4f} before, {found.after:.4f} after {found.settings}"
         if with_validation:
-            said += "; the labels written know those of validation nodes too"
+            said += "; the written labels use labels of validation nodes too"
     console.say(f"validation {found.metric}: {said}")
     if test is not None:
         console.say(f"test {found.metric}: {test:.4f}")

@@ -1,4 +1,4 @@
-"""What commands that store a graph have in common: a checked place to write, and what they say at the end."""
+"""Shared by commands that store a graph: checking the target folder, and the summary at the end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def check_target(folder: Path, overwrite: bool) -> None:
-    """Refuse a bad place to write before any work is done for it."""
+    """Raise if the folder cannot be written, before any work is done."""
     from shoal.datasets.places import is_stored
     from shoal.errors import ShoalError
     from shoal.files import check_place
@@ -16,7 +16,7 @@ def check_target(folder: Path, overwrite: bool) -> None:
     from shoal.memory import BUILDING, require_memory
 
     if folder.exists() and not overwrite:
-        with writing(folder):  # removes what a killed one left beside it
+        with writing(folder):  # removes what a killed writer left beside it
             pass
         raise ShoalError(f"{folder} exists already: choose another name, or add --overwrite")
     check_place(folder)
@@ -27,7 +27,7 @@ def check_target(folder: Path, overwrite: bool) -> None:
 
 
 def describe_stored(folder: Path) -> dict[str, Any]:
-    """The figures of a stored graph, as `--json` of the commands that store one prints them."""
+    """The figures of a stored graph that `--json` prints."""
     from shoal.store import read_meta
 
     meta = read_meta(folder)
@@ -36,7 +36,7 @@ def describe_stored(folder: Path) -> dict[str, Any]:
 
 
 def report_stored(folder: Path, argument: str, *, as_json: bool = False) -> None:
-    """What was stored, what was mended on the way, and what to type next."""
+    """Print what was stored, what was repaired on import, and the next command."""
     from shoal.commands.screen import open_console, print_json
     from shoal.labels import describe_outputs
     from shoal.store import read_meta, stores_targets
@@ -59,7 +59,7 @@ def report_stored(folder: Path, argument: str, *, as_json: bool = False) -> None
         console.say(f"next: shoal data info {argument} (training needs {said}, which this graph lacks)")
         if "classes" in lacks and "encoding" in meta:
             console.say(
-                "labels of tables are a column label, y, class or target, or the one that --label names"
+                "tables have their labels in a column label, y, class or target, or in the one that --label names"
             )
     else:
         console.say(f"next: shoal train {argument}")

@@ -1,4 +1,4 @@
-"""Plain tables for terminals and pipes: aligned by spaces, words never cut, no wider than the console."""
+"""Plain tables for terminals and pipes: aligned by spaces, wrapped at words, no wider than the console."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from rich.segment import Segment
 from rich.style import Style
 
 _GAP = 2
-_NARROWEST = 30  # characters that a last column is wrapped to
+_NARROWEST = 30  # characters of a wrapped last column
 _INDENT = 4
 
 
 class PlainTable:
-    """Rows of text. The last column wraps at words; columns in `wide` are shown only as far as rows fit in a line.
+    """Rows of text. The last column wraps at words; columns in `wide` are shown only if rows fit in a line.
 
-    Where the last column would become too narrow, what does not fit beside the first columns follows each row on
-    lines of its own.
+    If the last column would become too narrow, the columns that do not fit follow below each row, indented.
 
     Args:
-        columns: heads of the columns; without any text in them no head is shown.
+        columns: heads of the columns; if all are empty, no head is shown.
         right: columns that hold numbers.
         wide: columns that narrow consoles leave out.
     """
@@ -94,7 +93,7 @@ def plain_table(*columns: str, right: Sequence[str] = (), wide: Sequence[str] = 
 
 
 def fact_table(facts: Mapping[str, str | Sequence[str] | None]) -> PlainTable:
-    """A table of names and values without a head; of several values each has a line. Empty ones are left out."""
+    """A table of names and values without a head. Several values get a line each; empty ones are left out."""
     table = PlainTable(("", ""))
     for name, value in facts.items():
         for number, line in enumerate([value] if isinstance(value, str) else value or ()):

@@ -39,10 +39,10 @@ def _list_settings() -> Iterator[tuple[str, Rows]]:
     help="One of the samplers below; with method partitioned, ranks share its batches  [default: random-walk, none with method partitioned]",
 )
 @click.option(
-    "--model", **complete(list_models), help="One of the models below  [default: as fits the graph]"
+    "--model", **complete(list_models), help="One of the models below  [default: chosen by the graph]"
 )
 @click.option(
-    "--epochs", type=click.IntRange(min=1), help="Most epochs to train  [default: as fits the graph]"
+    "--epochs", type=click.IntRange(min=1), help="Most epochs to train  [default: chosen by the graph]"
 )
 @click.option("--seed", type=int, help="Decides the initial weights and every batch  [default: 0]")
 @click.option(
@@ -180,7 +180,7 @@ def train(
         given += [f"--set {one}" for one in settings if not one.startswith(_PATIENCE)]
         if given:
             raise ShoalError(
-                f"--resume continues a run as it was configured, but for --epochs and --set {_PATIENCE}N: leave out {', '.join(given)}"
+                f"--resume keeps a run's configuration; only --epochs and --set {_PATIENCE}N may change: leave out {', '.join(given)}"
             )
         stored = None if parts is None else str(Path(parts).resolve())
         changes = {} if epochs is None else {"epochs": epochs}
@@ -232,7 +232,7 @@ def train(
 
 
 def _trains_on_rows(model: str | None, settings: tuple[str, ...]) -> bool:
-    """Whether ranks have no parts to hold, because the model needs no edges."""
+    """Whether the model trains on rows alone, without edges: ranks then hold no parts."""
     from shoal.models.conv import CONVS
 
     model = next((one.partition("=")[2] for one in settings if one.startswith("model.name=")), model)
@@ -253,7 +253,7 @@ def _give_parts(config: RunConfig, parts: str, *, has_data: bool) -> None:
         raise ShoalError(f"--parts belongs to methods partitioned and swapped, not to {config.method}")
     if parts.isdecimal() and not Path(parts).is_dir():
         raise ShoalError(
-            f"--parts {parts} is no folder of stored parts: give --workers {parts} for as many ranks, or --method swapped to work on as many parts one after the other"
+            f"--parts {parts} is no folder of stored parts: give --workers {parts} for {parts} ranks, or --method swapped for {parts} parts in files"
         )
     if has_data and not config.partition.sampled:
         raise ShoalError("--parts holds the graph to train on: leave out DATA, which only a --sampler reads")
@@ -279,12 +279,12 @@ def configure(
     config = read_config(find_recipe(recipe)) if recipe is not None else RunConfig(defaults=FROM_GRAPH)
     config.plugins += [plugin for plugin in plugins if plugin not in config.plugins]
     if data not in (None, config.data):
-        config.data_options = {}  # the recipe's, which belong to other data
+        config.data_options = {}  # those of the recipe are for other data
         config.target.clear()
     config.data = data or config.data
     config.method = method or config.method
     if method in ("full", "partitioned", "swapped") or sampler not in (None, config.sampler.name):
-        config.sampler.clear("name")  # the recipe's, which belong to another sampler
+        config.sampler.clear("name")  # settings of the recipe are for another sampler
     for section, name, value in (
         (config.sampler, "name", sampler),
         (config.model, "name", model),
@@ -305,7 +305,7 @@ def configure(
 
 
 def _next_folder(config: RunConfig) -> Path:
-    """runs/DATA-N, or runs/DATA-MODEL-N where a model is given with the first N that is free, or whose run this job has begun before."""
+    """runs/DATA-N, or runs/DATA-MODEL-N if a model is given. N is the first that is free, or that of a run which this job started before."""
     from shoal.runs.config import FIXED
     from shoal.runs.data import make_paths_absolute
     from shoal.runs.folder import is_of_this_job

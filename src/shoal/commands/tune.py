@@ -1,4 +1,4 @@
-"""`shoal tune DATA`: searches settings and methods under a time budget and leaves the best as a recipe."""
+"""`shoal tune DATA`: searches settings and methods within a time budget and writes the best as a recipe."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _WIDTH = 80
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A setting that all trials have; may be repeated.",
+    help="A setting that is fixed in all trials; may be repeated.",
 )
 def tune(
     data: str | None,
@@ -72,9 +72,10 @@ def tune(
 ) -> None:
     """Search for the best settings within a time budget.
 
-    Model, depth, width, norm, dropout, learning rate and batches are searched. The first trial has the defaults. Trials are judged by validation score; those whose curve lies below the median are
-    stopped early. The best configuration is trained with fresh seeds, and only then are test labels read. Searches
-    with --trials and without --minutes are repeatable; how many trials fit into minutes depends on the machine.
+    Model, depth, width, norm, dropout, learning rate and batches are searched. The first trial has the defaults.
+    Trials are ranked by validation score; those whose curve lies below the median are stopped early. The best
+    configuration is trained with fresh seeds, and only then are test labels read. Searches with --trials and
+    without --minutes are reproducible; how many trials fit into --minutes depends on the machine.
 
     \b
     Examples:
@@ -102,7 +103,7 @@ def tune(
             "--set": settings or None,
         }
         if named := [name for name, value in given.items() if value is not None]:
-            raise ShoalError(f"--resume goes on with a search as it was asked: leave out {', '.join(named)}")
+            raise ShoalError(f"--resume keeps a search's configuration: leave out {', '.join(named)}")
         with writing(resume):
             _search(Search.open(resume, seeds=seeds), clock, trials, as_json=as_json)
         return
@@ -137,7 +138,7 @@ def _search(search: Search, clock: Clock, trials: int | None, *, as_json: bool) 
         if search.best is not None:
             _show_table(console, search)
             console.say(f"best so far, by validation alone: {search.folder / RECIPE}")
-        raise Stopped(number, f"interrupted; go on with: shoal tune --resume {search.folder}") from None
+        raise Stopped(number, f"interrupted; continue with: shoal tune --resume {search.folder}") from None
     if as_json:
         print_json(result | {"folder": search.folder, "trials": [asdict(one) for one in search.tried]})
         return
@@ -148,7 +149,7 @@ def _search(search: Search, clock: Clock, trials: int | None, *, as_json: bool) 
 
 
 class TuningProgress:
-    """Shows a search: on a terminal a line that changes with every epoch, anywhere else a line for every trial."""
+    """Shows a search: on a terminal a status line updated every epoch, anywhere else a line for every trial."""
 
     def __init__(self, console: Screen, search: Search, clock: Clock) -> None:
         from rich.status import Status
@@ -174,7 +175,7 @@ class TuningProgress:
         self._what = f"trial {number}"
 
     def begin_seeds(self) -> None:
-        """The search has ended, fresh seeds are trained."""
+        """Announce the training with fresh seeds."""
         self._what = "fresh seeds"
         alone = sum(one.is_whole for one in self.search.tried) == 1
         what = "the only configuration with a score" if alone else "the best configuration"
@@ -211,7 +212,7 @@ def _show_table(console: Screen, search: Search) -> None:
 
 
 def make_table(tried: list[Tried]) -> PlainTable:
-    """The best trials, each with the settings in which it differs from the defaults; 80 columns are enough."""
+    """A table of the best trials and the settings in which they differ from the defaults, for 80 columns."""
     from shoal.commands.screen import plain_table
     from shoal.runs.config import make_config
     from shoal.runs.space import flatten
@@ -251,7 +252,7 @@ def _rank(one: Tried) -> float:
 
 
 def _show_result(console: Screen, result: dict[str, Any], search: Search) -> None:
-    """How many trials there were, what the best is best of, and scores over the fresh seeds, the test scores last."""
+    """Print the number of trials, the rank of the best one, and the scores over fresh seeds, test scores last."""
     from shoal.runs.journal import count_ends, say_rank
     from shoal.wording import count
 
@@ -266,7 +267,7 @@ def _show_result(console: Screen, result: dict[str, Any], search: Search) -> Non
     )
     if sum(one.is_whole for one in tried) == 1:
         more = f"shoal tune --resume {search.folder} --minutes N"
-        console.notice(f"nothing was compared: go on with `{more}`, or give more --minutes")
+        console.notice(f"nothing was compared: continue with `{more}`, or give more --minutes")
     for name, scores in result.items():
         if name.startswith(("val_", "test_")):
             spread = f" ± {scores['deviation']:.4f}" if len(seeds) > 1 else ""

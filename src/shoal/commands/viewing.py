@@ -1,4 +1,4 @@
-"""What `shoal train` does beside training for people to look at: the live view, and the page at the end."""
+"""Live view and report of `shoal train`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from shoal.commands.screen import Screen
 
 _RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "SHOAL_JOB")
-_ROOM = 120 << 20  # bytes that drawing takes
-_HANDOVER = 10.0  # seconds in which a lost run's view gives back its port
+_ROOM = 120 << 20  # bytes that drawing a report takes
+_HANDOVER = 10.0  # seconds until the view of a lost run has released its port
 
 
 @contextmanager
 def live_view(folder: Path, port: int, console: Screen) -> Iterator[None]:
-    """Show the run in `folder` on this machine while the block runs, by a process of its own that never slows it much.
+    """Show the run in `folder` on this machine while the block runs, from a separate process of low priority.
 
-    A view that cannot be opened is a notice: `shoal train` has looked at the port before it starts.
+    A view that cannot be opened is a notice, not an error: `shoal train` checks the port before it starts.
     """
     try:
         viewer = _start_viewer(folder, port, console)
@@ -35,7 +35,7 @@ def live_view(folder: Path, port: int, console: Screen) -> Iterator[None]:
     finally:
         assert viewer.stdin is not None
         with suppress(OSError):
-            viewer.stdin.close()  # which ends it, once a browser that looks has the last state
+            viewer.stdin.close()  # the viewer exits once an open browser has the last state
         try:
             viewer.wait(timeout=10)
         except subprocess.TimeoutExpired:
@@ -44,7 +44,7 @@ def live_view(folder: Path, port: int, console: Screen) -> Iterator[None]:
 
 
 def _start_viewer(folder: Path, port: int, console: Screen) -> subprocess.Popen[bytes]:
-    """The process that draws and serves the page; the view of a run that was started again may still hold the port."""
+    """Start the process that draws and serves the page. After a restart, the old view may hold the port for a while."""
     from shoal.report.live import address_of, open_door
 
     with open_door(port, patience=_HANDOVER) as door:
@@ -66,7 +66,7 @@ def _start_viewer(folder: Path, port: int, console: Screen) -> subprocess.Popen[
 
 
 def write_report(folder: Path, console: Screen) -> None:
-    """Write a run's page into its folder and say where it is; what goes wrong is a notice and never ends a run."""
+    """Write a run's page into its folder and print its path. A failure is a notice, not an error."""
     from shoal.memory import given_budget, memory_left
     from shoal.report.svg import has_matplotlib
     from shoal.runs.folder import PAGE
