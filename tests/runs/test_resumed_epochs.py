@@ -23,7 +23,9 @@ def test_a_run_that_ran_out_of_patience_goes_on_with_more(shoal, tmp_path):
     assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == 41 > trained
     assert yaml.safe_load((tmp_path / "run/config.yaml").read_text())["training"]["patience"] is None
     refused = shoal("train", "--resume", "run", "--set", "training.lr=0.1").refusal()
-    assert "only --epochs and --set training.patience=N may change: leave out --set training.lr=0.1" in refused
+    assert (
+        "only --epochs and --set training.patience=N may change: leave out --set training.lr=0.1" in refused
+    )
     assert (
         "patience is 0: expected at least 1"
         in shoal("train", "--resume", "run", "--set", "training.patience=0").refusal()

@@ -1,4 +1,4 @@
-"""Horizontal bars with their names on the left and their values behind them."""
+"""Horizontal bars with names on the left and values at their ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST = 28  # letters of a name
 
 @dataclass(frozen=True)
 class Bar:
-    """A value with its name, and what is `said` behind its end."""
+    """A value with its name; `said` is the text at its end."""
 
     name: str
     value: float
@@ -33,8 +33,10 @@ def draw_bars(
 ) -> str:
     """Bars below each other.
 
-    `room` is left for what is said, as a share of the `longest` bar possible, by default the longest of these. `axis` is the
-    name and the ticks of an axis below; without one there is none.
+    Args:
+        room: space for the texts at the ends, as a share of `longest`.
+        longest: the longest bar possible; None for the longest of these.
+        axis: name and ticks of an axis below, if any.
     """
     longest = longest if longest is not None else max(bar.value for bar in bars)
     with drawing(height=52 + 27 * len(bars) + (20 if axis else 0)) as figure:
@@ -51,7 +53,7 @@ def draw_bars(
 
 
 def write_beside(axes: Any, text: str, end: float, number: int) -> None:
-    """Write a text behind the end of a bar."""
+    """Write a text at the end of a bar."""
     where = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"}
     axes.annotate(text, (end, number), **where, fontsize=11, color=INK)
 

@@ -18,10 +18,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Chart:
-    """What a page shows in one place.
+    """One figure of a page.
 
     Attributes:
-        key: names it in the page's addresses.
+        key: its anchor in the page.
         reading: one sentence on how to read it.
         svg: the drawing.
         table: the numbers behind it.
@@ -36,7 +36,7 @@ class Chart:
 
 
 def format_seconds(seconds: float) -> str:
-    """Seconds as people say them."""
+    """Seconds in a readable unit."""
     if seconds < 1:
         return f"{1000 * seconds:.3g} ms"
     if seconds < 100:
@@ -49,7 +49,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def thin(rows: Sequence[Any], most: int) -> list[Any]:
-    """At most about `most` of the rows, evenly, with the first and the last."""
+    """About `most` of the rows at most, evenly spaced, with the first and the last."""
     if len(rows) <= most:
         return list(rows)
     places = {round(number * (len(rows) - 1) / (most - 1)) for number in range(most)}

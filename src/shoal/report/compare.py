@@ -1,4 +1,4 @@
-"""The table that sets runs side by side, seeds grouped: for terminals, Markdown, LaTeX, CSV and JSON."""
+"""The table that compares runs, grouped over seeds: for terminals, Markdown, LaTeX, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _ESCAPED = str.maketrans(
 
 
 def list_figures(groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """What the table shows of every group, as numbers: mean and deviation over seeds, None where not known.
+    """The table's figures of every group, as numbers: mean and deviation over seeds, None if unknown.
 
-    `score` is that of the test nodes; where none of a group has one yet, of its best validation (`split`).
+    `score` is the test score, or the best validation score if no run of the group has a test score yet; `split` says which.
     """
     rows = []
     for group in groups:
@@ -59,7 +59,7 @@ def _spread(values: list[float]) -> dict[str, float] | None:
 
 
 def list_rows(groups: Sequence[Group], *, sign: str = "±") -> list[list[str]]:
-    """The table's rows as people read them."""
+    """The table's rows as formatted text."""
 
     def show(value: dict[str, float] | None, form: Callable[[float], str]) -> str:
         return "–" if value is None else form(value["mean"])
@@ -89,13 +89,13 @@ def list_rows(groups: Sequence[Group], *, sign: str = "±") -> list[list[str]]:
 
 
 def name_score(groups: Sequence[Group]) -> str:
-    """What the column of scores holds."""
+    """Head of the column of scores."""
     metrics = dict.fromkeys(group.first.metric for group in groups)
     return f"test {' / '.join(metrics)}"
 
 
 def describe_columns(groups: Sequence[Group]) -> str:
-    """What the figures are, in a sentence or two."""
+    """A sentence that explains the columns."""
     spread = " ± its deviation over seeds" if any(len(group.runs) > 1 for group in groups) else ""
     return (
         f"score: {name_score(groups)}{spread}; to best: training and evaluation until the best validation; an epoch: median "
@@ -104,7 +104,7 @@ def describe_columns(groups: Sequence[Group]) -> str:
 
 
 def format_comparison(groups: Sequence[Group], form: str) -> str:
-    """The table as text of a format other than a terminal's."""
+    """The table as Markdown, LaTeX, CSV or JSON."""
     if form == "json":
         return json.dumps(list_figures(groups), indent=1)
     head = [name_score(groups) if name == "score" else name for name in HEAD]

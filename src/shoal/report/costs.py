@@ -1,4 +1,4 @@
-"""Charts of what runs cost: where the time went, who sent how much to whom, what parts and memory look like."""
+"""Charts of costs: time by kind of work, bytes between ranks, parts and memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PARTS_SHOWN = 64  # ranks of a chart
 
 
 def draw_time(groups: Sequence[Group]) -> Chart | None:
-    """Where the time went: a bar for every kind of work of one run, stacked bars of several."""
+    """Where the time went: for one run a bar for every kind of work, for several a stacked bar each."""
     spent = [
         {key: sum(run.time_parts.get(key, 0.0) for run in group.runs) / len(group.runs) for key in _COLOURS}
         for group in groups
@@ -26,19 +26,19 @@ def draw_time(groups: Sequence[Group]) -> Chart | None:
     if not any(sum(one.values()) for one in spent):
         return None
     names = [(key, name) for key, name in TIME_PARTS if any(one[key] for one in spent)]
-    reading = "Seconds of the whole run, of the mean rank and seed."
+    reading = "Seconds of the whole run, mean over ranks and seeds."
     profiled = [
         run.measured["profile"] for group in groups for run in group.runs if "profile" in run.measured
     ]
     if profiled:
         reading += f" Computing is split as in one profiled step (epoch {profiled[0]['epoch']})."
     else:
-        reading += " Computing is not split: no step was profiled, which takes two epochs."
+        reading += " Computing is not split: a step is profiled only in runs of two or more epochs."
     hidden = [sum(run.hidden for run in group.runs) / len(group.runs) for group in groups]
     title = "Where the time went"
     draw = _draw_kinds if len(groups) == 1 else _stack_kinds
     svg = draw(groups, spent, names, hidden, title, reading)
-    head = ["run", *(name for _, name in names), *(["behind computing"] if any(hidden) else [])]
+    head = ["run", *(name for _, name in names), *(["exchange, overlapped"] if any(hidden) else [])]
     rows = [
         [
             group.label,
@@ -55,7 +55,7 @@ def draw_epochs(run: RunFacts) -> Chart | None:
     if len(run.records) < 2:
         return None
     title = "Seconds of every epoch"
-    reading = "Training and evaluation; the first epoch compiles. Steps up are other work on the machine, or memory."
+    reading = "Training and evaluation. The first epoch compiles. Jumps come from other work on the machine or scarce memory."
     series = {
         "training": [(record["epoch"], record["seconds"]) for record in run.records],
         "evaluation": [
@@ -97,7 +97,7 @@ def _draw_kinds(
     ]
     if behind := hidden[0]:
         said = f"{format_seconds(behind)} within"
-        bars.append(Bar("exchange, behind computing", behind, said, _COLOURS["exposed"], 0.35))
+        bars.append(Bar("exchange, overlapped", behind, said, _COLOURS["exposed"], 0.35))
     said = ", ".join(f"{bar.name} {format_seconds(bar.value)}" for bar in bars)
     return draw_bars(bars, title, f"{reading} {said}.", room=0.45)
 
@@ -130,7 +130,7 @@ def _stack_kinds(
 
 
 def draw_traffic(run: RunFacts) -> Chart | None:
-    """Who sends how much to whom in an epoch; None where one process trained, or too many ranks to tell."""
+    """Bytes that each rank sends to each in an epoch; None if they were not recorded: for one process, or very many ranks."""
     sent = run.sent
     if sent is None:
         return None
@@ -143,7 +143,7 @@ def draw_traffic(run: RunFacts) -> Chart | None:
         table,
         [str(rank) for rank in range(len(table))],
         title=title,
-        description=f"{reading} {format_bytes(table.sum())} in all, at most {format_bytes(table.max())} of a pair.",
+        description=f"{reading} {format_bytes(table.sum())} in all, at most {format_bytes(table.max())} between two ranks.",
         axes=("receives", "sends"),
         write=lambda value: "" if value == 0 else format_bytes(value).replace("bytes", "B"),
     )
@@ -172,7 +172,7 @@ def tabulate_layers(run: RunFacts) -> Table | None:
 
 
 def draw_parts(run: RunFacts) -> Chart | None:
-    """Rows that each rank owns and reads of others; None where ranks hold no parts."""
+    """Local and halo rows of every rank; None where ranks hold no parts."""
     ranks = run.ranks
     if not ranks:
         return None
@@ -181,10 +181,10 @@ def draw_parts(run: RunFacts) -> Chart | None:
         for name in ("local_rows", "halo_rows", "entries")
     )
     title, shown = "Parts", min(len(ranks), _PARTS_SHOWN)
-    reading = "Rows that a rank owns, and rows of other ranks (its halo) that its own read. Equal bars are balanced."
+    reading = "Local rows, which a rank owns, and halo rows, which it receives from other ranks. Equal bars mean balance."
     with drawing() as figure:
         axes = figure.add_subplot()
-        axes.bar(range(shown), local[:shown], 0.7, color=SERIES[0], label="own rows")
+        axes.bar(range(shown), local[:shown], 0.7, color=SERIES[0], label="local rows")
         axes.bar(range(shown), halo[:shown], 0.7, bottom=local[:shown], color=SERIES[1], label="halo rows")
         axes.set_xlabel("rank")
         axes.locator_params(axis="x", integer=True)
@@ -196,7 +196,7 @@ def draw_parts(run: RunFacts) -> Chart | None:
         [str(number), *(f"{int(values[number]):,}" for values in (local, halo, entries))]
         for number in range(len(ranks))
     ]
-    return Chart("parts", title, reading, svg, Table(("rank", "own rows", "halo rows", "entries"), rows))
+    return Chart("parts", title, reading, svg, Table(("rank", "local rows", "halo rows", "entries"), rows))
 
 
 def tabulate_parts(run: RunFacts) -> Table | None:
@@ -216,7 +216,7 @@ def tabulate_parts(run: RunFacts) -> Table | None:
     ]
     if entries.any():
         rows.append(["largest part over the mean, by edges", f"{_balance(entries):.3f}"])
-    rows.append(["halo rows for one own row, mean and largest", f"{ratio.mean():.2f}, {ratio.max():.2f}"])
+    rows.append(["halo rows per local row, mean and largest", f"{ratio.mean():.2f}, {ratio.max():.2f}"])
     if run.sent is not None:
         rows.append(["pairs of ranks that exchange", f"{int((np.array(run.sent) > 0).sum()):,}"])
     return Table(("partition", ""), rows)
@@ -227,16 +227,16 @@ def _balance(loads: np.ndarray) -> float:
 
 
 def draw_memory(groups: Sequence[Group]) -> Chart | None:
-    """Most memory that every rank of one run held, or the largest rank of each of several."""
+    """Peak memory of every rank of one run, or of the largest rank of each of several runs."""
     if len(groups) == 1:
         held = groups[0].first.measured.get("peak") or []
         sizes = [(f"rank {number}", size) for number, size in enumerate(held[:_PARTS_SHOWN])]
     else:
         sizes = [(group.label, max(group.gather("peak"))) for group in groups if group.gather("peak")]
-    if len(sizes) < 2:  # of one process the page's head tells it
+    if len(sizes) < 2:  # the page's head shows it
         return None
     title = "Memory"
-    reading = "Most that a process held at once, Python, torch, compiled kernels and mapped files included."
+    reading = "Peak memory of a process, with Python, torch, compiled kernels and mapped files."
     bars = [Bar(name, size, format_bytes(size)) for name, size in sizes]
     described = "; ".join(f"{bar.name} {bar.said}" for bar in bars[:16])
     svg = draw_bars(bars, title, f"{reading} {described}.", room=0.25)

@@ -50,9 +50,9 @@ def draw_curves(groups: Sequence[Group]) -> list[Chart]:
 def join_seeds(
     series: Sequence[Sequence[tuple[int, float, float]]], axis: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Places, mean and deviation over seeds of (epoch, seconds, value): at the epochs, or times, that all seeds reached.
+    """Mean and deviation over seeds of (epoch, seconds, value), at the epochs or times that all seeds reached.
 
-    Values between two evaluations lie on the line between them.
+    Values between two evaluations are interpolated linearly. Returns (epochs or times, means, deviations).
     """
     column = 0 if axis == "epoch" else 1
     curves = [np.array(one, float) for one in series if len(one)]
@@ -126,7 +126,7 @@ def _draw(groups: Sequence[Group], name: str, what: str, axis: str, reading: str
 
 
 def _choose_unit(groups: Sequence[Group]) -> tuple[float, str]:
-    """What seconds are divided by on an axis, and its name."""
+    """The unit of a time axis in seconds, and its name."""
     longest = max((run.clock[-1] for group in groups for run in group.runs if run.clock), default=0.0)
     if longest > 3 * 3600:
         return 3600.0, "hours"
@@ -147,7 +147,7 @@ def _plain_ticks(axes: Any) -> None:
 
 
 def _label_ends(axes: Any, ends: list[tuple[float, float, int]], groups: Sequence[Group]) -> None:
-    """Names at the ends of curves, pushed apart where they would lie on each other."""
+    """Write names at the ends of curves, pushed apart where they would overlap."""
     axes.figure.draw_without_rendering()
     placed: list[float] = []
     for x, y, number in sorted(ends, key=lambda end: end[1]):
@@ -183,7 +183,7 @@ def _tabulate(
 
 
 def _summarize(groups: Sequence[Group], name: str) -> str:
-    """The chart in words, for those who do not see it."""
+    """The chart in words, for screen readers."""
     said = []
     for group in groups[:8]:
         run = group.first

@@ -1,4 +1,4 @@
-"""Facts of runs: what a run folder recorded, as plain data that charts, tables and pages are made of."""
+"""Facts of runs: the records of a run folder as plain data for charts, tables and pages."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ TIME_PARTS = (
 
 @dataclass
 class RunFacts:
-    """What one run recorded, while it goes on or at its end.
+    """The records of one run, during training or at its end.
 
     Attributes:
-        records: one for every epoch, as `metrics.jsonl` has them.
-        final: the record of the end, with test scores; None while the run goes on.
-        ranks, outcomes, measured: what `ranks.json`, `outcomes.json` and `measured.json` hold, empty where there is none.
+        records: one for every epoch, as in `metrics.jsonl`.
+        final: the record of the end, with test scores; None during training.
+        ranks, outcomes, measured: content of `ranks.json`, `outcomes.json` and `measured.json`, empty without the file.
     """
 
     folder: Path
@@ -130,7 +130,7 @@ class RunFacts:
 
     @property
     def peak(self) -> int | None:
-        """Most bytes that a rank held."""
+        """Peak bytes of the largest rank."""
         held = self.measured.get("peak") or [rank["peak"] for rank in self.ranks]
         return max(held, default=None)
 
@@ -142,10 +142,10 @@ class RunFacts:
 
     @cached_property
     def time_parts(self) -> dict[str, float]:
-        """Seconds of the mean rank by kind (`TIME_PARTS`), all epochs; computing is split as the profiled step was.
+        """Seconds of all epochs by kind (`TIME_PARTS`), mean over ranks; computing is split as in the profiled step.
 
-        Of runs that did not record `compile_seconds` and `eval_compile_seconds`, what the first epoch and evaluation, and those of
-        five times the median, take beyond the median is compiling.
+        Without recorded `compile_seconds` and `eval_compile_seconds`, compilation is estimated: the excess over the
+        median of the first epoch or evaluation, and of those that take five times the median.
         """
         spent = {key: 0.0 for key, _ in TIME_PARTS}
         for record in self.records:
@@ -171,12 +171,12 @@ class RunFacts:
 
     @property
     def hidden(self) -> float:
-        """Seconds of the mean rank's computing in which rows were under way."""
+        """Seconds in which exchanges overlapped with computing, mean over ranks."""
         return float(sum(record.get("hidden", 0.0) for record in self.records))
 
     @cached_property
     def sent(self) -> list[list[int]] | None:
-        """Bytes that each rank sent to each in the last epoch that tells; None where none does."""
+        """Bytes that each rank sent to each in the last epoch that recorded them; None if none did."""
         told = next((record["peers"] for record in reversed(self.records) if record.get("peers")), None)
         if told is None:
             return None
@@ -188,12 +188,12 @@ class RunFacts:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """Every setting by its key, as `config.yaml` has it."""
+        """Every setting by its key, as in `config.yaml`."""
         return list_values(self.config)
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
-        """What settings are where nothing is given; those of components that are not installed are left out."""
+        """Defaults of the settings; those of components that are not installed are left out."""
         return list_defaults(self.config)
 
     @property
@@ -211,7 +211,7 @@ class Group:
 
     @property
     def first(self) -> RunFacts:
-        """The run that stands for all where only one can be shown."""
+        """The run that is shown where only one can be."""
         return self.runs[0]
 
     def gather(self, name: str) -> list[float]:
@@ -226,7 +226,7 @@ class Group:
         return statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0
 
     def add_outcomes(self) -> dict[str, Any]:
-        """The outcomes of all seeds together: counts added up; points of the first run."""
+        """The outcomes of all seeds: counts are summed; a regression's points are the first run's."""
         kept = [run.outcomes for run in self.runs if run.outcomes]
         if not kept or kept[0]["task"] == "regression":
             return kept[0] if kept else {}
@@ -240,11 +240,11 @@ class Group:
 
 
 def read_runs(folders: Sequence[Path]) -> list[RunFacts]:
-    """The facts of run folders; a folder of repeated runs stands for all of its seeds that have begun."""
+    """The facts of run folders; a folder of repeated runs counts as all of its seeds that have started."""
     found = []
     for folder in folders:
         if (folder / REPEAT).is_file():
-            read_any_config(folder)  # refused where it is damaged
+            read_any_config(folder)  # raises if it is damaged
             seeds = sorted(folder.glob("seed-*"), key=lambda path: (len(path.name), path.name))
             found += [read_run(one) for one in seeds if (one / "config.yaml").is_file()]
         else:
@@ -253,7 +253,7 @@ def read_runs(folders: Sequence[Path]) -> list[RunFacts]:
 
 
 def read_run(folder: Path) -> RunFacts:
-    """The facts of one run folder, whose run may still go on."""
+    """The facts of one run folder, whose run may still be training."""
     config = read_run_config(folder)
     path = folder / METRICS
     records = read_metrics(path) if path.is_file() else []
@@ -268,7 +268,7 @@ def read_run(folder: Path) -> RunFacts:
 
 
 def _add_surplus(spans: list[float]) -> float:
-    """Seconds beyond the median of the first span and of those that take five times as long."""
+    """Excess over the median of the first span, and of those above five times the median."""
     if len(spans) < 3:
         return 0.0
     usual = statistics.median(spans[1:])
@@ -290,13 +290,15 @@ def _read_json(path: Path) -> Any:
     try:
         return parse_json(path.read_bytes())
     except ValueError:
-        raise ShoalError(f"{path} is damaged: expected JSON; remove it, the report does without") from None
+        raise ShoalError(
+            f"{path} is damaged: expected JSON; remove it, the report works without it"
+        ) from None
 
 
 def group_runs(runs: Sequence[RunFacts]) -> list[Group]:
-    """Runs with equal settings but for the seed together, in the order in which they were given.
+    """Group runs whose settings differ only in the seed, in the given order.
 
-    Runs of one seed, such as a copy or a second attempt, are no two seeds: each has a group of its own.
+    Runs with the same seed too, such as a copy or a second attempt, are in different groups.
     """
     groups: dict[tuple[str, int], list[RunFacts]] = {}
     counts: Counter[tuple[str, int]] = Counter()

@@ -1,4 +1,4 @@
-"""Matrices as squares of eight shades."""
+"""Heat maps of matrices, in eight shades."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def draw_matrix(
     write: Callable[[float], str],
     shade: np.ndarray | None = None,
 ) -> str:
-    """A square matrix with rows from the top; `shade` in 0 … 1 decides the colours, by default `values` over the largest.
+    """A square matrix, its first row on top. `shade` in 0 … 1 sets the colours; by default it is `values` over the largest.
 
-    Squares of a shade are one path, so that large matrices stay small files.
+    All squares of a shade are one path, which keeps files of large matrices small.
     """
     from matplotlib.collections import PolyCollection
 

@@ -1,4 +1,4 @@
-"""The live view: a server on this machine only, whose page grows with a run."""
+"""The live view: a local web server whose page is updated during training."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from shoal.report.page import make_main, wrap_main
 from shoal.runs.folder import CONFIG, MEASURED, METRICS, OUTCOMES, REPEAT, SUMMARY
 
 HOST = "127.0.0.1"
-_PATIENCE = 6.0  # seconds that an ended run's page waits for the last look of a browser
-_REST = 20  # times as long as it took to draw a page, the next one waits: at most 1/20 of a core
+_PATIENCE = 6.0  # seconds to wait for a browser's last request after a run has ended
+_REST = 20  # a page drawn in t seconds is redrawn after 20 t at the earliest: at most 1/20 of a core
 _WATCHED = (CONFIG, METRICS, OUTCOMES, MEASURED, SUMMARY)
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; connect-src 'self'"
 
 
 def open_door(port: int = 0, *, patience: float = 0.0) -> socket.socket:
-    """A socket that listens on this machine only, on a free port for 0; tried again for `patience` seconds."""
+    """A socket that listens on this machine only, on a free port for 0. A taken port is retried for `patience` seconds."""
     deadline = time.monotonic() + patience
     while True:
         try:
@@ -42,18 +42,18 @@ def open_door(port: int = 0, *, patience: float = 0.0) -> socket.socket:
 
 
 def choose_port(port: int = 0) -> int:
-    """A port that can be listened on: `port`, refused where it is taken, or a free one for 0."""
+    """A port to listen on: `port`, or a free one for 0. Raises if it is taken."""
     with open_door(port) as door:
         return int(door.getsockname()[1])
 
 
 def address_of(door: socket.socket) -> str:
-    """Where a browser finds what is served on a door."""
+    """The URL of a listening socket."""
     return f"http://{HOST}:{door.getsockname()[1]}/"
 
 
 def has_ended(folder: Path) -> bool:
-    """Whether a run, or all of repeated ones, have their final scores."""
+    """Whether a run, or all of the repeated runs, have their final scores."""
     if (folder / REPEAT).is_file():
         return (folder / SUMMARY).is_file()
     try:
@@ -65,7 +65,7 @@ def has_ended(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class Drawn:
-    """The last page drawn: the state of the files it shows, its title and text, and the time from which on it may be drawn again."""
+    """The last page drawn: the stamp of the files it shows, its title and text, and the earliest time to redraw it."""
 
     stamp: str = ""
     title: str = ""
@@ -74,15 +74,15 @@ class Drawn:
 
 
 class LiveView:
-    """What the server answers: the page of some folders, drawn again where a file has changed since.
+    """The page of some folders, redrawn when a file has changed.
 
-    A page that took t seconds to draw is served for 20 t at least, so that drawing takes little from training; only the end of the
-    runs is drawn at once.
+    A page that took t seconds to draw is served for at least 20 t, so that drawing hardly slows training. The end of
+    the runs is drawn at once.
 
     Args:
         folders: run folders, or folders of repeated runs.
-        closed: set when the process that trains has ended; without it the files tell.
-        clock: seconds since any moment.
+        closed: set when the training process has ended; None: the files alone show the end.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -94,17 +94,17 @@ class LiveView:
     ) -> None:
         self.folders = list(folders)
         self.closed, self.clock = closed, clock
-        self.asked = False  # whether any browser has
-        self.shown_end = False  # whether one has got the page of the ended run
+        self.asked = False  # whether a browser has requested the page
+        self.shown_end = False  # whether a browser has received the page of the ended run
         self._lock = threading.Lock()
         self._made = Drawn()
         self._ended: tuple[str, bool] = (
             "",
             False,
-        )  # whether files in this state say that all runs have ended
+        )  # stamp of the files, and whether all runs had ended by it
 
     def stamp(self) -> str:
-        """Names the state of all files that the page is made of."""
+        """A digest of the sizes and times of all files that the page shows."""
         digest = hashlib.sha256()
         for folder in self.folders:
             for path in sorted([folder, *folder.glob("seed-*")]):
@@ -117,12 +117,12 @@ class LiveView:
         return digest.hexdigest()[:20]
 
     def read(self) -> list[RunFacts]:
-        """The facts so far; none of a run that has not begun."""
+        """The facts so far, without runs that have not started."""
         begun = [one for one in self.folders if (one / CONFIG).is_file() or (one / REPEAT).is_file()]
         return read_runs(begun)
 
     def draw(self, *, at_once: bool = False) -> Drawn:
-        """The part of the page that changes; drawn again where files have changed and the last one is old enough, or `at_once`."""
+        """The part of the page that changes; redrawn if files have changed and the last one is old enough, or `at_once`."""
         with self._lock:
             stamp, made = self.stamp(), self._made
             if stamp != made.stamp and (at_once or self.clock() >= made.next):
@@ -130,7 +130,7 @@ class LiveView:
                 try:
                     title, text = make_main(self.read())
                     made = Drawn(stamp, title, text)
-                finally:  # one that cannot be drawn is not tried at every request either
+                finally:  # after an error too: it is not retried at every request
                     now = self.clock()
                     self._made = replace(made, next=now + _REST * (now - started))
             return self._made
@@ -142,7 +142,7 @@ class LiveView:
 
     @property
     def is_over(self) -> bool:
-        """Whether all runs have ended; a resumed one has its former end in its files until it begins."""
+        """Whether all runs have ended. Files of a resumed run hold its former end until it starts."""
         if self.closed is not None and not self.closed.is_set():
             return False
         stamp = self.stamp()
@@ -152,7 +152,7 @@ class LiveView:
 
 
 def make_server(view: LiveView, door: socket.socket) -> ThreadingHTTPServer:
-    """A server of the view on an open door; requests under other names than this machine's are refused."""
+    """An HTTP server of the view on a listening socket; it refuses requests for other hosts than this machine."""
     port = door.getsockname()[1]
     names = {f"{name}:{port}" for name in (HOST, "localhost")}
 
@@ -160,7 +160,7 @@ def make_server(view: LiveView, door: socket.socket) -> ThreadingHTTPServer:
         server_version, sys_version = "shoal", ""
 
         def do_GET(self) -> None:
-            if self.headers.get("Host") not in names:  # another site's name that points here
+            if self.headers.get("Host") not in names:  # DNS rebinding
                 self._answer(403, "only for this machine", kind="text/plain")
             elif self.path == "/":
                 view.asked = True
@@ -171,7 +171,7 @@ def make_server(view: LiveView, door: socket.socket) -> ThreadingHTTPServer:
                 self._answer(404, "there is / only", kind="text/plain")
 
         def _answer_main(self) -> None:
-            over = view.is_over  # before it is made: what is made later has all of it
+            over = view.is_over  # before drawing: a page drawn after the end is complete
             drawn = view.draw(at_once=over)
             tag, state = f'"{drawn.stamp}"', "ended" if over else "going"
             same = self.headers.get("If-None-Match") == tag
@@ -201,7 +201,7 @@ def make_server(view: LiveView, door: socket.socket) -> ThreadingHTTPServer:
             self.wfile.write(content)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Requests are not worth a line."""
+            """Do not log requests."""
 
     server = ThreadingHTTPServer((HOST, port), Handler, bind_and_activate=False)
     server.socket.close()
@@ -211,7 +211,7 @@ def make_server(view: LiveView, door: socket.socket) -> ThreadingHTTPServer:
 
 
 def serve(view: LiveView, door: socket.socket) -> None:
-    """Serve until the runs have ended, or what trains them is closed, and a browser that looks has seen their end."""
+    """Serve until the runs or the training process have ended, and an open browser has received their end."""
     server = make_server(view, door)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""The page of one run or several: sections of charts and tables, put into one HTML file without anything to load."""
+"""The page of one run or several: sections of charts and tables in one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _DETAILED = 8  # groups that have sections of their own
 
 @dataclass
 class Section:
-    """A part of the page: charts, then tables; of one run where several are shown."""
+    """A section of the page: charts, then tables. `label` names its run where several are shown."""
 
     key: str
     title: str
@@ -64,19 +64,19 @@ def write_page(folders: Sequence[Path], target: Path) -> int:
 
 
 def make_page(runs: Sequence[RunFacts], *, live: bool = False) -> str:
-    """The page as text. `live`: it asks its server for what is new (`shoal.report.live`)."""
+    """The page as text. A `live` page polls its server for updates (`shoal.report.live`)."""
     described = describe_page(runs)
     return wrap_main(described["title"], _render_main(described), live=live)
 
 
 def make_main(runs: Sequence[RunFacts]) -> tuple[str, str]:
-    """(title, the part of the page that changes while a run goes on)."""
+    """(title, the part of the page that changes during training)."""
     described = describe_page(runs)
     return described["title"], _render_main(described)
 
 
 def wrap_main(title: str, main: str, *, live: bool = False) -> str:
-    """The page around what `make_main` made."""
+    """The whole page, around the text of `make_main`."""
     return str(_environment().get_template("page.html").render(live=live, title=title, main=main))
 
 
@@ -117,7 +117,7 @@ def describe_page(runs: Sequence[RunFacts]) -> dict[str, Any]:
 
 
 def list_sections(groups: Sequence[Group]) -> list[Section]:
-    """The sections that there is something to show in."""
+    """All sections that are not empty."""
     found = [Section("learning", "Learning", draw_curves(groups))] if groups else []
     if groups:
         epochs = draw_epochs(groups[0].first) if len(groups) == 1 else None
@@ -152,7 +152,7 @@ def _list_own(group: Group, label: str) -> list[Section]:
 
 
 def list_tiles(group: Group) -> list[tuple[str, str, str]]:
-    """(figure, what it is, what goes with it) of the page's head, for one group."""
+    """(figure, caption, note) of the tiles in the page's head, for one group."""
     run, tiles = group.first, []
 
     def spread(values: tuple[float, float] | None, form: str) -> str:
@@ -190,7 +190,7 @@ def list_tiles(group: Group) -> list[tuple[str, str, str]]:
 
 
 def list_settings(groups: Sequence[Group]) -> dict[str, Any]:
-    """Every setting of every group: (key, values, default, whether each is changed), those worth a look first."""
+    """Every setting of every group, with its default: `changed` differ from defaults or between groups, `rest` do not."""
     rows = []
     for key in dict.fromkeys(key for group in groups for key in group.first.settings):
         values = [write_value(group.first.settings.get(key)) for group in groups]

@@ -31,7 +31,7 @@ def draw_predictions(outcomes: dict[str, Any]) -> list[Chart]:
 
 
 def name_classes(outcomes: dict[str, Any]) -> list[str]:
-    """What classes are called, their numbers where they have no names."""
+    """Names of the classes, or their numbers if they have no names."""
     names = outcomes.get("class_names")
     return [str(name) for name in names] if names else [str(n) for n in range(len(outcomes["hits"]))]
 
@@ -57,7 +57,7 @@ def score_classes(outcomes: dict[str, Any]) -> list[tuple[str, int, float, float
 
 
 def tabulate_confused(outcomes: dict[str, Any], most: int = 10) -> Table | None:
-    """The commonest confusions, in words."""
+    """A table of the most frequent confusions."""
     names = name_classes(outcomes) if outcomes.get("task") == "single-label" else []
     pairs = outcomes.get("confused")
     if "confusion" in outcomes:
@@ -123,7 +123,9 @@ def _draw_errors(outcomes: dict[str, Any], number: int) -> Chart:
     points = np.array(outcomes["targets"][number]["points"], float).reshape(-1, 2)
     errors = points[:, 1] - points[:, 0]
     title = "Errors"
-    reading = "Predicted minus true: a heap beside 0 is a bias, a long tail is a few nodes that are far off."
+    reading = (
+        "Predicted minus true: a peak away from 0 is a bias, a long tail is a few nodes that are far off."
+    )
     counts, edges = np.histogram(errors, bins=min(30, max(5, len(errors) // 10)))
     with drawing(height=340) as figure:
         axes = figure.add_subplot()

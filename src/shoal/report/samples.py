@@ -1,4 +1,4 @@
-"""Batches beside the graph they are drawn from: degrees as a chart, other measures as a table."""
+"""Batches compared with the graph they are drawn from: degrees as a chart, other measures as a table."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ _QUANTILES = ("median degree", "90 % quantile of degrees", "99 % quantile of deg
 def draw_samples(found: dict[str, Any]) -> Chart:
     """Degrees of batches and of the training graph, both over their mean."""
     title = f"Degrees in batches of {found['sampler']}"
-    reading = (
-        "Share of nodes with at least so many times the mean degree: a batch like the graph lies on its line."
-    )
+    reading = "Share of nodes with at least this multiple of the mean degree: batches with the graph's degrees lie on its line."
     with drawing() as figure:
         plot_degrees(figure.add_subplot(), found["graph"], found["samples"], (INK, SERIES[0]))
         svg = render(figure, title, reading)
@@ -35,7 +33,7 @@ def draw_samples(found: dict[str, Any]) -> Chart:
 def plot_degrees(
     axes: Any, graph: dict[str, Any], samples: Sequence[dict[str, Any]], colours: tuple[str, str]
 ) -> None:
-    """Lines of (degree over the mean, share of nodes with at least it), as `describe_character` found them: the shape, whatever the size.
+    """Plot the share of nodes with at least each degree, over the mean degree, from `describe_character`.
 
     `colours` are the graph's and the batches'.
     """
@@ -61,7 +59,7 @@ def plot_degrees(
 def tabulate_degrees(found: dict[str, Any]) -> Table:
     """The graph's degrees as numbers."""
     rows = [[str(degree), f"{share:.4f}"] for degree, share in found["graph"]["degrees"]]
-    return Table(("degree", "share of the graph's nodes with at least it"), rows)
+    return Table(("degree", "share of the graph's nodes with at least this degree"), rows)
 
 
 def tabulate_samples(found: dict[str, Any]) -> Table:

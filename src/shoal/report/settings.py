@@ -1,4 +1,4 @@
-"""A run's settings: every one by its key, which are not the defaults, and the command that repeats the run."""
+"""A run's settings by key, those that differ from the defaults, and the command that repeats the run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal.runs.config import METHODS, RunConfig, parse_value
 from shoal.runs.sections import Section
 from shoal.wording import count
 
-_SKIPPED = ("target", "defaults")  # which decide nothing in a run that has begun
+_SKIPPED = ("target", "defaults")  # no effect in a run that has started
 _OPTIONS = {
     "method": "--method",
     "model.name": "--model",
@@ -24,7 +24,7 @@ _OPTIONS = {
 
 
 def list_values(config: RunConfig) -> dict[str, Any]:
-    """Every setting of a run by its key, as its file has it."""
+    """Every setting of a run by its key, as in its file."""
     found: dict[str, Any] = {}
     for name, value in config.items():
         if name in _SKIPPED:
@@ -39,21 +39,21 @@ def list_values(config: RunConfig) -> dict[str, Any]:
 
 
 def list_defaults(config: RunConfig) -> dict[str, Any]:
-    """The declared defaults of a run's settings; nothing of components that are not registered here."""
+    """The declared defaults of a run's settings, without components that are not registered here."""
     plain = RunConfig()
     found: dict[str, Any] = {"method": plain.method, "repeat": plain.repeat}
     for name, section in config.items():
         if isinstance(section, Section) and name not in _SKIPPED:
             try:
                 declared = section.declared
-            except ShoalError:  # a plug-in's: it is not loaded to look at a run
+            except ShoalError:  # of a plug-in, which is not loaded to show a run
                 continue
             found |= {f"{name}.{key}": setting.default for key, setting in declared.items()}
     return found
 
 
 def list_changed(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """The settings whose values are not the defaults, or have none."""
+    """The settings that differ from their defaults, or have none."""
     return {
         key: value
         for key, value in values.items()
@@ -105,7 +105,7 @@ def make_command(config: RunConfig) -> list[str]:
 
 
 def format_command(words: list[str]) -> str:
-    """A command as a shell takes it, an option a line."""
+    """A shell command with one option per line."""
     lines, line = list[str](), ""
     for word in words:
         if word.startswith("--"):

@@ -64,7 +64,7 @@ def has_matplotlib() -> bool:
 
 
 def require_matplotlib(purpose: str) -> None:
-    """Refuse before any work is done rather than after it."""
+    """Raise if matplotlib is missing, before any work is done."""
     if not has_matplotlib():
         raise missing_extra("matplotlib", "report", purpose)
 
@@ -80,7 +80,7 @@ def drawing(width: float = WIDTH, height: float = HEIGHT) -> Iterator[Figure]:
 
 
 def render(figure: Figure, title: str, description: str) -> str:
-    """A figure as an <svg> element that scales with its place and says what it shows."""
+    """A figure as an <svg> element that scales with the page and has a title and a description."""
     text = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(text, format="svg", metadata=nothing)
@@ -91,7 +91,9 @@ def render(figure: Figure, title: str, description: str) -> str:
     drawn = re.sub(r'<g id="[^"]*">', "<g>", drawn)
     drawn = re.sub(r"<!--.*?-->", "", drawn, flags=re.DOTALL)
     drawn = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", drawn)
-    drawn = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\d\.\d)\d+", r"\1", tag[0]), drawn)  # finer than screens
+    drawn = re.sub(
+        r"<[^>]*>", lambda tag: re.sub(r"(\d\.\d)\d+", r"\1", tag[0]), drawn
+    )  # more digits than a screen shows
     drawn = re.sub(r"\s*\n\s*", "\n", drawn)
     for colour, variable in _VARIABLES.items():
         drawn = drawn.replace(colour, f"var({variable})")
