@@ -20,7 +20,7 @@ from shoal.models.gnn import GNN
 from shoal.partitioning.part import Part, split_graph
 from shoal.sampling.base import Sampler
 
-DRAWN = 64  # batches that tell what a rank's own batches are like
+DRAWN = 64  # batches drawn to estimate the cost of a rank's own batches
 
 
 def predict_shared(
@@ -36,18 +36,18 @@ def predict_shared(
     num_batches: int | None = None,
     process: int = 0,
 ) -> Prediction:
-    """What an epoch of batches that all ranks share costs (VLDB'22 §4.3.3): to the byte, that of the first epoch.
+    """Predict an epoch of mini-batches that all ranks share (VLDB'22 §4.3.3). Bytes are exactly those of the first epoch.
 
     Args:
         parts: of the whole graph that `sampler` draws from.
-        num_batches: how many batches of the epoch are drawn to predict all of them; None for all.
-        process: bytes that a rank holds before it works on anything.
+        num_batches: batches to draw, from which the epoch is extrapolated; None for all.
+        process: bytes of a rank's process before it loads data.
     """
     sampler.require_shareable()
     method = EXCHANGES[exchange]() if isinstance(exchange, str) else exchange
     if method.thins or method.is_stale or not method.serves_batches:
         raise ShoalError(
-            f"exchange {method.name} with these settings serves no batches: leave out the sampler"
+            f"exchange {method.name} with these settings does not support mini-batches: leave out the sampler"
         )
     graph, num_ranks = sampler.graph, len(parts)
     owner = find_owners(parts)
@@ -59,7 +59,7 @@ def predict_shared(
     steps, received = [], np.zeros(num_ranks, np.int64)
     largest = np.zeros((num_ranks, 3), np.int64)
     count = min(num_batches or sampler.num_batches, sampler.num_batches)
-    sampler.extract_drawn(sampler.draw_nodes(0))  # compiles and keeps what later batches use
+    sampler.extract_drawn(sampler.draw_nodes(0))  # compiles and fills caches
     for k in range(count):
         started = time.perf_counter()
         nodes = sampler.draw_nodes(k)
@@ -95,13 +95,13 @@ def predict_replicas(
     num_batches: int | None = None,
     process: int = 0,
 ) -> Prediction:
-    """What an epoch costs where every rank holds the graph and draws batches of its own (JPDC'21 §8).
+    """Predict an epoch of data-parallel training: every rank holds the graph and draws its own batches (JPDC'21 §8).
 
-    No rows travel: a step sums gradients. It takes as long as the slowest rank's batch.
+    Only gradients are exchanged. A step takes as long as the slowest rank's batch.
 
     Args:
-        sampling_threads: threads that draw ahead, which hides drawing behind computing.
-        num_batches: how many batches are drawn to learn what they take; None for those of an epoch, at most 64.
+        sampling_threads: threads that prefetch batches, so that sampling overlaps with computing.
+        num_batches: batches to draw and time; None for those of an epoch, at most 64.
     """
     num_steps = -(-sampler.num_batches // num_ranks)
     exchanges = list_exchanges(
@@ -109,7 +109,7 @@ def predict_replicas(
     )
     count = min(num_batches or DRAWN, num_steps * num_ranks)
     seconds, sampling, largest = np.zeros(count), np.zeros(count), (0, 0, 0)
-    sampler.sample(0)  # compiles and keeps what later batches use
+    sampler.sample(0)  # compiles and fills caches
     for k in range(count):
         started = time.perf_counter()
         batch = sampler.sample(k)
@@ -144,7 +144,7 @@ def predict_replicas(
 
 
 def _time_layers(model: GNN, nodes: list[int], machine: Machine) -> float:
-    """Seconds of the dense products of a step whose layers read and answer so many nodes; blocks may shrink."""
+    """Seconds of a step's dense products, from the numbers of nodes in every layer; blocks may shrink."""
     rows = float(np.mean(nodes)) if len(nodes) > 2 else nodes[-1]
     macs = 0.0 if machine.dense_rate is None else rows * count_row_macs(model) / machine.dense_rate
     return macs + (machine.layer_seconds or 0.0) * len(list(model.list_layers()))

@@ -1,4 +1,4 @@
-"""Measuring this machine once: how fast it computes and how two of its ranks exchange messages, kept in Shoal's home."""
+"""Calibration of this machine: compute rates, and messages between two ranks, measured once and cached in Shoal's home."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_WIRE = (1e-6, 1e12)  # latency and bandwidth of one rank, which sends nothin
 
 
 def find_calibration(*, wire: bool) -> Path:
-    """The file of this host, with this many threads and these versions; `wire` for the one with messages."""
+    """The cache file for this host, number of threads and versions; with `wire`, the one for messages."""
     versions = [version(name) for name in ("torch", "numba")]
     told = [platform.node(), platform.machine(), str(torch.get_num_threads()), *versions]
     key = sha256("\n".join(told).encode()).hexdigest()[:12]
@@ -30,7 +30,7 @@ def find_calibration(*, wire: bool) -> Path:
 
 
 def read_calibration(*, wire: bool) -> Machine | None:
-    """What was measured before; None where nothing was, or where the file cannot be read."""
+    """The cached calibration; None if there is none, or its file cannot be read."""
     path = find_calibration(wire=wire)
     try:
         return read_machine(path) if path.is_file() else None
@@ -39,22 +39,22 @@ def read_calibration(*, wire: bool) -> Machine | None:
 
 
 def measure_rates() -> Machine:
-    """Measure how fast one rank computes that has this process's threads, and keep it."""
+    """Measure and cache the compute rates of one rank with this process's threads."""
     machine = Machine(*_NO_WIRE, **probe_rates(LocalTransport()))
-    with suppress(OSError):  # a home that cannot be written: it is measured again next time
+    with suppress(OSError):  # Shoal's home is not writable: measured again next time
         _keep(machine, find_calibration(wire=False))
     return machine
 
 
 def measure_wire(transport: Transport, path: Path) -> None:
-    """Measure the messages between ranks; rank 0 keeps it in `path`."""
+    """Measure messages between ranks; rank 0 writes the result to `path`."""
     network = probe_network(transport)
     if transport.rank == 0:
         _keep(Machine(network.typical_latency, network.worst_bandwidth, tuple(network.crowd)), path)
 
 
 def join_calibration(rates: Machine, wire: Machine) -> Machine:
-    """Ranks that compute as one and exchange messages as the other."""
+    """A machine with the compute rates of `rates` and the messages of `wire`."""
     return replace(rates, latency=wire.latency, bandwidth=wire.bandwidth, crowd=wire.crowd)
 
 

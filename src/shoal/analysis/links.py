@@ -1,7 +1,7 @@
-"""Seconds of messages by the α-β model: exchanges between two, broadcasts, sums of gradients, and what computing hides.
+"""Seconds of messages by the α-β model: point-to-point exchanges, broadcasts, all-reduce, and overlap with computing.
 
-An exchange takes `max over ranks of (α·messages + β·bytes)`, α the latency of a message and β the time of a byte; more
-between ranks that are all equally busy, if it was measured how much.
+An exchange takes `max over ranks of (α·messages + β·bytes)`, α being the latency of a message and β the time of a byte.
+Contention between busy ranks adds to it, if it was measured (`Machine.crowd`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shoal.models.gnn import GNN
 
 
 def hide_behind(compute: float, seconds: list[float]) -> list[float]:
-    """What is exposed of each exchange where all of them have as long as an epoch computes."""
+    """Exposed seconds of each exchange, where all of them overlap with the computing of an epoch."""
     exposed = []
     for one in seconds:
         exposed.append(max(one - compute, 0.0))
@@ -23,7 +23,7 @@ def hide_behind(compute: float, seconds: list[float]) -> list[float]:
 
 
 def time_messages(sent: np.ndarray, machine: Machine) -> np.ndarray:
-    """(P,): seconds of each rank, by the (P, P) bytes it sends to each; it is busy with what it sends or receives."""
+    """(P,): seconds of each rank, from the (P, P) bytes sent: those of its sends or of its receives, the longer."""
     alone = machine.latency * (sent > 0) + sent / machine.bandwidth
     if len(machine.crowd) < 2:
         return np.maximum(alone.sum(1), alone.sum(0))
@@ -32,10 +32,10 @@ def time_messages(sent: np.ndarray, machine: Machine) -> np.ndarray:
 
 
 def _time_links(sent: np.ndarray, crowd: np.ndarray, alone: np.ndarray) -> np.ndarray:
-    """(P,): seconds of each row's link, from those of its messages in a crowd and alone.
+    """(P,): seconds of each rank's link, from the seconds of its messages with contention (`crowd`) and without (`alone`).
 
-    In a crowd messages wait for links at their other end, which leaves gaps on this one. Messages whose other end has less
-    to do than this link fill them, as far as they go: a link that is busier than those around it takes what it takes alone.
+    With contention, messages wait for busy links at their other end, which leaves gaps on this link. Messages to less
+    busy links fill the gaps. So a link that is busier than its peers takes as long as without contention.
     """
     own, other = np.maximum(sent.sum(1), 1), sent.sum(0)
     waiting = (sent * np.minimum(other / own[:, None], 1)).sum(1) / own
@@ -45,10 +45,10 @@ def _time_links(sent: np.ndarray, crowd: np.ndarray, alone: np.ndarray) -> np.nd
 
 
 def time_broadcasts(sent: np.ndarray, direction: str, machine: Machine) -> np.ndarray:
-    """(P,): seconds in which every rank's rows go to all, one rank after the other, or are summed there (backward).
+    """(P,): seconds to broadcast every rank's rows, one rank after the other, or to reduce their gradients (backward).
 
-    Gloo broadcasts along a binomial tree, a rank's messages to its children sharing its link; it sums by a ring,
-    from which the root then gathers the pieces.
+    Gloo broadcasts along a binomial tree, in which a rank's messages to its children share its link. It reduces by a
+    ring, from which the root then gathers the pieces.
     """
     num_ranks = len(sent)
     if num_ranks == 1:
@@ -67,7 +67,7 @@ def time_broadcasts(sent: np.ndarray, direction: str, machine: Machine) -> np.nd
 def measure_tree(num_ranks: int) -> tuple[int, int]:
     """(messages in a row, copies sent in a row) until the last rank of a binomial broadcast has everything.
 
-    Rank v sends to v + 2^i for every 2^i > v, all at once once it has received.
+    After it has received, rank v sends to v + 2^i for every 2^i > v, all at once.
     """
 
     def finish(rank: int) -> tuple[int, int]:
@@ -82,6 +82,6 @@ def measure_tree(num_ranks: int) -> tuple[int, int]:
 
 
 def time_sum(model: GNN, num_ranks: int, machine: Machine) -> float:
-    """Summing the gradients by a ring: every rank sends its share of the sum 2 (P - 1) times."""
+    """Seconds of a ring all-reduce of the gradients: every rank sends 1/P of them 2 (P - 1) times."""
     weights = sum(weight.numel() for weight in model.parameters()) * 4
     return 2 * (num_ranks - 1) * (machine.latency + weights / num_ranks / machine.bandwidth)

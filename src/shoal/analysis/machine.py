@@ -1,4 +1,4 @@
-"""Machine: what communication and computing cost on the hosts that an epoch is predicted for, as a file keeps it."""
+"""Machine: communication and compute rates of the hosts that an epoch is predicted for, and their file."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from shoal.files import parse_json, replace_file
 
 @dataclass(frozen=True)
 class Machine:
-    """What communication and computing cost; `shoal doctor --save FILE` under ranks measures all of it.
+    """Communication and compute rates; `shoal doctor --save FILE` on several ranks measures them all.
 
     Args:
-        latency: α, seconds a message takes however short, between two ranks.
+        latency: α, seconds of the shortest message between two ranks.
         bandwidth: 1/β, bytes a second between two ranks.
-        crowd: (bytes, seconds) of a message of a rank while every rank sends to every other, for growing messages;
-            without it a message takes what it takes between two.
-        dense_rate: multiply-adds a second of a rank in dense layers, None where only communication is asked for.
+        crowd: (bytes, seconds) of a message while every rank sends to every other, for growing messages; empty: no
+            contention.
+        dense_rate: multiply-adds a second of a rank in dense layers; None: only communication is predicted.
         sparse_rate: multiply-adds a second of a rank in products with the adjacency.
-        sparse_rates: (bytes, rate) of the same, for growing matrices whose rows are read; without it all take the one.
-        code_rate: values a second that a rank writes and reads as int8 or int4.
-        layer_seconds: what a layer of a step takes however few rows it has.
-        ranks: how many ranks it was measured with, None where that is not known.
+        sparse_rates: (bytes, rate) of the same, for growing dense operands; empty: `sparse_rate` for all.
+        code_rate: values a second that a rank encodes and decodes as int8 or int4.
+        layer_seconds: fixed seconds of a layer in a step, independent of its rows.
+        ranks: number of ranks it was measured with; None if unknown.
     """
 
     latency: float
@@ -43,7 +43,7 @@ class Machine:
     def time_product(
         self, entries: np.ndarray, num_rows: np.ndarray, width: int, item_bytes: int
     ) -> np.ndarray:
-        """Seconds of products with so many entries over matrices of so many rows; none where no rate is known."""
+        """Seconds of sparse products with `entries`, whose dense operands have `num_rows`; 0 if no rate is known."""
         if self.sparse_rate is None:
             return np.zeros(len(entries))
         rate: float | np.ndarray = self.sparse_rate
@@ -54,7 +54,7 @@ class Machine:
         return entries * width / rate
 
     def time_message(self, num_bytes: np.ndarray) -> np.ndarray:
-        """Seconds of a rank for each message while all send to all; none for one without bytes."""
+        """Seconds of each message while all ranks send to all; 0 for an empty one."""
         if len(self.crowd) < 2:
             seconds = self.latency + num_bytes / self.bandwidth
         else:
@@ -65,13 +65,13 @@ class Machine:
         return np.where(num_bytes > 0, seconds, 0.0)
 
     def save(self, path: Path) -> None:
-        """Keep it as JSON."""
+        """Write it as JSON."""
         with replace_file(path) as scratch:
             scratch.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
 
 def read_machine(path: Path) -> Machine:
-    """A machine from the file that `shoal doctor --save` wrote, or that was written by hand."""
+    """Read a machine file, written by `shoal doctor --save` or by hand."""
     names = [field.name for field in fields(Machine)]
     try:
         content = parse_json(path.read_bytes())

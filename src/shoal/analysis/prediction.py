@@ -1,4 +1,4 @@
-"""Prediction: what an epoch across ranks will cost; Load: what it is predicted from."""
+"""Prediction: the predicted cost of an epoch across ranks; Load: what it is predicted from."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ import numpy as np
 class LayerExchange:
     """One exchange of a step: `width` values for every row, in a layer counted from 1.
 
-    `overlaps` if a product with local columns runs meanwhile and partial sums may travel; a softmax needs all columns first.
-    `item_bytes` are those of a value that travels as it is, None for the exchange's own type.
+    Attributes:
+        overlaps: whether the product with local columns runs meanwhile and partial sums may be sent; a softmax needs
+            all columns first.
+        item_bytes: bytes of a value that is sent unencoded; None for the exchange's own type.
     """
 
     layer: int
@@ -26,19 +28,20 @@ class LayerExchange:
 
 @dataclass(frozen=True)
 class Prediction:
-    """An epoch of training. `communication` is all of it, hidden behind computing or not.
+    """Predicted cost of an epoch of training; times are in seconds.
 
     Attributes:
         num_bytes, num_messages: of all ranks together, exactly what the transport will count; with a boundary rate, its mean.
         exchanges: of a step.
         seconds: of each exchange, in order, in all steps.
-        exposed: what of each the product with local columns does not hide; of stale ones, what the epoch's computing does not.
-        reduce: summing the gradients.
+        exposed: of each exchange, without what overlaps with the product with local columns; for stale exchanges,
+            without what overlaps with the epoch's computing.
+        reduce: all-reduce of the gradients.
         compute: of the slowest rank; 0 where the machine has no rates.
         steps: of an epoch.
-        sampling: drawing batches, as it was measured here.
+        sampling: drawing batches, as measured here.
         memory: bytes of every rank's process in training, estimated (`rank_memory`).
-        modelled: bytes of every rank by BNS-GCN's formula, as `ranks.json` has them.
+        modelled: bytes of every rank by BNS-GCN's formula, as in `ranks.json`.
     """
 
     num_bytes: int
@@ -55,7 +58,7 @@ class Prediction:
 
     @property
     def communication(self) -> float:
-        """Seconds of all exchanges, hidden or not."""
+        """Seconds of all exchanges, overlapped or exposed."""
         return sum(self.seconds)
 
     @property
@@ -71,10 +74,10 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Load:
-    """What ranks hold and send in a step.
+    """Rows and entries that ranks hold and send in a step.
 
     Attributes:
-        rows: {overlaps: (rows that rank q sends to rank r in an exchange, the chance that it sends any)}, (P, P) each.
+        rows: {overlaps: (rows that rank q sends to rank r in an exchange, the probability that it sends any)}, (P, P) each.
         ids: bytes of the lists of kept rows, (P, P).
         entries: in local and in halo columns, (P, 2); None where only communication is known.
         held: local and halo rows, (P, 2).

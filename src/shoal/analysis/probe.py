@@ -1,4 +1,4 @@
-"""Testing the network between ranks: every pair, its latency and bandwidth, and what to change where one is slow."""
+"""Network probe: latency and bandwidth of every pair of ranks, and advice where a pair is slow."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import torch
 
 from shoal.distributed.transport import Transport
 
-_SMALL, _LARGE = 8, 1 << 22  # bytes; the large ones far above what a link lets through at once
+_SMALL, _LARGE = 8, 1 << 22  # bytes; the large ones far above the burst that a rate limiter lets through
 _ROUNDS = 10
 _MAX_SECONDS = 1.0  # of large messages between a pair
 _CROWD_SIZES = (8, 1 << 14, 1 << 16, 1 << 18, 1 << 20)  # bytes of a message while all send to all
-_CROWD_BYTES = 1 << 22  # most that a rank then sends to all others, but for the shortest two sizes
+_CROWD_BYTES = 1 << 22  # most that a rank then sends to all others; not a limit for the two shortest sizes
 _CROWD_ROUNDS, _CROWD_SECONDS = 9, 2.0
 _IN_A_ROW = 4  # exchanges timed together, as a step has several
 
@@ -30,7 +30,7 @@ class Network:
     Attributes:
         hosts: of every rank.
         addresses: what each rank's host name resolves to, as it sees itself.
-        interface: of every rank, what gloo was told to use, empty for its own choice.
+        interfaces: GLOO_SOCKET_IFNAME of every rank, empty if gloo chooses.
         latency: (P, P) seconds one way; 0 on the diagonal.
         bandwidth: (P, P) bytes a second one way; infinite on the diagonal.
         crowd: (bytes, seconds) of each message of a rank while all ranks send to all, for growing messages.
@@ -56,7 +56,7 @@ class Network:
 
 
 def probe_network(transport: Transport) -> Network:
-    """Measure every pair in turn, so that no two measurements share a wire, and then all ranks at once."""
+    """Measure every pair in turn, so that measurements share no link, and then all ranks at once."""
     size = transport.size
     transport.phase = "the exchange of addresses"
     hosts = transport.gather_texts(socket.gethostname())
@@ -79,10 +79,10 @@ def probe_network(transport: Transport) -> Network:
 
 
 def _probe_pair(transport: Transport, peer: int, leads: bool) -> tuple[float, float]:
-    """(latency, bandwidth) by messages to and fro; both ranks agree beforehand how many."""
+    """(latency, bandwidth) by ping-pong; both ranks first agree on the number of rounds."""
     _bounce(transport, peer, leads, _SMALL, 3)  # opens the connection
     latency = _bounce(transport, peer, leads, _SMALL, 3 * _ROUNDS)
-    _bounce(transport, peer, leads, _LARGE, 1)  # fills what a rate limiter lets through at once
+    _bounce(transport, peer, leads, _LARGE, 1)  # uses up the burst of a rate limiter
     trial = _bounce(transport, peer, leads, _LARGE, 1)
     said = torch.tensor([trial], dtype=torch.float64)
     heard = torch.zeros(1, dtype=torch.float64)
@@ -93,10 +93,10 @@ def _probe_pair(transport: Transport, peer: int, leads: bool) -> tuple[float, fl
 
 
 def _probe_crowd(transport: Transport) -> list[tuple[float, float]]:
-    """What a message of a rank takes while every rank sends to every other, as in an exchange of rows.
+    """(bytes, seconds) of a message while every rank sends to every other, as in a halo exchange.
 
-    It does not follow from a pair's latency and bandwidth: a rank's messages leave together, and long ones from all sides
-    queue up before the links they share, which short ones hardly do. Hence several sizes, and medians: what is to be expected.
+    This does not follow from a pair's latency and bandwidth: a rank's messages leave together, and long messages queue
+    at shared links, which short ones hardly do. Hence several sizes are measured. Medians give the expected time.
     """
     others = transport.size - 1
     if others == 0:
@@ -113,7 +113,7 @@ def _probe_crowd(transport: Transport) -> list[tuple[float, float]]:
 
 
 def _time_crowd(transport: Transport, num_bytes: int, rounds: int) -> float:
-    """Seconds until the slowest rank has sent so many bytes to each other and has theirs; the same on every rank."""
+    """Seconds of the slowest rank in an all-to-all exchange of `num_bytes` messages; the same result on every rank."""
     size, rank = transport.size, transport.rank
     peers = [(rank + step) % size for step in range(1, size)]
     out = torch.zeros(num_bytes, dtype=torch.uint8)
@@ -135,7 +135,7 @@ def _time_crowd(transport: Transport, num_bytes: int, rounds: int) -> float:
 
 
 def _bounce(transport: Transport, peer: int, leads: bool, num_bytes: int, rounds: int) -> float:
-    """Seconds that a message takes one way: the best round, since other work on the host only makes it longer."""
+    """Seconds of a message one way, in the best round: other work on the host only adds time."""
     out, back = torch.zeros(num_bytes, dtype=torch.uint8), torch.zeros(num_bytes, dtype=torch.uint8)
     best = float("inf")
     for _ in range(rounds):
@@ -160,7 +160,7 @@ def _swap(transport: Transport, peer: int, out: torch.Tensor, back: torch.Tensor
 
 
 def resolve_host() -> str:
-    """The address that this host's own name stands for, or why it stands for none."""
+    """The address that this host's name resolves to, or why it does not resolve."""
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError as error:
@@ -179,7 +179,7 @@ def list_interfaces() -> list[tuple[str, str]]:
 
 
 def advise(network: Network, interfaces: list[tuple[str, str]]) -> list[str]:
-    """What to change, one sentence each; none where all is well."""
+    """Advice on slow or unreachable ranks, one sentence each; empty if there is none."""
     advice = []
     outside = [(name, address) for name, address in interfaces if not address.startswith("127.")]
     several = len(set(network.hosts)) > 1

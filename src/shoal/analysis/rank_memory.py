@@ -1,4 +1,4 @@
-"""Memory of ranks before there are any: what a process holds in training, and BNS-GCN's model of a step."""
+"""Predicted memory of ranks: what a process holds in training, and BNS-GCN's model of a step."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from shoal.models.gnn import GNN
 from shoal.partitioning.part import Part
 from shoal.training.step_memory import VALUE, count_row, count_weights, count_whole
 
-_NODE_BYTES = 12  # of every node of the graph, where ranks share batches: its owner, its row there, a place in the batch
+_NODE_BYTES = (
+    12  # of every node, where ranks share batches: its owner, its row there, its position in the batch
+)
 
 
 def count_received(
     parts: Sequence[Part], load: Load, exchanges: Sequence[LayerExchange], method: ExchangeMethod
 ) -> np.ndarray:
-    """(P,): rows, or rows and sums, that come to every rank in one exchange."""
+    """(P,): rows, or rows and sums, that every rank receives in one exchange."""
     if method.is_collective or not exchanges:
         return np.array([part.num_halo for part in parts])
     linear = exchanges[-1].overlaps
@@ -29,7 +31,7 @@ def count_received(
 
 
 def model_ranks(parts: Sequence[Part], model: GNN, received: np.ndarray) -> tuple[int, ...]:
-    """Bytes by BNS-GCN's `(3·n_local + n_halo)·d` of every rank, for the rows it receives; `ranks.json` has the same."""
+    """Bytes of every rank by BNS-GCN's `(3·n_local + n_halo)·d`, n_halo being the rows it receives; `ranks.json` has the same."""
     widths = model.input_widths, next(iter(model.widths), 0)
     return tuple(model_memory(part, int(rows), *widths) for part, rows in zip(parts, received))
 
@@ -45,9 +47,10 @@ def estimate_parts(
     sparse: bool,
     process: int = 0,
 ) -> tuple[int, ...]:
-    """Bytes that the process of every rank with a part holds in training on the whole graph, evaluation left out.
+    """Bytes of every rank's process in full-batch training on parts, without evaluation.
 
-    The part, its features, operators, activations, all copies of weights, buffers of messages, and the `process` itself.
+    They include the part, its features, operators, activations, all copies of weights, message buffers, and the
+    `process` itself.
     """
     weights, found = count_weights(model), []
     for part, rows in zip(parts, received):
@@ -75,9 +78,9 @@ def estimate_shared(
     *,
     process: int = 0,
 ) -> tuple[int, ...]:
-    """The same of ranks that share batches, of which each has `largest` (local rows, halo rows, entries), (P, 3), at most.
+    """Bytes of every rank's process where ranks share batches; `largest` (P, 3) are the most local rows, halo rows and entries.
 
-    Every rank also reads the pattern of the whole graph, from which batches are drawn.
+    Every rank also holds the adjacency of the whole graph, from which batches are drawn.
     """
     whole = count_pattern(graph) + _NODE_BYTES * graph.num_nodes + count_weights(model)
     return tuple(
@@ -89,7 +92,7 @@ def estimate_shared(
 def estimate_replicas(
     graph: Graph, model: GNN, largest: tuple[int, int, int], num_features: int, num_ranks: int, process: int
 ) -> tuple[int, ...]:
-    """The same of ranks that hold the whole graph, with a batch of so many rows, rows read and entries."""
+    """Bytes of every rank's process where each holds the whole graph; `largest` is (output rows, other rows, entries) of a batch."""
     features = VALUE * graph.num_nodes * num_features
     if sp.issparse(graph.x):
         features = count_csr(graph.x)
@@ -98,7 +101,7 @@ def estimate_replicas(
 
 
 def _count_batch(model: GNN, size: tuple[int, ...], num_features: int) -> int:
-    """Bytes of a step on a batch: activations, features that were taken, an operator and its transpose."""
+    """Bytes of a step on a batch: activations, gathered features, an operator and its transpose."""
     rows, read, entries = size
     return VALUE * ((rows + read) * count_row(model) + (rows + read) * num_features + 4 * entries)
 
@@ -106,7 +109,7 @@ def _count_batch(model: GNN, size: tuple[int, ...], num_features: int) -> int:
 def count_buffers(
     received: int, sent: int, exchanges: Sequence[LayerExchange], method: ExchangeMethod
 ) -> int:
-    """Bytes of what comes and goes: of the widest exchange, since all share two buffers; stale ones have their own."""
+    """Bytes of message buffers: those of the widest exchange, since all share two buffers; stale exchanges have their own."""
     rows = [VALUE * one.width + (method.row_bytes(one.width) if method.is_coded else 0) for one in exchanges]
     if method.is_stale:
         return (2 * received + sent) * sum(rows)
@@ -114,14 +117,14 @@ def count_buffers(
 
 
 def count_part(part: Part, num_features: int) -> int:
-    """Bytes of a part's arrays, with features that it would have."""
+    """Bytes of a part's arrays, with `num_features` dense features unless it has sparse ones."""
     arrays = [value for name, value in vars(part).items() if isinstance(value, np.ndarray) and name != "x"]
     features = count_csr(part.x) if sp.issparse(part.x) else VALUE * part.num_local * num_features
     return sum(array.nbytes for array in arrays) + features
 
 
 def count_pattern(graph: Graph) -> int:
-    """Bytes of a graph's pattern and weights."""
+    """Bytes of a graph's adjacency and edge weights."""
     weights = 0 if graph.edge_weight is None else graph.edge_weight.nbytes
     return int(graph.indptr.nbytes + graph.indices.nbytes + weights)
 

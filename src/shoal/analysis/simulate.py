@@ -26,7 +26,7 @@ _COUNT_BYTES, _PREDICTED_BYTES = 8, 4  # of a degree of reversed edges; of a pre
 
 
 def measure_load(parts: Sequence[Part], method: ExchangeMethod, overlaps: set[bool]) -> Load:
-    """What the ranks of some parts, those of the graph or of a batch, hold and send in exchanges that overlap or do not."""
+    """Rows and entries that ranks hold and send, from the parts of a graph or of a batch; `overlaps` are the kinds of exchange."""
     entries = np.array([[len(part.local_indices), len(part.halo_indices)] for part in parts])
     return Load(
         {linear: method.expect_rows(parts, linear=linear) for linear in overlaps},
@@ -45,11 +45,13 @@ def list_exchanges(
     label_iterations: int = 0,
     item_bytes: int = 4,
 ) -> list[LayerExchange]:
-    """The halo exchanges of one training step: those of the forward pass, and their gradients' in reverse.
+    """The halo exchanges of one training step: those of the forward pass, then those of gradients in reverse.
 
-    With `samples_input` those of the features first, which have no gradients. Batches that are not `fixed` exchange what the first
-    layer reads in every step, and where reversed edges are read their degrees. Each of `label_iterations` is a forward pass before,
-    whose predictions a fixed batch exchanges.
+    Args:
+        samples_input: exchange the features first, which have no gradients.
+        fixed: whether the batch is the same in every step; others exchange the first layer's input in every step,
+            and degrees if reversed edges are read.
+        label_iterations: forward passes before the step, whose predictions a fixed batch exchanges.
     """
 
     def forward(training: bool) -> list[tuple[LayerExchange, bool]]:
@@ -82,23 +84,25 @@ def predict_epoch(
     label_iterations: int = 0,
     process: int = 0,
 ) -> Prediction:
-    """What an epoch of full-graph training of `model` costs.
+    """Predict the cost of an epoch of full-batch training of `model`.
 
     Args:
-        parts: the parts, the folder they are stored in, or the (P, P) rows sent from each rank to each, of which only
-            communication is told.
-        exchange: how halo rows travel, by name or as an object; collective ones take what gloo's algorithms take.
-        item_bytes: bytes of a value of the model; the exchange tells what a row takes on its way.
-        sparse_features: whether features are sparse; read from the parts where those are given.
-        label_iterations: passes before a step whose predictions stand in place of labels.
-        process: bytes that a rank holds before it works on anything.
+        parts: the parts, the folder they are stored in, or the (P, P) rows sent from each rank to each, from which only
+            communication is predicted.
+        exchange: exchange method, by name or as an object; collective ones are timed by gloo's algorithms.
+        item_bytes: bytes of a value of the model; the exchange decides the bytes of a row in a message.
+        sparse_features: whether features are sparse; None: as in the parts.
+        label_iterations: forward passes before a step, whose predictions replace labels.
+        process: bytes of a rank's process before it loads data.
     """
     method = EXCHANGES[exchange]() if isinstance(exchange, str) else exchange
     if isinstance(parts, str | Path):
         parts = open_parts(Path(parts))
     if isinstance(parts, np.ndarray):
         if method.thins:
-            raise ShoalError("what a boundary rate sends is predicted from parts: give those instead of rows")
+            raise ShoalError(
+                "messages of a boundary rate are predicted from parts: give parts instead of rows"
+            )
         if parts.ndim != 2 or parts.shape[0] != parts.shape[1]:
             raise ShoalError(f"rows sent have shape {parts.shape}: expected (ranks, ranks)")
         sent = parts, (parts > 0).astype(float)
@@ -134,7 +138,7 @@ def predict_step(
     method: ExchangeMethod,
     item_bytes: int = 4,
 ) -> Prediction:
-    """What a step costs ranks with such a load."""
+    """Predict the cost of a step with this load."""
     seconds, exposed, compute = [], [], 0.0
     num_bytes, num_messages = float(load.ids.sum()), float((load.ids > 0).sum())
     known: dict[tuple[bool, int], np.ndarray] = {}
@@ -181,13 +185,13 @@ def predict_step(
 
 
 def time_dense(model: GNN, rows: int, machine: Machine) -> float:
-    """Seconds of a step's dense products over so many rows, and of what every layer takes however few there are."""
+    """Seconds of a step's dense products over `rows`, and of the fixed cost of every layer."""
     macs = 0.0 if machine.dense_rate is None else rows * count_row_macs(model) / machine.dense_rate
     return macs + (machine.layer_seconds or 0.0) * len(list(model.list_layers()))
 
 
 def count_row_macs(model: GNN) -> int:
-    """Multiply-adds of a row in a step's dense products: forward, gradients of weights and, behind the first layer, of inputs."""
+    """Multiply-adds of a row in a step's dense products: forward, gradients of weights and, after the first layer, of inputs."""
     total = 3 * (0 if model.classifier is None else model.classifier.weight.numel())
     for number, layer in enumerate(model.list_layers()):
         total += (3 if number else 2) * layer.num_weights
@@ -195,7 +199,7 @@ def count_row_macs(model: GNN) -> int:
 
 
 def open_parts(folder: Path, most_mapped: int = 1000) -> list[Part]:
-    """All parts of a folder, memory-mapped; of more the patterns are read, since a process may map so many files only."""
+    """All parts of a folder, memory-mapped. More than `most_mapped` are read into memory: a process can map only so many files."""
     from shoal.partitioning.manifest import read_manifest
     from shoal.partitioning.stored import open_part
 
@@ -206,7 +210,7 @@ def open_parts(folder: Path, most_mapped: int = 1000) -> list[Part]:
 
 
 def _read_pattern(part: Part) -> Part:
-    """The part with its arrays in memory but for features, and without labels."""
+    """The part with its arrays in memory, except features, and without labels."""
     left = {"y", *MASKS}
     held = ((name, value) for name, value in vars(part).items() if name not in left | {"x"})
     arrays: dict[str, Any] = {name: np.array(value) for name, value in held if isinstance(value, np.ndarray)}

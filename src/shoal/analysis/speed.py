@@ -1,4 +1,4 @@
-"""Testing how fast ranks compute, all at the same time: dense layers, products with an adjacency, coding of messages, small steps."""
+"""Compute rates of ranks, measured on all at the same time: dense layers, sparse products, message encoding, small steps."""
 
 from __future__ import annotations
 
@@ -20,18 +20,22 @@ from shoal.models.mlp import Dense
 from shoal.training.trainer import Trainer
 
 _ROWS, _WIDTH = 32768, 128
-_SPARSE_ROWS, _ENTRIES = (1024, 4096, 16384, 65536), 1 << 19  # from what caches hold to more than they do
+_SPARSE_ROWS, _ENTRIES = (
+    (1024, 4096, 16384, 65536),
+    1 << 19,
+)  # from operands that fit in caches to ones that do not
 _CODED_ROWS = 4096
-_FEW_ROWS, _LAYERS = 32, 3  # of a step whose products take next to nothing
-_ROUNDS, _MIN_SECONDS, _MOST = 5, 0.05, 50  # of a test: rounds at least, and more until so long or so many
+_FEW_ROWS, _LAYERS = 32, 3  # of a step whose products take almost no time
+_ROUNDS, _MIN_SECONDS, _MOST = 5, 0.05, 50  # of a test: least rounds, seconds to reach, most rounds
 
 
 def probe_rates(transport: Transport) -> dict[str, Any]:
-    """The rates of a `Machine`: those of the slowest rank while all compute, means over rounds, since an epoch adds them up.
+    """The rates of a `Machine`: those of the slowest rank while all compute, as means over rounds.
 
-    Dense: forward and backward of a layer with its ReLU, norm and dropout, counted as three products. Sparse: random patterns over
-    matrices of several sizes, since a product whose rows stay in a cache is several times as fast. Code: int8, written and read.
-    A layer's seconds are those of a step with hardly any rows: Python, autograd, the starts of kernels, the optimizer.
+    - dense: forward and backward of a layer with its ReLU, norm and dropout, counted as three products.
+    - sparse: random patterns over operands of several sizes; a product whose rows stay in a cache is several times as fast.
+    - code: int8, encoded and decoded.
+    - layer seconds: a step with hardly any rows, which is Python, autograd, kernel launches and the optimizer.
     """
     transport.phase = "the test of computing"
     h = torch.rand(_ROWS, _WIDTH, requires_grad=True)
@@ -48,7 +52,7 @@ def probe_rates(transport: Transport) -> dict[str, Any]:
 
 
 def _probe_product(transport: Transport, rows: int) -> float:
-    """Multiply-adds a second of products that read a matrix of so many rows."""
+    """Multiply-adds a second of sparse products with a dense operand of `rows` rows."""
     degree = _ENTRIES // rows
     indices = np.random.default_rng(0).integers(0, rows, _ENTRIES, np.int32)
     pattern = Adjacency(torch.arange(0, _ENTRIES + 1, degree), torch.from_numpy(indices), rows, checked=True)
@@ -57,7 +61,7 @@ def _probe_product(transport: Transport, rows: int) -> float:
 
 
 def _probe_codec(transport: Transport) -> float:
-    """Values a second that are written and read."""
+    """Values a second that are encoded and decoded."""
     codec, rows, ids = CODECS["int8"], torch.rand(_CODED_ROWS, _WIDTH), np.arange(_CODED_ROWS)
     coded = torch.empty(_CODED_ROWS, codec.row_bytes(_WIDTH), dtype=torch.uint8)
 
@@ -69,7 +73,7 @@ def _probe_codec(transport: Transport) -> float:
 
 
 def _probe_step(transport: Transport) -> float:
-    """Seconds of a layer of a training step on a graph of few rows."""
+    """Seconds a layer of a training step on a tiny graph."""
     ring = np.stack([np.arange(_FEW_ROWS), np.roll(np.arange(_FEW_ROWS), 1)])
     x, y = np.ones((_FEW_ROWS, 8), np.float32), np.arange(_FEW_ROWS) % 2
     graph = Graph.from_edge_index(ring, _FEW_ROWS, directed=False, x=x, y=y).with_split(seed=0)
@@ -78,7 +82,7 @@ def _probe_step(transport: Transport) -> float:
 
 
 def _time_all(transport: Transport, work: Callable[[], object]) -> float:
-    """Mean seconds of the slowest rank, after a round that compiles and one that tells how many to make."""
+    """Mean seconds of the slowest rank, after one round that compiles and one that sets the number of rounds."""
     work()
     started = time.perf_counter()
     work()

@@ -1,4 +1,4 @@
-"""What samples keep of a graph: degrees, clustering, assortativity, and how many nodes they reach."""
+"""Statistics of sampled subgraphs and their graph: degrees, clustering, assortativity, and coverage of nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal.kernels.jit import kernel
 from shoal.rng import below, key, random_u64
 from shoal.sampling.base import Sampler
 
-PAIRS = 200_000  # of neighbours looked at to estimate a clustering coefficient
+PAIRS = 200_000  # of neighbours that are drawn to estimate a clustering coefficient
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class SampleCharacter:
 
 
 def measure_samples(sampler: Sampler, num_samples: int, pairs: int = PAIRS) -> SampleCharacter:
-    """Measure the first `num_samples` batches' subgraphs and the graph they were drawn from, clustering by `pairs`."""
+    """Measure the subgraphs of the first `num_samples` batches and their graph; clustering is estimated from `pairs`."""
     graph = sampler.graph
     seen = np.zeros(graph.num_nodes, np.bool_)
     samples = []
