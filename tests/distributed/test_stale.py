@@ -72,4 +72,4 @@ def test_what_does_not_combine_is_refused():
     with pytest.raises(ShoalError, match="staleness is 2: expected 0 to 1"):
         PointToPoint(staleness=2)
     said = PointToPoint(messages="int8", staleness=1, smoothing=0.5).describe()
-    assert said == "int8 messages; halos of the epoch before, smoothed by 0.5"
+    assert said == "int8 messages; halos of the previous epoch, smoothed by 0.5"

@@ -38,8 +38,8 @@ def local_graph(part: Part) -> Graph:
 def make_part_batch(plan: HaloPlan, graph: Graph, *, wide: bool, num_train: int) -> Batch:
     """The local rows of a part. Every aggregation over them exchanges rows with other ranks.
 
-    The first layer's halo inputs never change and are exchanged once: as `A x` where the layer can start from
-    it, else, `wide`, as the halo's features, beside which the layer then works without messages.
+    The first layer's halo inputs never change and are exchanged once: as `A x` if the layer can start from it,
+    otherwise (`wide`) as the halo's features, from which the layer computes without messages.
 
     Args:
         graph: the part's `local_graph`.
@@ -64,7 +64,7 @@ def make_part_batch(plan: HaloPlan, graph: Graph, *, wide: bool, num_train: int)
 
 
 def read_features(part: Part) -> Tensor | Adjacency:
-    """Features of the local rows, in place where they are float32 or sparse."""
+    """Features of the local rows; float32 and sparse ones are not copied."""
     x = part.x
     if x is None:
         raise ShoalError(f"graph {part.name!r} has no features: training needs x")
@@ -75,9 +75,10 @@ def read_features(part: Part) -> Tensor | Adjacency:
 
 
 def thin_batch(batch: Batch, plan: HaloPlan, *, sample_input: bool = False) -> Batch:
-    """The same rows with what a thinned plan exchanges. What is exchanged only once stays as it is, whole.
+    """The same rows with the exchanges of a thinned plan. Inputs that are exchanged only once stay whole.
 
-    With `sample_input` the first layer reads what the thinned plan keeps too, exchanged now or with the first `A x`.
+    With `sample_input` the first layer too reads only the halo rows that the plan keeps; they are exchanged now, or with
+    the first `A x`.
     """
     base = batch.blocks[0]
     assert isinstance(base, PartBlock)

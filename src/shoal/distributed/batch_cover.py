@@ -1,4 +1,4 @@
-"""Covers of mini-batches that all ranks share: both sides find them from the topology, without a message."""
+"""Covers of mini-batches that all ranks share: sender and receiver both compute them from the adjacency, without a message."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def cover_batch(
 ) -> Items:
     """The items of a rank's share of the subgraph that `nodes` induce.
 
-    The minimum cover that `cover_halo` finds does not depend on who looks for it, so that an owner knows what each reader
-    expects from the readers' own rows.
+    `cover_halo` finds the same minimum cover on every rank. So an owner computes what each receiver expects, from the
+    receiver's rows.
 
     Args:
-        share: `cut_batch`'s.
+        share: from `cut_batch`.
         owners: the rank of each node.
-        place: int32 scratch with -1 for every node of the graph, as it is left too.
+        place: int32 scratch, -1 for every node of the graph; it is reset before returning.
         edge_norm: a factor for each entry of the graph, and `halo_norm` those of the share's halo entries.
     """
     if not graph.directed and edge_norm is None:
@@ -58,7 +58,7 @@ def cover_batch(
 
 
 def _cover_mirrored(share: Part) -> Items:
-    """Of an undirected graph a rank's halo is who reads it: what it reads, transposed, is what others read."""
+    """In an undirected graph a rank's halo entries, transposed, are the other ranks' entries in its own rows."""
     indptr, local, _ = transpose_csr(share.halo_indptr, share.halo_indices, share.num_halo)
     owner = np.repeat(np.arange(share.num_parts), np.diff(share.halo_offsets))
     indices = _number_sent(
@@ -75,7 +75,7 @@ def _list_items(
     halo_norm: np.ndarray | None = None,
     values: np.ndarray | None = None,
 ) -> Items:
-    """Items from what this rank reads and from the pattern (readers × rows sent) of what others read of it."""
+    """Items from this rank's halo entries, and from the pattern (readers × rows sent) of other ranks' entries in its rows."""
     send_rows = np.asarray(share.send_rows)
     received = _cover(share.halo_indptr, share.halo_indices, share.halo_offsets)
     sent = _cover(indptr, indices, share.send_offsets)
@@ -114,7 +114,7 @@ def _read_rows(
     graph_indptr, graph_indices, nodes, rows, owners, place, send_rows, send_offsets, num_local, norms,
     indptr, indices, values,
 ):
-    """What the rows at `rows` in the batch, by owner, read of this rank: numbers in the list of rows sent to that owner."""
+    """Entries of the batch's `rows`, sorted by owner, in columns of this rank, as numbers in the list of rows sent to that owner."""
     number = np.empty(num_local, np.int32)
     last, count = -1, 0
     for i in range(len(rows)):
@@ -137,7 +137,7 @@ def _read_rows(
 
 @kernel
 def _number_sent(indptr, local, owner, send_rows, send_offsets, num_local):
-    """Local rows as numbers in the list of rows sent to the owner of each reading row, which stand by owner."""
+    """Local rows as numbers in the list of rows sent to the owner of each reading row; reading rows are sorted by owner."""
     number = np.empty(num_local, np.int32)
     indices = np.empty(len(local), np.int32)
     last = -1

@@ -55,7 +55,7 @@ class SyncBatchNorm(nn.BatchNorm1d):
         return normalized
 
     def add_up(self, sums: Tensor, *, backward: bool = False) -> Tensor:
-        """Sums over the rows of all ranks, from those over this rank's."""
+        """All-reduce of `sums` over the ranks."""
         with self.ledger.timing(REDUCE):
             self.transport.phase = "the sums of batch norm"
             return self.transport.sum(sums)
@@ -97,7 +97,7 @@ class _Normalize(torch.autograd.Function):
 def share_batch_norms(
     model: nn.Module, transport: Transport, ledger: Ledger, kind: type[SyncBatchNorm] = SyncBatchNorm
 ) -> None:
-    """Let every batch norm of `model` measure the rows of all ranks; weights and buffers stay the same objects."""
+    """Replace every batch norm of `model` by one over the rows of all ranks; weights and buffers stay the same objects."""
     for parent in list(model.modules()):
         for name, norm in list(parent.named_children()):
             if isinstance(norm, nn.BatchNorm1d):

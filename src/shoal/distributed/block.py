@@ -12,13 +12,13 @@ from shoal.kernels.adjacency import Adjacency
 
 
 class PartBlock(Block):
-    """One aggregation over a part: `adjacency` answers operators whose products exchange rows.
+    """One aggregation over a part: `adjacency` returns operators whose products exchange rows.
 
-    Blocks of one plan share the patterns; each has its own `layer`, by which its messages are counted. Those of a
-    thinned plan share the local operators of the plan it was thinned from, unless local entries were left out too.
+    Blocks of one plan share the patterns; each has its own `layer`, by which its messages are counted. Blocks of a
+    thinned plan share the local operators of the original plan, unless local entries are dropped too.
 
     Args:
-        layer: aggregations count from 1; `INPUT` is what is exchanged once, before training.
+        layer: aggregations count from 1; `INPUT` is the exchange before training.
         base: the block this one shares patterns with, and whose input stays whole unless `thins_input`.
         wide: whether the features have the halo's rows too, so that the first layer needs no message.
     """

@@ -25,30 +25,33 @@ _PURPOSE = 0xB0DA  # keeps these draws apart from those of samplers with the sam
 
 
 class BoundarySampler(Sampler):
-    """Full-batch training on a halo that is thinned anew in every epoch.
+    """Full-batch training on a halo that is sampled in every epoch (BNS-GCN).
 
-    `nodes` keeps each halo row, or with covers each row and each sum, with probability p and counts what comes 1/p
-    times, so that every aggregation stays unbiased (BNS-GCN). `edges` keeps each entry in a halo column with probability p and exchanges the rows that some
-    entry still reads; `dropedge` leaves out entries of the whole graph but self loops, as many as the others do on average: each with probability (1 - p) times
-    the share of entries that cross parts. These are the alternatives of the paper's ablation (table 9). Owners
-    receive one bit for each row they might send, which is counted as traffic and travels while the epoch before trains.
+    - `nodes` keeps each halo row, or with covers each row and each sum, with probability p and scales it by 1/p, so that
+      every aggregation stays unbiased.
+    - `edges` keeps each entry in a halo column with probability p and exchanges the rows that some kept entry reads.
+    - `dropedge` drops entries of the whole graph except self loops, as many as the others on average: each with
+      probability (1 - p) times the share of entries that cross parts.
 
-    What an epoch keeps is a pure function of (seed, epoch, rank and node, or edge). An edge's random number depends
-    on neither ranks nor direction. The first layer's halo input is exchanged once before training and not sampled,
-    but for MixHop's higher powers, unless `sample_input`, the paper's way, asks for it. Attention gives what is kept of the halo the weight 1/p in its softmax; with `dropedge`,
-    which leaves out local entries too, all that is kept has the weight 1.
+    `edges` and `dropedge` are the alternatives of the paper's ablation (table 9). Owners receive one bit for each row
+    that they might send. These bits count as traffic and are sent during the previous epoch.
+
+    What an epoch keeps is a pure function of (seed, epoch, rank and node, or edge). An edge's random number depends on
+    neither ranks nor direction. The first layer's halo input is exchanged once before training and not sampled, except
+    for MixHop's higher powers; `sample_input` samples it too, as the paper does. In the softmax of attention, kept halo
+    entries have the weight 1/p. With `dropedge`, which drops local entries too, all kept entries have the weight 1.
 
     Args:
         batch: all rows of this rank's part.
         plan: of the whole part.
         rate: p of the first epoch; 1 exchanges everything by the plan as it is, 0 nothing.
         last_rate: p of the last epoch, reached in equal steps; `rate` if None.
-        sample_input: exchange the features of what an epoch keeps in that epoch, and let the first layer read those only.
+        sample_input: exchange the features of the kept halo rows in every epoch, and let the first layer read only those.
 
     With rate 1 throughout it is plain full-batch training on the part.
 
     Attributes:
-        epochs: how many there will be, which a changing rate needs to know.
+        epochs: number of epochs, from which a changing rate is computed.
     """
 
     name = "boundary"
@@ -107,7 +110,7 @@ class BoundarySampler(Sampler):
             self._coming = None
 
     def _choose(self, epoch: int) -> Choice | None:
-        """What an epoch keeps, None for everything."""
+        """Draw what an epoch keeps; None for everything."""
         rate, plan = self.rate_of(epoch), self.plan
         if self.way == "dropedge":
             rate = 1 - (1 - rate) * self._crossing
@@ -123,10 +126,11 @@ class BoundarySampler(Sampler):
 
 
 class Choice:
-    """The halo rows that this rank keeps in an epoch, being sent to their owners.
+    """The halo rows that this rank keeps in an epoch, and the exchange that sends this list to their owners.
 
-    Rows, or sums, are kept with probability `rate`, with `edges` and `dropedge` entries. One bit a row, in the order both sides list them. Every rank makes a Choice and hears those of others at the same
-    places among its exchanges.
+    Rows, or sums, are kept with probability `rate`; with `edges` and `dropedge`, entries are. The list has one bit for
+    each row, in the order of both ranks. Every rank makes a Choice, and receives those of others, at the same points
+    between its exchanges.
     """
 
     def __init__(self, plan: HaloPlan, rate: float, way: str, seed: int, epoch: int) -> None:
@@ -170,7 +174,7 @@ class Choice:
         return self.plan.thinned(part, halo_scale=scale, edge_norms=self._norms)
 
     def hear(self) -> np.ndarray:
-        """Which of the rows it might send the others keep, one bool for each."""
+        """Receive the other ranks' lists: which of this rank's rows to send they keep, one bool for each."""
         self.plan.transport.phase = "the choice of boundary rows"
         for _ in self._exchange.arrivals():
             pass
@@ -182,14 +186,14 @@ class Choice:
 
 
 def find_rate(rate: float, last: float | None, epoch: int, epochs: int) -> float:
-    """p of an epoch, counted from 0, where `last` is that of the last one, reached in equal steps."""
+    """p of an epoch, counted from 0; it goes from `rate` to `last`, that of the last epoch, in equal steps."""
     if last is None or epochs < 2:
         return rate
     return rate + (last - rate) * min(epoch / (epochs - 1), 1.0)
 
 
 def find_crossing(plan: HaloPlan) -> float:
-    """Share of the graph's entries, self loops aside, that are in halo columns; all ranks ask together."""
+    """Share of the graph's entries, without self loops, that are in halo columns; a collective call."""
     plan.transport.phase = "the count of boundary edges"
     own = np.array(count_crossing(plan.part), np.int64)
     crossing, total = plan.transport.gather(own).sum(0).tolist()
@@ -204,7 +208,7 @@ def count_crossing(part: Part) -> tuple[int, int]:
 
 
 def weigh_edges(part: Part, rate: float) -> Tensor:
-    """What every local entry that was kept counts for; a self loop, which is never left out, counts once."""
+    """Weight of every kept local entry: 1/p, and 1 for self loops, which are never dropped."""
     norm = torch.full((len(part.local_indices),), 1 / rate if rate else 1.0)
     if part.has_loop is not None:
         rows = np.repeat(np.arange(part.num_local), np.diff(part.local_indptr))
@@ -220,13 +224,13 @@ def draw_nodes(ids: np.ndarray, rate: float, seed: int, epoch: int, rank: int) -
 
 
 def drop_entries(part: Part, rate: float, seed: int, epoch: int, *, local: bool) -> Part:
-    """The part with each entry in a halo column kept with probability `rate`, and with `local` every other one."""
+    """The part with each entry in a halo column kept with probability `rate`; with `local`, each local entry too."""
     fields: dict[str, Any] = {}
     for name, columns in (("local", part.n_id), ("halo", part.halo_id)):
         if name == "halo" or local:
             indptr, indices = getattr(part, f"{name}_indptr"), getattr(part, f"{name}_indices")
             weights, numbers = getattr(part, f"{name}_weight"), indices
-            if weights is not None:  # entries in place of their columns
+            if weights is not None:  # entry numbers in place of columns, to select weights
                 columns, numbers = columns[indices], np.arange(len(indices))
             thin_indptr, thin_indices = np.zeros_like(indptr), np.empty(len(indices) + 1, numbers.dtype)
             count = _drop_entries(
@@ -270,7 +274,7 @@ def thin_halo(part: Part, kept: np.ndarray, sent: np.ndarray) -> Part:
 
 
 def keep_columns(indptr: np.ndarray, indices: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A pattern's entries in the columns that are `kept`, which are numbered anew."""
+    """A pattern's entries in the columns that are `kept`, renumbered."""
     number = np.cumsum(kept, dtype=indices.dtype) - 1
     number[~kept] = -1
     thin_indptr, thin_indices = np.zeros_like(indptr), np.empty(len(indices) + 1, number.dtype)
@@ -309,7 +313,7 @@ def _drop_entries(
 
 @kernel
 def _renumber(indptr, indices, number, thin_indptr, thin_indices):
-    """The entries whose column has a number, under that."""
+    """Keep the entries whose column has a number of at least 0, and renumber them."""
     count = 0
     for r in range(len(indptr) - 1):
         for k in range(indptr[r], indptr[r + 1]):

@@ -1,4 +1,4 @@
-"""Codecs: what rows of floats become on their way between ranks. int8 and int4 round at random, without bias."""
+"""Codecs of messages between ranks: rows of floats as int8 or int4, by unbiased stochastic rounding."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _SHIFT = 2.0**24 + 0.5  # makes rounding to the nearest a truncation
 
 
 class Codec:
-    """Whole numbers of `bits` bits with a float32 scale a row: `x ≈ scale · q`, `scale = max |x| / limit`.
+    """Integers of `bits` bits with a float32 scale for each row: `x ≈ scale · q`, `scale = max |x| / limit`.
 
-    A value is rounded to one of its two neighbours, at random such that the expectation of what is decoded is the value,
-    to 2⁻¹⁷ of the distance between them; the error is below that distance. A row with an infinite or undefined value, or one
-    beyond float32, becomes NaN as a whole. A row takes `row_bytes`: its scale, then its values, with 4 bits two in a byte.
+    A value is rounded stochastically to one of its two neighbours. The expectation of the decoded value is the value, to
+    2⁻¹⁷ of a step; the error is below one step. A row with an infinite or NaN value, or one beyond float32, becomes NaN as
+    a whole. A row takes `row_bytes`: its scale, then its values, two in a byte with 4 bits.
     """
 
     def __init__(self, name: str, bits: int) -> None:
@@ -40,7 +40,7 @@ class Codec:
     def encode(self, rows: Tensor, ids: np.ndarray, stream: int, out: Tensor) -> None:
         """Write rows (k, f), float32 or float64, to the bytes `out` (k, row_bytes(f)).
 
-        How a row is rounded depends on its values, its id and the stream (`make_stream`), and on nothing else.
+        The rounding of a row depends only on its values, its id and the stream (`make_stream`).
         """
         values = rows.detach().numpy()
         patterns = values.view(np.int64 if values.dtype == np.float64 else np.int32)
@@ -61,7 +61,7 @@ MESSAGES = (AS_THEY_ARE, HALVED, *CODECS)
 
 
 def count_row_bytes(messages: str, width: int, item_bytes: int = 4) -> int:
-    """Bytes that a row of `width` values of `item_bytes` takes on its way."""
+    """Bytes in a message of a row of `width` values that have `item_bytes` in the model."""
     if messages in CODECS:
         return CODECS[messages].row_bytes(width)
     return width * (2 if messages == HALVED else item_bytes)
@@ -84,7 +84,7 @@ def _encode(values, patterns, ids, stream, limit, halved, out):
 
 @kernel
 def _encode_rows(values, patterns, ids, stream, limit, halved, out):
-    """q = ⌊x / scale + u⌋, u uniform in 16 bits: by whole numbers, so that rounding floats does not enter."""
+    """q = ⌊x / scale + u⌋, u uniform in 16 bits; in integers, so that the rounding of floats adds no bias."""
     width = values.shape[1]
     draws = np.empty((width + _PER_DRAW - 1) // _PER_DRAW, np.uint32)
     noise = draws.view(np.uint16)
@@ -124,7 +124,7 @@ def _draw(key, again, draws):
 
 @kernel
 def _round(values, factor, noise, whole):
-    """Vectorises as all numbers are above 0 and have 32 bits at most: 2²⁴ is added, which 8 bits of the result lose."""
+    """Round a row. It vectorises, because 2²⁴ is added to keep numbers positive and within 32 bits; the cast to 8 bits drops it."""
     for k in range(len(values)):
         steps = np.uint32(np.int32(values[k] * factor + _SHIFT))  # of 2⁻¹⁶, the nearest
         whole[k] = np.uint8(np.uint32(steps + np.uint32(noise[k])) >> np.uint32(16))
@@ -142,7 +142,7 @@ def _find_largest(patterns):
 
 @kernel
 def _choose_scale(largest, limit, scale):
-    """Put in the scale, rounded up so that no value exceeds the limit; the answer turns values into 2⁻¹⁶ of a step."""
+    """Set the scale, rounded up so that no value exceeds the limit; returns the factor from values to 2⁻¹⁶ of a step."""
     size = np.float64(largest)
     scale[0] = size / limit
     if np.float64(scale[0]) * limit < size:

@@ -1,4 +1,4 @@
-"""What an epoch cost all ranks together: bytes and messages by exchange and peer, and where the time went."""
+"""Costs of an epoch over all ranks: bytes and messages by exchange and peer, and time by kind."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from shoal.partitioning.part import Part
 def summarize_costs(
     ledger: Ledger, transport: Transport, epoch: int, seconds: float, *, peers: bool = False
 ) -> tuple[dict[str, Any], float]:
-    """An epoch's record of all ranks, and the seconds of the slowest. The ledger starts again at zero.
+    """An epoch's record over all ranks, and the seconds of the slowest rank; resets the ledger.
 
-    `time` is the mean rank's, `slowest` the slowest's, kind by kind; `hidden` of the mean rank's computing had rows under way.
-    With `peers`, what each rank sent to each.
+    `time` is the mean over ranks and `slowest` the maximum, by kind. `hidden` is the mean time in which messages overlapped
+    with computing. With `peers` the record has what each rank sent to each.
     """
     spent = ledger.take()
     exchanges = sorted(spent.exchanges, key=lambda one: (one[0], one[1] != IDS, one[1] == BACKWARD))
@@ -53,10 +53,10 @@ def summarize_costs(
 
 
 def model_memory(part: Part, halo_rows: int, input_widths: list[int], first_width: int) -> int:
-    """BNS-GCN's model of what a step of a rank takes: bytes of `(3·n_local + n_halo)·d` values over the layers' inputs.
+    """BNS-GCN's memory model of a rank's step: bytes of `(3·n_local + n_halo)·d` values over the layers' inputs.
 
-    Sparse features are counted as they are stored, for local and halo rows. They are not aggregated: their product with
-    the first layer's weight is, of `first_width` columns.
+    Sparse features are counted as they are stored, for local and halo rows. Their product with the first layer's weight,
+    of `first_width` columns, is aggregated in their place.
     """
     rows = 3 * part.num_local + halo_rows
     if isinstance(part.x, np.ndarray) or part.x is None or not input_widths:

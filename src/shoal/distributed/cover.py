@@ -1,7 +1,7 @@
-"""CoverPlan: fewer rows by sending partial sums, an exact exchange for aggregations that are linear.
+"""CoverPlan: an exact exchange for linear aggregations that sends partial sums where they are fewer than rows.
 
-A rank that needs many rows of an owner for few rows of its own is sent the sums of those rows instead. Which rows travel
-as they are and which as sums is a minimum vertex cover for each pair of ranks (`shoal.partitioning.cover`).
+A rank that needs many rows of an owner for few rows of its own receives sums of those rows instead. A minimum vertex cover
+for each pair of ranks decides which rows are sent as rows and which in sums (`shoal.partitioning.cover`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _ORDER_BYTES = torch.tensor([8, 4, 4, 4])  # of an id, a sum's length, a row's p
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """What a rank receives and sends by covers: an item is a row or a sum of rows.
+    """The items that a rank receives and sends by covers; an item is a row or a sum of rows.
 
     Attributes:
         ids: int64, of the items received: a row's node; -1 - (P · receiving node + owner) for a sum.
         offsets: int64 (P + 1,), where those of each owner begin.
         indptr, indices: the pattern (num_local × received) of what is added to each local row.
-        send_ids, send_offsets: the same of the items sent, by receiver.
+        send_ids, send_offsets: the same for the items sent, by receiver.
         send_indptr, send_indices: the pattern (sent × num_local) of the local rows that each item adds.
         values, send_values: weights of the entries of both patterns, None for 1.
     """
@@ -70,7 +70,7 @@ class Items:
 
 
 def find_cover(part: Part) -> np.ndarray:
-    """Which halo rows of a part arrive as they are: stored with it, or found now."""
+    """Which halo rows of a part are received as rows: as stored with it, or computed now."""
     if part.keep is not None:
         return part.keep
     return cover_halo(part.halo_indptr, part.halo_indices, part.halo_offsets)
@@ -82,12 +82,12 @@ def count_received(part: Part) -> np.ndarray:
 
 
 def exchange_items(part: Part, transport: Transport, ledger: Ledger) -> Items:
-    """A rank's items. Every rank sends the owners of its halo rows what to sum; all ranks do so at the same time."""
+    """A rank's items; a collective call. Every rank sends the owners of its halo rows a list of the rows and sums it needs."""
     cover = list_cover(part.halo_indptr, part.halo_indices, part.halo_offsets, find_cover(part))
     ids = identify_items(cover, part.halo_id, part.n_id)
     sizes = {q: torch.empty(4, dtype=torch.int64) for q, _, _ in list_spans(part.send_offsets, part.rank)}
     orders = {q: _write_order(part, cover, ids, q) for q, _, _ in list_spans(part.halo_offsets, part.rank)}
-    transport.phase = "the exchange of what to sum"
+    transport.phase = "the exchange of requested sums"
     told = {q: torch.tensor([len(one) for one in order]) for q, order in orders.items()}
     _tell(transport, ledger, sizes, told)
     heard = {q: torch.empty(int(size @ _ORDER_BYTES), dtype=torch.uint8) for q, size in sizes.items()}
@@ -122,7 +122,7 @@ def exchange_items(part: Part, transport: Transport, ledger: Ledger) -> Items:
 def identify_items(
     cover: Cover, columns: np.ndarray, readers: np.ndarray, *, owner: int | None = None
 ) -> np.ndarray:
-    """The ids of a cover's items, from the nodes of its columns and of its reading rows; one owner's, or each peer's."""
+    """The ids of a cover's items, from the nodes of its columns and of its reading rows. Owned by `owner`; None: by the peers."""
     num_parts = len(cover.offsets) - 1
     ids = np.empty(len(cover.source), np.int64)
     ids[cover.is_row] = columns[cover.source[cover.is_row]]
@@ -134,8 +134,11 @@ def identify_items(
 
 
 def _write_order(part: Part, cover: Cover, ids: np.ndarray, q: int) -> list[np.ndarray]:
-    """The message to owner q: ids of the items, how many rows each sum adds, and all rows: those that travel as they
-    are, then each sum's, by their places among those that q might send; of a weighted graph the weights in the sums."""
+    """The request to owner q: ids of the items, number of rows in each sum, positions of all rows, and weights.
+
+    Positions are those in q's list of rows to send: first of single rows, then of each sum's. Only weighted graphs have
+    weights, those of the rows in sums.
+    """
     a, b = cover.offsets[q], cover.offsets[q + 1]
     rows = cover.source[a:b][cover.is_row[a:b]]
     first = int((~cover.is_row[:a]).sum())
@@ -149,7 +152,7 @@ def _write_order(part: Part, cover: Cover, ids: np.ndarray, q: int) -> list[np.n
 
 
 def _read_order(part: Part, q: int, content: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(ids, rows that each item adds, these rows, their weights) of the items that rank q has ordered."""
+    """(ids, number of rows in each item, these rows, their weights) of the items that rank q requests."""
     ids, sums, places, weights = content.split((sizes * _ORDER_BYTES).tolist())
     ids, sums, places = ids.view(torch.int64), sums.view(torch.int32).long(), places.view(torch.int32).long()
     lengths = torch.cat([sums.new_ones(len(ids) - len(sums)), sums])
@@ -176,13 +179,13 @@ def _tell(
 
 
 class CoverPlan(HaloPlan):
-    """The messages of one kind of aggregation by covers: halo rows are items, boundary rows what items are made of.
+    """The messages of one kind of aggregation by covers: items in place of halo rows, made of boundary rows.
 
-    Column scales are applied where the rows are: items add up on arrival as they are.
+    Owners apply the column scales, so that received items are added unscaled.
 
     Args:
         rows: the plan of rows with items, whose wire it shares.
-        column_scale: what the aggregation multiplies each local row by before it is read, None for 1.
+        column_scale: factor of each local row in the aggregation, None for 1.
     """
 
     def __init__(self, rows: HaloPlan, column_scale: Tensor | None) -> None:

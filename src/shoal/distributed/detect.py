@@ -1,4 +1,4 @@
-"""Who started this process, read from the environment. Imports next to nothing: every command may ask."""
+"""The launcher of this process, read from the environment. Imports little, because every command uses it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from shoal.errors import ShoalError
 
 # Environment variables that `shoal --workers` sets for the ranks it starts.
 JOB = "SHOAL_JOB"  # the same after a restart
-TOKEN = "SHOAL_TOKEN"  # a secret that ranks know each other by (`token`)
-LAUNCHER = "SHOAL_LAUNCHER"  # its process
-STORE_FD = "SHOAL_STORE_FD"  # rank 0's socket where ranks meet
-LAST_WORD_FD = "SHOAL_LAST_WORD_FD"  # where a rank that misses another says so
-LOST = 75  # with which it then ends: it may be tried again
+TOKEN = "SHOAL_TOKEN"  # a secret that authenticates ranks (`token`)
+LAUNCHER = "SHOAL_LAUNCHER"  # its process id
+STORE_FD = "SHOAL_STORE_FD"  # listening socket of the rendezvous, for rank 0
+LAST_WORD_FD = "SHOAL_LAST_WORD_FD"  # pipe for a rank to report a lost peer
+LOST = 75  # exit code of a rank that lost a peer: the job may be restarted
 
 _MPI_SIZES = {
     "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK",
@@ -34,9 +34,9 @@ class Launch:
 
 
 def detect_launch(environment: Mapping[str, str] = os.environ) -> Launch:
-    """Read from the environment who started this process. SHOAL_TRANSPORT overrides the transport.
+    """Detect the launcher of this process from the environment. SHOAL_TRANSPORT overrides the transport.
 
-    torchrun goes before MPI and MPI before Slurm: the inner launcher's variables are the ones that hold.
+    torchrun takes precedence over MPI, and MPI over Slurm: the inner launcher's variables are the valid ones.
     """
     asked = environment.get("SHOAL_TRANSPORT")
     if "RANK" in environment and "WORLD_SIZE" in environment and "MASTER_ADDR" in environment:
@@ -46,16 +46,18 @@ def detect_launch(environment: Mapping[str, str] = os.environ) -> Launch:
         if size_name in environment and "SLURM_STEP_NUM_TASKS" not in environment:
             rank, size = _read_numbers(environment, rank_name, size_name)
             return Launch("mpi", asked or "mpi", rank, size)
-    if "SLURM_STEP_NUM_TASKS" in environment and "SLURM_PROCID" in environment:  # inside srun, not beside it
+    if (
+        "SLURM_STEP_NUM_TASKS" in environment and "SLURM_PROCID" in environment
+    ):  # inside srun, not only in its allocation
         rank, size = _read_numbers(environment, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
         return Launch("slurm", asked or "gloo", rank, size)
     return Launch("none", "local", 0, 1)
 
 
 def name_job(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Which job this process belongs to, the same after its ranks were started again; None where unknown.
+    """The job of this process, which a restart of its ranks keeps; None if unknown.
 
-    torchrun without a rendezvous of its own calls every job `none`: then the launcher's process identifies it.
+    torchrun without a rendezvous id calls every job `none`: then the launcher's process identifies it.
     """
     if JOB in environment:
         return environment[JOB]
@@ -68,7 +70,7 @@ def name_job(environment: Mapping[str, str] = os.environ) -> str | None:
 
 
 def _describe_parent() -> str:
-    """The process that started this one, by its number and the time it began."""
+    """The parent process, by its id and start time."""
     try:
         with open(f"/proc/{os.getppid()}/stat") as file:
             began = file.read().rpartition(")")[2].split()[19]

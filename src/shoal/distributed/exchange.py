@@ -17,9 +17,7 @@ from shoal.distributed.transport import Transport
 from shoal.partitioning.part import Part
 from shoal.registry import Registry
 
-STALE_BATCHES = (
-    "staleness uses what the same rows were in the epoch before: leave out the sampler, or staleness"
-)
+STALE_BATCHES = "staleness needs the same halo rows in every epoch and a sampler changes them: leave out the sampler, or staleness"
 
 
 class ExchangeMethod(ABC):
@@ -41,38 +39,38 @@ class ExchangeMethod(ABC):
 
     @property
     def is_stale(self) -> bool:
-        """Whether an epoch uses what the one before received."""
+        """Whether an epoch uses halo rows of the previous one."""
         return False
 
     @property
     def is_coded(self) -> bool:
-        """Whether values are written as whole numbers and read back, which takes computing."""
+        """Whether values are encoded as integers, which takes computing."""
         return False
 
     def row_bytes(self, width: int, item_bytes: int = 4) -> int:
-        """Bytes of a row on its way in training, of `width` values that have `item_bytes` in the model."""
+        """Bytes of a row in a training message, of `width` values that have `item_bytes` in the model."""
         return width * item_bytes
 
     @abstractmethod
     def make_plan(
         self, part: Part, transport: Transport, ledger: Ledger, kinds: Iterable[str] = AGGREGATIONS
     ) -> HaloPlan:
-        """Who sends what to whom for a part, for a model with these kinds of aggregation; all ranks at the same time."""
+        """The halo plan of a part, for a model with these kinds of aggregation; a collective call."""
 
     @abstractmethod
     def count_rows(self, parts: Sequence[Part], *, linear: bool = True) -> np.ndarray:
         """(P, P): rows, or rows and sums, that rank q sends to rank r in one exchange.
 
-        `linear` for an aggregation of which the owners of rows may compute partial sums; attention is none.
+        `linear`: whether owners may compute partial sums of the aggregation, which attention does not allow.
         """
 
     def expect_rows(self, parts: Sequence[Part], *, linear: bool = True) -> tuple[np.ndarray, np.ndarray]:
-        """(P, P) twice: rows that rank q sends to rank r in an exchange, on average, and the chance that it sends any."""
+        """(P, P) twice: mean rows that rank q sends to rank r in an exchange, and the probability that it sends any."""
         rows = self.count_rows(parts, linear=linear)
         return rows, (rows > 0).astype(float)
 
     def expect_entries(self, parts: Sequence[Part]) -> tuple[float, float]:
-        """Share of the entries in local and in halo columns that an epoch keeps, on average."""
+        """Mean share of the entries in local and in halo columns that an epoch keeps."""
         return 1.0, 1.0
 
     def count_ids(self, parts: Sequence[Part]) -> np.ndarray:
@@ -80,28 +78,28 @@ class ExchangeMethod(ABC):
         return np.zeros((len(parts), len(parts)), np.int64)
 
     def settle(self, parts: Sequence[Part]) -> ExchangeMethod:
-        """The same with its choice for these parts made, which holds for every mini-batch of them."""
+        """The same method with its choice between rows and covers fixed for all mini-batches of these parts."""
         return self
 
     def at_epoch(self, epoch: int, epochs: int) -> ExchangeMethod:
-        """The same as it is in an epoch, counted from 0, of so many."""
+        """The same method as it is in one of `epochs` epochs, counted from 0."""
         return self
 
     @property
     def samples_input(self) -> bool:
-        """Whether the features that the first layer reads are exchanged in every epoch."""
+        """Whether the first layer's halo features are exchanged in every epoch."""
         return False
 
     def covers(self, kinds: Iterable[str]) -> bool:
-        """Whether sums may travel in place of rows for some of a model's kinds of aggregation."""
+        """Whether sums may be sent in place of rows for some of a model's kinds of aggregation."""
         return False
 
     def make_sampler(self, batch: Batch, plan: HaloPlan) -> BoundarySampler:
-        """What gives an epoch's batch: all rows of the part, with the halo that the epoch keeps."""
+        """The sampler of an epoch's batch: all rows of the part, with the halo rows that the epoch keeps."""
         return BoundarySampler(batch, plan)
 
     def describe(self) -> str:
-        """What an epoch leaves out, in a few words; empty for nothing."""
+        """What makes the exchange inexact, in a few words; empty if it is exact."""
         return ""
 
 

@@ -29,7 +29,7 @@ def widen_features(x: Tensor | Adjacency, plan: HaloPlan) -> Tensor | Adjacency:
 
 
 def _exchange_entries(x: Adjacency, entries: Tensor, indptr: Tensor, plan: HaloPlan) -> Tensor:
-    """What belongs to the entries of sparse rows, for the local rows and, behind them, the halo rows."""
+    """Columns or values of sparse rows: those of the local rows, followed by those of the halo rows."""
     first = x.num_rows
     out = torch.empty(int(indptr[-1]), dtype=entries.dtype)
     bounds = {q: (int(indptr[first + a]), int(indptr[first + b])) for q, a, b in plan.halo_spans}

@@ -1,4 +1,4 @@
-"""What ranks that train one model have in common: the same weights at the start, the sum of their gradients in a step."""
+"""Data parallelism: broadcast of the initial weights, all-reduce of the gradients in a step."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from shoal.distributed.transport import Transport
 
 
 class GradientBucket:
-    """The gradients of a model as one message, and behind them which weights have one.
+    """The gradients of a model in one message, followed by a flag for each weight that has one.
 
-    A weight without a gradient counts as zero on this rank, so that ranks agree on the message; one that has none on
-    any rank keeps none, as in a single process.
+    A weight without a gradient on this rank adds zeros, so that all ranks send the same layout. A weight without a
+    gradient on any rank keeps None, as in a single process.
     """
 
     def __init__(self, model: nn.Module, transport: Transport) -> None:
@@ -54,7 +54,7 @@ def broadcast_weights(model: nn.Module, transport: Transport) -> None:
 
 
 def average_buffers(model: nn.Module, transport: Transport) -> None:
-    """Replace what layers have measured (batch norm's running statistics) by its mean over all ranks."""
+    """Replace buffers, such as batch norm's running statistics, by their means over all ranks."""
     transport.phase = "the sums of batch norm"
     for buffer in model.buffers():
         if buffer.is_floating_point():

@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 
 class HaloPlan:
-    """A part's messages. Forward, boundary rows go out and halo rows come in; backward, their gradients return.
+    """A part's messages. Forward, boundary rows are sent and halo rows received; backward, their gradients return.
 
-    A plan of fewer rows, made for one epoch, is `thinned`: it uses the same wire.
+    `thinned` makes a plan of fewer rows, for one epoch, that uses the same wire.
 
     Args:
-        wire: what rows travel as, and their buffers.
+        wire: encoding of messages, and their buffers.
         items: what linear aggregations exchange instead of rows (`shoal.distributed.cover`), None for rows.
 
     Attributes:
-        halo_offsets, num_halo, num_sent: what is received, by owner, and how much is sent.
-        halo_scale: what everything received counts for; above 1 where some of it was left out of a thinned plan.
+        halo_offsets, num_halo, num_sent: offsets of the received rows by owner; numbers of rows received and sent.
+        halo_scale: factor of everything received; above 1 in a thinned plan, in place of what is left out.
         edge_norms: factors on every local and, unless None, on every halo entry; None for no factors.
-        overlaps: whether rows travel while this rank computes.
+        overlaps: whether messages overlap with this rank's computing.
         total_items: rows and sums that all ranks send in an exchange by covers, None without covers.
-        is_fixed: whether it serves many epochs, so that patterns made for each peer are worth their time.
+        is_fixed: whether it is used in many epochs, so that separate patterns for each peer pay off.
     """
 
     overlaps = True
@@ -76,7 +76,7 @@ class HaloPlan:
 
     @cached_property
     def returning(self) -> Adjacency:
-        """Column k of this operator adds row k of what comes back to the local rows it was made of."""
+        """Operator that adds row k of the returned gradients to the local rows that message row k was made of."""
         return collect_columns(self.part.send_rows, self.part.num_local)
 
     @cached_property
@@ -86,12 +86,12 @@ class HaloPlan:
 
     @cached_property
     def halo_ids(self) -> np.ndarray:
-        """The same of the rows received."""
+        """An id for each of the rows received, int64."""
         return np.ascontiguousarray(self.part.halo_id, np.int64)
 
     @property
     def num_received(self) -> int:
-        """Rows, or rows and sums, that come in one exchange."""
+        """Rows, or rows and sums, received in one exchange."""
         return self.num_halo if self.items is None else len(self.items.ids)
 
     def thinned(
@@ -114,7 +114,7 @@ class HaloPlan:
         return len(self.send_spans)
 
     def start_forward(self, h: Tensor, layer: int) -> HaloExchange:
-        """Send what others need of h (num_local, f); what is needed of theirs comes into the exchange's rows."""
+        """Start sending the boundary rows of h (num_local, f); halo rows arrive in the exchange's `rows`."""
         exchange = self.wire.start(self, FORWARD, layer, h.shape[1], h.dtype)
         for q, a, b in self.send_spans:
             self.pack(h, q, a, b, exchange.outgoing[a:b])
@@ -122,15 +122,15 @@ class HaloPlan:
         return exchange
 
     def pack(self, h: Tensor, peer: int, first: int, last: int, out: Tensor) -> None:
-        """Fill `out` with what goes to a peer, numbers first to last-1 of what is sent."""
+        """Fill `out` with the message to a peer: rows first … last-1 of those sent."""
         take_rows(h, self.send_rows[first:last], out)
 
     def start_backward(self, width: int, dtype: torch.dtype, layer: int) -> HaloExchange:
-        """Be ready for the gradients of what was sent; the caller sends those of what was received."""
+        """Start receiving the gradients of rows sent; the caller sends those of rows received."""
         return self.wire.start(self, BACKWARD, layer, width, dtype)
 
     def enter(self, layer: int, direction: str) -> None:
-        """An exchange begins."""
+        """Record the start of an exchange."""
         self.ledger.begin(layer, direction)
         self.transport.phase = (
             f"the {direction} exchange of layer {layer}" if layer else "the exchange of features"

@@ -1,4 +1,4 @@
-"""Being one of several ranks, and ending well: what each prints, and with which code it exits."""
+"""Joining the ranks of a job and leaving them: error messages and exit codes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from shoal.errors import ShoalError
 from shoal.kernels.jit import silence_notice
 
 _DEATH_SIGNAL = 1  # prctl's PR_SET_PDEATHSIG
-_MEETING = 30.0  # seconds in which ranks that found an error before they met still meet
+_MEETING = 30.0  # seconds of a rendezvous to report an error that was found before it
 
 
 def follow_launcher() -> None:
-    """Have a rank that `shoal --workers` started end when that process does, however it ends."""
+    """Kill this rank when the `shoal --workers` that started it ends, in whatever way."""
     if LAUNCHER in os.environ and sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
         if os.getppid() != int(os.environ[LAUNCHER]):
@@ -29,11 +29,11 @@ def follow_launcher() -> None:
 
 @contextmanager
 def joined_ranks() -> Iterator[Transport]:
-    """The transport to the other ranks; an error inside ends this process with one sentence on the right rank.
+    """Yield the transport to the other ranks. An error inside the block ends this process, with one sentence from one rank.
 
-    A rank that ends early sends the others its reason, so that they report that and not their own broken wait. An error
-    that rank 0 has too is said by rank 0 alone.
-    It ends without waiting for threads of the transport, which may never come back from a dead peer.
+    A rank that ends early sends the others its reason, so that they report it instead of their own broken wait. An error
+    that rank 0 has too is printed by rank 0 alone. The process exits without joining threads of the transport, which may
+    wait for a dead peer forever.
     """
     launch = detect_launch()
     transport: Transport | None = None
@@ -68,7 +68,7 @@ def _end_rank(error: BaseException, rank: int, transport: Transport | None) -> N
         code, sentence = 2, str(error)
         quiet = getattr(error, "told", False)
         if isinstance(error, RankGone) and not quiet and LAST_WORD_FD in os.environ:
-            code, quiet = LOST, True  # whoever started this rank decides whether it is tried again
+            code, quiet = LOST, True  # the launcher decides whether to restart
             os.write(int(os.environ[LAST_WORD_FD]), sentence.encode())
     elif isinstance(error, SystemExit):
         code, sentence, quiet = int(error.code or 0), "", True
@@ -79,7 +79,7 @@ def _end_rank(error: BaseException, rank: int, transport: Transport | None) -> N
     tells = transport is not None and not isinstance(error, RankGone)
     reason = sentence.strip().splitlines()[-1] if sentence else "it ended"
     if transport is not None and tells:
-        with suppress(KeyboardInterrupt):  # another one: it is ending already
+        with suppress(KeyboardInterrupt):  # a second one: it is ending already
             transport.leave(reason)
             quiet = quiet or (rank != 0 and transport.hears_same(reason))
     if not quiet:

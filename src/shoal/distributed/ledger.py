@@ -1,4 +1,4 @@
-"""Ledger: what a rank sent, to whom, for which layer and direction, and where its time went."""
+"""Ledger: bytes and messages that a rank sent, by layer, direction and peer, and its time by kind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 FORWARD, BACKWARD, IDS = "forward", "backward", "ids"
-INPUT = 0  # the "layer" of what is exchanged once, before training
+INPUT = 0  # the "layer" of exchanges before training
 EXPOSED, REDUCE, IDLE, SAMPLING = "exposed", "reduce", "idle", "sampling"
 KINDS = (EXPOSED, REDUCE, IDLE, SAMPLING)
 
@@ -20,17 +20,16 @@ KINDS = (EXPOSED, REDUCE, IDLE, SAMPLING)
 class Ledger:
     """Counts every message that leaves this rank and every second it does not compute.
 
-    Seconds: `exposed` is waiting for rows that the product with local columns did not hide, `reduce` summing
-    gradients and norms, `idle` waiting for slower ranks before that, `sampling` choosing what an epoch
-    exchanges and sending that to the owners. The rest of an epoch is computing.
+    Kinds of seconds: `exposed` is waiting for rows, beyond the overlap with the local product; `reduce` is the
+    all-reduce of gradients and norms; `idle` is waiting for slower ranks before that; `sampling` is drawing what an
+    epoch exchanges and sending the lists to owners. The rest of an epoch is computing.
 
     Attributes:
         sent: (layer, direction, peer) → [bytes, messages]; layers count aggregations from 1. Lists of rows
             to send have the direction `ids` and layer 0.
         seconds: kind → seconds.
-        exchanges: (layer, direction) of every exchange begun, whether or not this rank had anything to send: the same
-            on every rank.
-        hidden: seconds in which rows were under way while this rank computed; part of computing.
+        exchanges: (layer, direction) of every exchange started, also if this rank sent nothing: the same on every rank.
+        hidden: seconds in which messages overlapped with computing; part of computing.
     """
 
     sent: dict[tuple[int, str, int], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
@@ -58,7 +57,7 @@ class Ledger:
             self.seconds[kind] += time.perf_counter() - started
 
     def time_each(self, kind: str, source: Iterator[T]) -> Iterator[T]:
-        """What `source` gives; the seconds it takes to give it are of a kind."""
+        """Yield from `source`; the time until each item counts as `kind`."""
         while True:
             with self.timing(kind):
                 found = next(source, None)
@@ -68,16 +67,16 @@ class Ledger:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes sent since the counts were taken last."""
+        """Bytes sent since the last `take`."""
         return sum(entry[0] for entry in self.sent.values())
 
     @property
     def num_messages(self) -> int:
-        """Messages sent since the counts were taken last."""
+        """Messages sent since the last `take`."""
         return sum(entry[1] for entry in self.sent.values())
 
     def take(self) -> Ledger:
-        """What was counted since the last call; counting starts again at zero."""
+        """Return what was counted since the last call, and reset all counts."""
         taken = Ledger(dict(self.sent), dict(self.seconds), set(self.exchanges), self.hidden)
         self.sent.clear()
         self.exchanges.clear()
@@ -87,7 +86,7 @@ class Ledger:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Forget what is counted inside the block."""
+        """Do not count what happens inside the block."""
         kept = self.take()
         try:
             yield

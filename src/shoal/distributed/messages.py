@@ -1,4 +1,4 @@
-"""Wire: what rows travel as between ranks, shared by all plans of a rank. HaloExchange: one exchange under way."""
+"""Wire: encoding and buffers of a rank's messages, shared by all its plans. HaloExchange: one exchange in flight."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 
 class Wire:
-    """How a rank's messages travel, and the buffers they come into.
+    """Encoding of a rank's messages, and their buffers.
 
-    These settings apply to training steps. Features, exchanged once, and what evaluation exchanges travel as they are
-    and are waited for, so that scores are those of the model whatever training did.
+    The settings apply to training steps. Features and evaluation are exchanged unencoded and without staleness, so that
+    scores do not depend on them.
 
     Two buffers serve every layer and both directions, because an exchange ends before the next begins: `halo`
-    holds one row for each halo row, `boundary` one for each row sent. They grow to the widest layer and stay. Stale
+    holds one row for each halo row, `boundary` one for each row sent. They grow to the widest layer and are kept. Stale
     exchanges, which end a step later, have buffers of their own.
 
     Args:
-        messages: the type rows travel as, one of `codec.MESSAGES`.
-        stale: keeps what a step uses of the step before; None to wait for every exchange.
-        seed: decides how int8 and int4 round.
+        messages: type of rows in messages, one of `codec.MESSAGES`.
+        stale: keeps halo rows of the previous step; None to wait for every exchange.
+        seed: of the stochastic rounding of int8 and int4.
 
     Attributes:
-        step: the optimizer step under way, None outside of training.
+        step: the current optimizer step, None outside of training.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Wire:
     def start(
         self, plan: HaloPlan, direction: str, layer: int, width: int, dtype: torch.dtype
     ) -> HaloExchange:
-        """Begin an exchange of a plan; the same one on every rank."""
+        """Start an exchange of a plan; a collective call."""
         if self.step is None or layer == INPUT:
             return HaloExchange(plan, direction, layer, width, dtype)
         turn = self._turns[layer, direction]  # a layer may aggregate several times
@@ -81,16 +81,16 @@ class Wire:
         return self._memory[name][:wanted].view(dtype).view(num_rows, width)
 
     def release(self) -> None:
-        """Let go of buffers that input features, wider than any layer, have grown."""
+        """Free the buffers, which wide input features have grown beyond what layers need."""
         self._memory.clear()
 
 
 class HaloExchange:
-    """An exchange under way: what is put into `outgoing` is sent span by span, what arrives is in `rows`.
+    """An exchange in flight: `outgoing` holds the rows to send, span by span, `rows` those received.
 
     Args:
-        turn: which of the layer's exchanges in a step of training; None for rows as they are.
-        place: keeps its buffers apart from those of others, (of what is sent, of what comes).
+        turn: number of the exchange among those of its layer in a training step; None for unencoded rows.
+        place: names of own buffers to (send, receive), for exchanges that cannot share them.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class HaloExchange:
         self.outgoing, self.rows = (
             wire.buffer(name + own, size, width, dtype) for (name, size), own in zip(ends, place)
         )
-        self.letters, self._arriving = self.outgoing, self.rows  # what the transport sees
+        self.letters, self._arriving = self.outgoing, self.rows  # what the transport sends and receives
         if self._codec is not None:
             assert turn is not None
             assert wire.step is not None
@@ -144,18 +144,18 @@ class HaloExchange:
         self.plan.ledger.count(self.layer, self.direction, peer, letters.numel() * letters.element_size())
 
     def send_again(self, letters: Tensor) -> None:
-        """Send the bytes that `letters` of an exchange before had; they have been counted then."""
+        """Send the bytes `letters` of an earlier exchange again; they were counted then."""
         content = as_bytes(self.letters)
         if letters.numel() != content.numel():
             raise ShoalError(
-                f"what rank {self.plan.part.rank} had under way in layer {self.layer} has {letters.numel():,} bytes, expected {content.numel():,}: resume with the parts and settings that the run began with"
+                f"the stored messages of rank {self.plan.part.rank} in layer {self.layer} have {letters.numel():,} bytes, expected {content.numel():,}: resume with the parts and settings that the run started with"
             )
         content.copy_(letters)
         for q, a, b in self.send_spans:
             self._exchange.send(q, self.letters[a:b])
 
     def arrivals(self) -> Iterator[int]:
-        """Yields each peer whose rows are here; only the waiting in between counts as exposed."""
+        """Yield each peer when its rows have arrived; only the waiting counts as exposed."""
         if self._has_arrived:
             return
         waiting = iter(self._exchange.arrivals())
@@ -174,14 +174,14 @@ class HaloExchange:
         self._has_arrived = True
 
     def wait(self) -> Tensor:
-        """All rows, once they are here and those sent have left."""
+        """Wait for all receives and sends; returns the received rows."""
         for _ in self.arrivals():
             pass
         self.finish()
         return self.rows
 
     def finish(self) -> None:
-        """Wait until all rows have arrived; the time counts as exposed communication."""
+        """Wait until all rows have been sent; the time counts as exposed communication."""
         if not self._has_left:
             with self.plan.ledger.timing(EXPOSED):
                 self._exchange.finish()

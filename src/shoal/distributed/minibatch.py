@@ -1,4 +1,4 @@
-"""Mini-batches shared by all ranks: drawn alike everywhere, each rank works on its rows (VLDB'22 §4.3.3)."""
+"""Mini-batches shared by all ranks: all draw the same batch, each works on its own rows (VLDB'22 §4.3.3)."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from shoal.sampling.shard import RankSampler
 class RestrictedSampler(RankSampler):
     """Restricts the batches of `source` to this rank's rows.
 
-    A batch is a pure function of its number, so every rank draws it without a message. Each then reads the
-    entries of its own rows, from which it knows its halo and, where edges go both ways, who reads its rows; of a
-    directed graph it reads the whole batch's entries for that, and of an undirected one the halo's where the model
-    scales by its degrees in the batch. So nothing is sent to make a batch.
+    A batch is a pure function of its number, so every rank draws it without a message. Each rank reads the entries of
+    its own rows, which give its halo and, in an undirected graph, which ranks need its rows. In a directed graph it reads
+    the entries of the whole batch for the latter. If the model scales by degrees in the batch, it reads the entries of
+    the halo too. So nothing is sent to make a batch.
 
     Args:
         source: draws nodes of the whole graph, whose topology every rank can read.
         graph: this rank's local rows.
         plan: of its part of the whole graph.
-        scales_columns: whether the model's aggregation depends on the degree of what is read, as GCN's does.
+        scales_columns: whether the model's aggregation depends on the neighbours' degrees, as GCN's does.
     """
 
     name = "restricted"
@@ -49,11 +49,11 @@ class RestrictedSampler(RankSampler):
             whole = whole.parent
         if not whole.has_checksum(part.checksum):
             raise ShoalError(
-                f"batches are drawn from {whole.name!r}, and the parts are of {part.name!r} or of another split of it: name the graph that was partitioned"
+                f"batches are drawn from {whole.name!r} and the parts were made from {part.name!r}, or from another split of it: name the graph that was partitioned"
             )
         if (whole.edge_weight is None) != (part.local_weight is None):
             raise ShoalError(
-                f"of graph {whole.name!r} and its stored parts only one has edge weights: partition the graph that is trained on"
+                f"only one of graph {whole.name!r} and its stored parts has edge weights: partition the graph that is trained on"
             )
         super().__init__(source, graph)
         self.plan = plan
@@ -118,7 +118,7 @@ class RestrictedSampler(RankSampler):
 
     @cached_property
     def _entry_factors(self) -> np.ndarray | None:
-        """What every entry of the graph counts for in a batch: its norm times its weight; None for 1."""
+        """Factor of every entry of the graph in a batch: its norm times its weight; None for 1."""
         norms, weights = self.source.norms, self.source.graph.edge_weight
         norm = None if norms is None else norms.edge_norm
         if norm is None or weights is None:
@@ -126,7 +126,7 @@ class RestrictedSampler(RankSampler):
         return np.asarray(norm * weights, np.float32)
 
     def _weigh_nodes(self, nodes: np.ndarray, owners: np.ndarray) -> Tensor:
-        """What the loss of each of this rank's rows counts for in that of the batch."""
+        """Weight of each of this rank's rows in the loss of the batch."""
         norms, mask = self.source.norms, self.source.graph.train_mask
         own = nodes[owners == self.plan.part.rank]
         if norms is not None:
@@ -136,10 +136,10 @@ class RestrictedSampler(RankSampler):
 
 
 def find_owners(plan: HaloPlan) -> np.ndarray:
-    """The rank of every node of the graph, int32 (n,), from what each rank owns."""
+    """The rank of every node of the graph, int32 (n,); a collective call."""
     owner = torch.zeros(plan.part.num_global_nodes, dtype=torch.int32)
     owner[as_tensor(plan.part.n_id)] = plan.part.rank
-    plan.transport.phase = "the exchange of who owns which node"
+    plan.transport.phase = "the exchange of the nodes' owners"
     return plan.transport.sum(owner).numpy()
 
 
@@ -156,12 +156,12 @@ def cut_batch(
 ) -> tuple[Part, tuple[Tensor, Tensor] | None]:
     """This rank's share of the subgraph that `nodes` induce, and the edge norms of its local and halo entries.
 
-    Degrees are the graph's with `edge_norm`, one factor for each entry of the graph, and else those in the batch, which
-    are counted for the halo only if `halo_degrees` are asked for.
+    With `edge_norm`, one factor for each entry of the graph, degrees are those in the graph. Without it they are those in
+    the batch, which are counted for halo nodes only with `halo_degrees`.
 
     Args:
         owners: the rank of each node.
-        place: int32 scratch with -1 for every node of the graph, as it is left too.
+        place: int32 scratch, -1 for every node of the graph; it is reset before returning.
         has_loop: which nodes of the graph have a self loop, None if none has.
     """
     rank, num_parts, directed = part.rank, part.num_parts, graph.directed
@@ -236,7 +236,7 @@ def cut_batch(
 
 
 def _count_up(ranks: np.ndarray, num_parts: int) -> np.ndarray:
-    """Where the entries of each rank begin, from the rank of every entry, in order."""
+    """Offsets of each rank's entries, from the rank of every entry, in ascending order."""
     offsets = np.zeros(num_parts + 1, np.int64)
     np.cumsum(np.bincount(ranks, minlength=num_parts), out=offsets[1:])
     return offsets
@@ -248,10 +248,10 @@ def _cut_rows(
     indptr, indices, nodes, owners, rank, num_parts, own, directed, place, values,
     local_indptr, halo_indptr, local_indices, halo_indices, local_values, halo_values, pairs, degree, is_halo,
 ):
-    """Split own rows into local columns, numbered among them, and halo columns, by their place in the batch.
+    """Split this rank's rows into local columns, by their local numbers, and halo columns, by their position in the batch.
 
-    `pairs` gets receiver · n + row for every row that another rank reads; returns how many, some of them repeated in a
-    directed graph.
+    `pairs` gets receiver · n + row for every row that another rank reads; returns their number. In a directed graph some
+    are repeated.
     """
     for i in range(len(nodes)):
         place[nodes[i]] = i
@@ -303,7 +303,7 @@ def _cut_rows(
 
 @kernel
 def _number_columns(indptr, indices, values, number):
-    """Give columns their numbers and sort every row by them (insertion: rows are short and nearly in order)."""
+    """Renumber the columns and sort every row by them (insertion sort: rows are short and nearly sorted)."""
     for r in range(len(indptr) - 1):
         for k in range(indptr[r], indptr[r + 1]):
             column = number[indices[k]]
@@ -321,7 +321,7 @@ def _number_columns(indptr, indices, values, number):
 
 @kernel
 def _sum_entries(indptr, indices, weights, nodes, rows, place, degree):
-    """The sums of weights in the batch of the nodes at `rows` in it."""
+    """Weighted degrees in the batch of the nodes at positions `rows`."""
     for i in range(len(nodes)):
         place[nodes[i]] = i
     for i in range(len(rows)):
@@ -335,7 +335,7 @@ def _sum_entries(indptr, indices, weights, nodes, rows, place, degree):
 
 @kernel
 def _count_entries(indptr, indices, nodes, rows, place, degree):
-    """The degrees in the batch of the nodes at `rows` in it."""
+    """Degrees in the batch of the nodes at positions `rows`."""
     for i in range(len(nodes)):
         place[nodes[i]] = i
     for i in range(len(rows)):

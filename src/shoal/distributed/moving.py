@@ -1,4 +1,4 @@
-"""MovingSampler: ranks that hold the features of their own part only, which move when parts are dealt anew (JPDC'21 §8)."""
+"""MovingSampler: a rank holds only the features of its part, which move when clusters are redistributed (JPDC'21 §8)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from shoal.sampling.dealt import DealtSampler
 
 
 class MovingSampler(DealtSampler):
-    """A DealtSampler whose rank holds feature rows of its own part: those of clusters that change hands travel between ranks.
+    """A DealtSampler whose rank holds only the feature rows of its part; rows of clusters that change owners are sent.
 
-    Batches are those of DealtSampler. All ranks draw the first batch of a deal at the same step, in the loop: threads may
-    not draw ahead. The pattern and labels of the whole graph are on every rank; features must be dense.
+    Batches are those of DealtSampler. All ranks draw the first batch of a deal at the same step, so batches cannot be
+    prefetched. Every rank holds the adjacency and labels of the whole graph; features must be dense.
 
     Attributes:
         ledger: bytes and messages of the rows that this rank sent.
@@ -34,7 +34,7 @@ class MovingSampler(DealtSampler):
         self.transport, self.ledger = transport, Ledger()
         if not isinstance(self.graph.find_features(np.arange(0))[0], np.ndarray):
             raise ShoalError(
-                "rows that move between ranks are dense: make the features dense, or use DealtSampler"
+                "features that move between ranks must be dense: make them dense, or use DealtSampler"
             )
         self._held: tuple[int, Tensor] | None = None  # a deal, and the rows of its part
 
@@ -48,7 +48,7 @@ class MovingSampler(DealtSampler):
             return self._made[deal]
 
     def _take_rows(self, deal: int, nodes: np.ndarray) -> Tensor:
-        """The features of this rank's part in a deal: from the ranks that had them, or from the graph at the beginning."""
+        """The features of this rank's part in a deal: from the ranks that had them, at first from the graph."""
         if self._held is None:
             x, places = self.graph.find_features(nodes)
             assert isinstance(x, np.ndarray)

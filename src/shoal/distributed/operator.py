@@ -1,4 +1,4 @@
-"""PartAdjacency: a rank's rows of the graph's operator, multiplied while the columns it lacks are on their way."""
+"""PartAdjacency: a rank's rows of the graph's operator, whose local product overlaps with the halo exchange."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from shoal.kernels.spmm import multiply
 class PartAdjacency(Adjacency):
     """The rows of `[A_local ‖ A_halo]` that a rank owns, as a square operator over its own rows.
 
-    `spmm(adj, h)` with the local rows of h gives the local rows of the whole graph's product: boundary rows
-    leave and halo rows, or sums of them, arrive while the local columns are multiplied, then the halo columns are added. The
-    transpose does the same in reverse: gradients of halo rows are computed and sent home first, the local
-    product runs meanwhile, and what the others send back is added last.
+    `spmm(adj, h)` with the local rows of h gives the local rows of the whole graph's product: boundary rows are sent and
+    halo rows, or sums of them, received while the local columns are multiplied; then the halo columns are added. The
+    transpose does the same in reverse: gradients of halo rows are computed first and sent to their owners, the local
+    product runs meanwhile, and the gradients received are added last.
 
-    Sums are made in an order that does not depend on which message comes first: rows that read one peer
-    only are finished as soon as that peer's rows are here, those that read several at the end, by rank.
+    The order of summation does not depend on the order of arrival: rows with halo columns of one peer are finished when
+    that peer's rows have arrived, rows with halo columns of several at the end, by rank.
     """
 
     def __init__(self, pattern: PartPattern, layer: int) -> None:
@@ -48,7 +48,7 @@ class PartAdjacency(Adjacency):
 
     @property
     def num_entries(self) -> int:
-        """At least one, so that every rank, one without edges too, plans its layers alike."""
+        """At least 1, so that a rank without edges plans its layers like the others."""
         return max(self.pattern.local.num_entries + len(self.plan.part.halo_indices), 1)
 
     def _multiply(self, h: Tensor, out: Tensor, accumulate: bool) -> Tensor:
@@ -107,7 +107,7 @@ class PartAdjacency(Adjacency):
         return self._reversed
 
     def pieces(self, z: Tensor) -> Iterator[tuple[Adjacency, Tensor]]:
-        """Rows that read no halo row first, while halo rows are on their way; backward, while gradients are."""
+        """Rows without halo columns come first: their attention overlaps with the halo exchange, forward and backward."""
         under_way = _UnderWay(self.plan, self.layer)
         z = _SendRows.apply(z, under_way)
         inner = self.pattern.inner
@@ -121,15 +121,15 @@ class PartAdjacency(Adjacency):
 class _Reversed(Adjacency):
     """A PartAdjacency's kind of operator over the reversed edges: its transpose, with scales by other degrees.
 
-    With `a` and `b` the row and column scales of the origin and `s` those of the reversed edges, each one where the kind
-    has none, it is `diag(s / b) · originᵀ · diag(s / a)`: what is exchanged are the gradients' messages.
+    It is `diag(s / b) · originᵀ · diag(s / a)`, with row and column scales `a` and `b` of the origin and `s` of the
+    reversed edges, each 1 where the kind has none. Its messages are those of the gradients.
     """
 
     def __init__(self, origin: PartAdjacency, scale: Tensor) -> None:
         super().__init__(origin.indptr, origin.indices, origin.num_columns, checked=True)
         rows, columns = origin.row_scale, origin.column_scale
         self.origin = origin
-        scale = scale.double()  # so that quotients of scales lose nothing
+        scale = scale.double()  # so that quotients of scales are not rounded
         ones = torch.ones_like(scale)
         self.before = ones if rows is None else (ones if columns is None else scale) / rows.double()
         self.after = (ones if rows is None else scale) / (ones if columns is None else columns.double())
@@ -163,7 +163,7 @@ class _Transposed(Adjacency):
 
 
 def exchange_rows(z: Tensor, plan: HaloPlan, layer: int) -> Tensor:
-    """`[z ‖ halo rows of z]`, (num_local + num_halo, f), differentiable: gradients go home and are added."""
+    """`[z ‖ halo rows of z]`, (num_local + num_halo, f), differentiable: gradients are sent to their owners and added."""
     under_way = _UnderWay(plan, layer)
     widened: Tensor = _ReceiveRows.apply(_SendRows.apply(z, under_way), under_way)
     return widened
@@ -171,10 +171,10 @@ def exchange_rows(z: Tensor, plan: HaloPlan, layer: int) -> Tensor:
 
 @dataclass
 class _UnderWay:
-    """An exchange of rows, or backward of their gradients, between its start and its end.
+    """An exchange in flight, of rows or, backward, of their gradients.
 
-    Autograd runs what was made last first: what is made between `_SendRows` and `_ReceiveRows` runs between the
-    latter's backward, which sends gradients, and the former's, which waits for those that come back.
+    Autograd runs the last operation first. So the backward of operations between `_SendRows` and `_ReceiveRows` runs
+    after that of `_ReceiveRows`, which sends gradients, and before that of `_SendRows`, which waits for those of others.
     """
 
     plan: HaloPlan
@@ -182,7 +182,7 @@ class _UnderWay:
     exchange: HaloExchange | None = None
 
     def take(self) -> Tensor:
-        """The rows, once they are here."""
+        """Wait for the rows and return them."""
         assert self.exchange is not None
         rows = self.exchange.wait()
         self.exchange = None
@@ -190,7 +190,7 @@ class _UnderWay:
 
 
 class _SendRows(torch.autograd.Function):
-    """z itself, with its boundary rows sent; backward, what `_ReceiveRows` has sent back is added."""
+    """Identity that starts sending the boundary rows of z; backward, it adds the gradients received."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, under_way: _UnderWay) -> Tensor:
@@ -206,7 +206,7 @@ class _SendRows(torch.autograd.Function):
 
 
 class _ReceiveRows(torch.autograd.Function):
-    """`[z ‖ halo rows]`; backward, the halo rows' gradients set out for home."""
+    """`[z ‖ halo rows]`; backward, it starts sending the halo rows' gradients to their owners."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, under_way: _UnderWay) -> Tensor:

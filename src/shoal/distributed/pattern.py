@@ -1,4 +1,4 @@
-"""PartPattern: the operators of one kind of aggregation over a part, cut as its exchanges need them."""
+"""PartPattern: the operators of one kind of aggregation over a part, in the pieces that exchanges need."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.arrays import as_tensor
 from shoal.kernels.patterns import count_up, join_columns
 
-_INNER_SHARE = 0.25  # of the local entries
-_PIECES = 8  # of the local product, where the transport moves data only when asked
+_INNER_SHARE = 0.25  # least share of local entries in rows without halo columns, for which overlap pays
+_PIECES = 8  # of the local product, between which a transport that needs it makes progress
 
 
 class PartPattern:
-    """`[A_local ‖ A_halo]` of one kind of aggregation; every layer that aggregates so shares it.
+    """`[A_local ‖ A_halo]` of one kind of aggregation, shared by all layers of this kind.
 
-    Pieces are made when they are first asked for and kept.
+    Pieces are made at first use and cached.
     """
 
     def __init__(self, local: Adjacency, plan: HaloPlan, kind: str) -> None:
@@ -35,21 +35,21 @@ class PartPattern:
 
     @cached_property
     def summed(self) -> PartPattern:
-        """The pattern that products use: by covers where the plan has them and sums may be made anywhere."""
+        """The pattern that products use: by covers if the plan has them and the aggregation is linear."""
         if self.plan.items is None or not find_aggregation(self.kind).weighted:
             return self
         return _CoverPattern(self.local, CoverPlan(self.plan, self.local.column_scale), self.kind)
 
     @cached_property
     def halo(self) -> Adjacency:
-        """The operator over what is received."""
+        """The operator over the received rows."""
         return scale_halo(self.plan, self.kind, self.local)
 
     @cached_property
     def out_degree(self) -> Tensor:
-        """How many rows of all ranks read each local row, with weights their sum; itself too where the kind has loops.
+        """Out-degree of each local row over all ranks, weighted if edges are, with self loops if the kind has them.
 
-        Counts of halo rows go home as gradients do, so all ranks ask together.
+        A collective call: counts of halo rows are sent to their owners as gradients are.
         """
         part = self.plan.part
         dtype = torch.int64 if part.local_weight is None else torch.float64
@@ -68,12 +68,12 @@ class PartPattern:
 
     @cached_property
     def wide(self) -> Adjacency:
-        """The same rows over `[local ‖ halo]` columns, for what cannot be summed in two steps."""
+        """The same rows over `[local ‖ halo]` columns, for aggregations that cannot be summed in two steps."""
         return join_operators(self.local, self.halo)
 
     @cached_property
     def inner(self) -> Adjacency | None:
-        """The rows that read no halo row, the others empty; None where working on them apart does not pay."""
+        """The rows without halo columns, the others empty; None where separate work on them does not pay."""
         if not (self.plan.is_fixed and self.plan.overlaps) or self.halo.num_entries == 0:
             return None
         inner = keep_rows(self.local, self._owner == -1)
@@ -86,7 +86,7 @@ class PartPattern:
 
     @cached_property
     def by_peer(self) -> dict[int, tuple[int, int, Adjacency]]:
-        """For every peer: its halo span, and the rows that read no other peer. Only where order is free."""
+        """For every peer: its halo span, and the rows with halo columns of no other peer. Empty if arrivals have a fixed order."""
         spans = self.plan.halo_spans
         if not self.plan.is_fixed or not self.plan.transport.in_any_order or len(spans) < 2:
             return {}
@@ -94,12 +94,12 @@ class PartPattern:
 
     @cached_property
     def shared(self) -> Adjacency:
-        """The rows that read several peers."""
+        """The rows with halo columns of several peers."""
         return self._keep_rows(self._owner == -2, 0, self.halo.num_columns)
 
     @cached_property
     def returned(self) -> list[Adjacency]:
-        """The transposed halo pattern, cut by the ranks its rows go home to."""
+        """The transposed halo pattern, cut by the owners of its rows."""
         transposed = self.halo.transpose()
         return [transposed.slice_rows(a, b) for _, a, b in self.plan.halo_spans]
 
@@ -112,7 +112,7 @@ class PartPattern:
 
     @cached_property
     def _owner(self) -> Tensor:
-        """The one peer each row reads; -1 for none, -2 for several."""
+        """The peer of each row's halo columns; -1 for none, -2 for several."""
         indptr, indices = self.halo.indptr, self.halo.indices
         bounds = as_tensor(self.plan.halo_offsets)
         filled = indptr.diff().nonzero()[:, 0]
@@ -137,7 +137,7 @@ class PartPattern:
 
 
 class _CoverPattern(PartPattern):
-    """The same with items for halo rows, whose owners have applied the column scales."""
+    """The pattern over items in place of halo rows; their owners have applied the column scales."""
 
     plan: CoverPlan
 
@@ -172,16 +172,16 @@ def keep_rows(adj: Adjacency, keep: Tensor) -> Adjacency:
 
 
 def find_halo_factor(plan: HaloPlan, aggregation: Aggregation) -> float:
-    """What a halo row counts for in an aggregation."""
+    """Factor of a halo row in an aggregation."""
     counts = (aggregation.weighted or plan.edge_norms is None) and plan.items is None
     return plan.halo_scale if counts else 1.0
 
 
 def scale_halo(plan: HaloPlan, kind: str, local: Adjacency) -> Adjacency:
-    """The operator over the halo columns: the whole graph's scales, times what a halo row counts for in the plan.
+    """The operator over the halo columns: the whole graph's scales, times the plan's factor of halo rows.
 
-    A layer that normalises by itself has no use for edge norms, and where local entries were left out as well a halo row
-    counts as much as a local one.
+    A layer that normalises by itself uses no edge norms. Where local entries are dropped too, its halo rows have the
+    factor 1.
     """
     part, norms, aggregation = plan.part, plan.edge_norms, find_aggregation(kind)
     values = None if part.halo_weight is None else as_tensor(part.halo_weight)

@@ -1,4 +1,4 @@
-"""Meeting the other ranks, and the cores this one may use."""
+"""Joining the other ranks, and this rank's share of cores and memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shoal.threads import available_cores, set_threads
 
 
 def open_transport(launch: Launch | None = None) -> Transport:
-    """Meet the other ranks; alone, there is nobody to meet."""
+    """Join the other ranks; a single process gets a LocalTransport."""
     launch = launch or detect_launch()
     limit = read_limit()
     for name in (launch.transport, os.environ.get("SHOAL_TRANSPORT", launch.transport)):
@@ -24,13 +24,13 @@ def open_transport(launch: Launch | None = None) -> Transport:
             raise unknown_name("transport", name, TRANSPORTS, "SHOAL_TRANSPORT")
     if launch.transport == LocalTransport.name and launch.size > 1:
         raise ShoalError(
-            f"transport local joins no ranks and there are {launch.size}: leave out SHOAL_TRANSPORT"
+            f"transport local is for one rank and there are {launch.size}: leave out SHOAL_TRANSPORT"
         )
     return TRANSPORTS[launch.transport].open(launch, limit)
 
 
 def default_transport() -> Transport:
-    """The process group that the caller's program has initialised (`torch.distributed`), else this process alone."""
+    """The process group that the caller's program has initialised (`torch.distributed`), or this process alone."""
     if dist.is_available() and dist.is_initialized():
         from shoal.distributed.transports.gloo import GlooTransport
 
@@ -63,7 +63,7 @@ def share_cores(transport: Transport, threads: int | None = None) -> int:
 
 
 def share_memory(transport: Transport, budget: int | None = None, launcher: int = 0) -> None:
-    """Give this rank its share of its host's memory budget, or of what is free there; alone, it has all of it.
+    """Give this rank its share of its host's memory budget, or of its free memory; a single rank has all of it.
 
     The process that started the ranks holds `launcher` bytes of the budget.
     """
@@ -77,7 +77,7 @@ def share_memory(transport: Transport, budget: int | None = None, launcher: int 
 
 
 def agree(transport: Transport, what: str, value: int) -> None:
-    """Refuse to go on where ranks hold different values of what must be the same."""
+    """Raise if ranks hold different values of `what`; a collective call."""
     values = transport.gather(np.array([value]))[:, 0]
     if (values != values[0]).any():
         other = int(np.flatnonzero(values != values[0])[0])

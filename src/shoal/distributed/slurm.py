@@ -1,4 +1,4 @@
-"""Where the ranks of a Slurm job meet, read from its variables."""
+"""Host and port of a Slurm job's rendezvous, from its variables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FIRST_PORT, _NUM_PORTS = 15000, 20000
 
 
 def find_first_host(environment: Mapping[str, str]) -> str:
-    """The host of a Slurm job's rank 0, by scontrol where it is there, else read from the list of nodes."""
+    """The host of a Slurm job's rank 0: from scontrol, or from the list of nodes if there is no scontrol."""
     nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")
     try:
         listed = subprocess.run(
@@ -29,6 +29,6 @@ def find_first_host(environment: Mapping[str, str]) -> str:
 
 
 def pick_port(job: str) -> int:
-    """A port that all ranks of a job agree on without talking."""
+    """A port by the job's number: all ranks choose the same without a message."""
     digits = re.sub(r"\D", "", job) or "0"
     return _FIRST_PORT + int(digits) % _NUM_PORTS

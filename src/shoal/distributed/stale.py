@@ -1,4 +1,4 @@
-"""StaleHalos: a step uses what the step before received, so that messages have a whole step to travel (PipeGCN)."""
+"""StaleHalos: a step uses halo rows of the previous step, so that messages overlap with a whole step (PipeGCN)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class StaleHalos:
-    """What each exchange of a step brought in the step before, which this step uses (PipeGCN).
+    """Halo rows and gradients of the previous step, which this step uses (PipeGCN).
 
-    A step's messages have until the next one to travel. The first step, which has none before it, waits. What is used
-    depends on steps only, never on when messages come.
+    Messages of a step are awaited in the next one. The first step waits for its own. Which rows are used depends on the
+    step only, never on when messages arrive.
 
     Args:
-        smoothing: share of what was used before in what is used next; the rest is what came. 0 for what came alone.
+        smoothing: weight of the previous value in the moving average of received rows; 0 for the received rows alone.
     """
 
     def __init__(self, smoothing: float = 0.0) -> None:
@@ -32,10 +32,12 @@ class StaleHalos:
     def start(
         self, plan: HaloPlan, direction: str, layer: int, turn: int, width: int, dtype: torch.dtype
     ) -> HaloExchange:
-        """Begin an exchange whose rows the next epoch uses; returns the one that this epoch uses."""
+        """Start an exchange whose rows the next step uses; returns the one that this step uses."""
         lane = self._lanes.setdefault((layer, direction, turn), _Lane())
         place = f" of {layer} {direction} {turn}"
-        takes_turns = not self.smoothing and plan.wire.codec is None  # what came is read while the next comes
+        takes_turns = (
+            not self.smoothing and plan.wire.codec is None
+        )  # double buffering: rows are read while the next ones arrive
 
         def begin() -> HaloExchange:
             lane.even ^= takes_turns
@@ -51,7 +53,7 @@ class StaleHalos:
         return lane.exchange if used is None else _StaleExchange(lane.exchange, used)
 
     def _take(self, lane: _Lane, exchange: HaloExchange, dtype: torch.dtype) -> Tensor:
-        """What the step before brought, averaged with what that one used."""
+        """Rows that were exchanged in the previous step, averaged with those it used."""
         came = exchange.wait()
         if not self.smoothing:
             return came
@@ -62,13 +64,13 @@ class StaleHalos:
         return lane.used
 
     def settle(self) -> None:
-        """Wait for everything under way; a step that follows uses it."""
+        """Wait for all exchanges in flight; the next step uses them."""
         for lane in self._lanes.values():
             if lane.exchange is not None:
                 lane.exchange.wait()
 
     def export(self) -> dict[str, Tensor]:
-        """What a rank needs to go on exactly: the bytes it sent last, which it will send again, and averages."""
+        """State to resume exactly: the bytes sent last, which will be sent again, and moving averages."""
         tensors: dict[str, Tensor] = {}
         for key, lane in self._lanes.items():
             name = ".".join(map(str, key))
@@ -80,7 +82,7 @@ class StaleHalos:
         return tensors
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Go on from what `export` gave."""
+        """Restore the state from `export`."""
         self.settle()
         self._lanes.clear()
         for name, tensor in tensors.items():
@@ -93,9 +95,9 @@ class StaleHalos:
 
 
 class _Lane:
-    """One exchange of every step: that of the last step, perhaps under way, and the average that was used then.
+    """One exchange of every step: that of the last step, perhaps in flight, and the average that was used then.
 
-    `resumed` has the bytes that were under way when a checkpoint was written.
+    `resumed` has the bytes that were in flight when a checkpoint was written.
     """
 
     def __init__(self) -> None:
@@ -106,7 +108,7 @@ class _Lane:
 
 
 class _StaleExchange(HaloExchange):
-    """What is used of the step before, while this step's exchange is on its way."""
+    """Rows of the previous step, while this step's exchange is in flight."""
 
     def __init__(self, coming: HaloExchange, used: Tensor) -> None:
         self._coming, self.rows, self.outgoing = coming, used, coming.outgoing

@@ -1,4 +1,4 @@
-"""The run token: a secret of all ranks, without which a connection takes no part in a run."""
+"""The run token: a secret by which the ranks of a run authenticate each other."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _LEAST = 16  # characters of a token
 
 
 class TokenError(ShoalError):
-    """Something was said in a run's name by somebody who does not hold its token; by `transport` the others hear of it."""
+    """A peer does not hold the run token; `transport` reports the error to the other ranks."""
 
     transport: Any = None
 
 
 def read_token(environment: Mapping[str, str] = os.environ) -> bytes | None:
-    """SHOAL_TOKEN, else the file `token` in Shoal's home, made at first use; None where no file can be made."""
+    """SHOAL_TOKEN, or the file `token` in Shoal's home, created at first use; None if it cannot be created."""
     path = home_folder() / "token"
     text, where = environment.get(TOKEN), TOKEN
     if text is None:
@@ -62,7 +62,7 @@ def _read_file(path: Path) -> str | None:
 
 
 def _make_file(path: Path) -> None:
-    """Have a token appear whole, readable by its owner only; one that another rank made meanwhile stays."""
+    """Create the token file atomically, readable by its owner only; a file that another rank created meanwhile is kept."""
     path.parent.mkdir(parents=True, exist_ok=True)
     number, beside = tempfile.mkstemp(prefix=".token.", suffix=".partial", dir=path.parent)
     try:
@@ -75,13 +75,13 @@ def _make_file(path: Path) -> None:
 
 
 def sign(token: bytes, *parts: bytes) -> bytes:
-    """A code that only who holds the token can compute; parts are kept apart."""
+    """HMAC-SHA256 of the parts, each prefixed with its length, under the token."""
     content = b"".join(len(part).to_bytes(8, "little") + part for part in parts)
     return hmac.digest(token, content, "sha256")
 
 
 class SignedStore(Store):
-    """A store whose values carry a code of key and value: what others wrote there is refused."""
+    """A store whose values carry an HMAC of key and value: values that no rank of the run wrote are refused."""
 
     def __init__(self, store: Any, token: bytes) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class SignedStore(Store):
 
 
 def check_tokens(store: SignedStore, rank: int, size: int, limit: timedelta) -> None:
-    """Refuse ranks with another token, by their rank, before anything that they say is used."""
+    """Raise if ranks hold other tokens, naming them, before any of their values is used."""
     store.set(f"token/{rank}", "held")
     store.wait([f"token/{q}" for q in range(size)], limit)
     strange = []
@@ -127,7 +127,7 @@ def check_tokens(store: SignedStore, rank: int, size: int, limit: timedelta) -> 
     if not strange:
         return
     store.set(f"read/{rank}", "")
-    if rank == 0:  # the store ends with it
+    if rank == 0:  # the store is in this process
         with suppress(RuntimeError, ValueError):
             store.wait([f"read/{q}" for q in range(size)], timedelta(seconds=LAST_WORD))
     who = f"rank{'s' if len(strange) > 1 else ''} {', '.join(map(str, strange))}"
@@ -138,7 +138,7 @@ def check_tokens(store: SignedStore, rank: int, size: int, limit: timedelta) -> 
 
 
 def check_connections(token: bytes, rank: int, size: int, limit: timedelta) -> None:
-    """Have the other end of every gloo connection prove that it holds the token, and is the rank it stands for.
+    """Authenticate the peer of every gloo connection: it holds the token and is the rank that it claims to be.
 
     Gloo has a connection to every rank on each of its interfaces.
     """
@@ -150,9 +150,9 @@ def check_connections(token: bytes, rank: int, size: int, limit: timedelta) -> N
 def find_strangers(
     token: bytes, rank: int, size: int, swap: Callable[[dict[int, bytes]], dict[int, bytes]]
 ) -> list[int]:
-    """Ranks that do not answer a random challenge as who holds the token does. Every rank asks, and answers, all others.
+    """Ranks that fail a challenge-response under the token. Every rank challenges, and answers, all others.
 
-    `swap` sends every peer a message of `MESSAGE` bytes, and receives one of each.
+    `swap` sends every peer a message of `MESSAGE` bytes, and receives one from each.
     """
     peers = [q for q in range(size) if q != rank]
     challenge = secrets.token_bytes(MESSAGE)
@@ -163,7 +163,7 @@ def find_strangers(
 
 
 def _swap(messages: dict[int, bytes], tag: int, limit: timedelta) -> dict[int, bytes]:
-    """Send every peer a message of `MESSAGE` bytes, and receive one of each."""
+    """Send every peer a message of `MESSAGE` bytes, and receive one from each."""
     received = {q: torch.zeros(MESSAGE, dtype=torch.uint8) for q in messages}
     sent = {q: torch.frombuffer(bytearray(content), dtype=torch.uint8) for q, content in messages.items()}
     works: list[Any] = [dist.irecv(into, q, tag=tag) for q, into in received.items()]

@@ -1,4 +1,4 @@
-"""A rank's part of the inductive training graph: training nodes and the edges between them, nothing of any other node."""
+"""A rank's part of the inductive training graph: training nodes and the edges between them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from shoal.partitioning.part import Part
 
 
 def take_training_part(part: Part, transport: Transport, ledger: Ledger) -> Part:
-    """The same rank's part of `graph.train_graph("inductive")`, cut as `part` is; all ranks ask together.
+    """The same rank's part of `graph.train_graph("inductive")`, partitioned as `part` is; a collective call.
 
-    Nodes keep their numbers in the whole graph. The ranks exchange which halo nodes are training nodes and which of
-    them are still read, and then the degrees in the training graph.
+    Nodes keep their numbers in the whole graph. The ranks exchange which halo nodes are training nodes, which of them
+    are still in a halo, and then the degrees in the training graph.
     """
     if part.train_mask is None:
         return part
@@ -81,7 +81,7 @@ def _take_rows(
 
 
 def _tell_owners(plan: HaloPlan, kept: np.ndarray) -> np.ndarray:
-    """Which of the rows that a rank sends the others keep, one bool for each; `kept` are its own halo rows."""
+    """Send the list of `kept` halo rows to their owners; returns which of this rank's rows to send are kept, one bool each."""
     exchange = plan.start_backward(1, torch.float32, INPUT)
     exchange.outgoing[:, 0] = torch.from_numpy(kept.astype(np.float32))
     for peer, first, last in plan.halo_spans:

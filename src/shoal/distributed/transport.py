@@ -1,4 +1,4 @@
-"""Transport: how ranks reach each other. Real ones are in `transports/`, a single rank needs none."""
+"""Transport: communication between ranks. Implementations are in `transports/`; a single rank has LocalTransport."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from shoal.errors import ShoalError
 from shoal.registry import Registry
 
 DEFAULT_LIMIT = 300.0
-KEPT = 10.0  # seconds that rank 0 stays for ranks that are still busy
-LAST_WORD = 3.0  # seconds for ranks to exchange why they end
+KEPT = 10.0  # seconds that a failed rank 0 waits for ranks that are still busy
+LAST_WORD = 3.0  # seconds for ranks to exchange the reasons of their ends
 
 
 def read_limit() -> float:
@@ -39,7 +39,7 @@ def as_bytes(tensor: Tensor) -> Tensor:
 
 
 class RankGone(ShoalError):
-    """A peer did not answer in time, or its connection broke; `told` if that peer has reported the reason itself."""
+    """A peer did not answer in time, or its connection broke; `told` if the peer has reported the reason."""
 
     def __init__(self, sentence: str, *, told: bool = False) -> None:
         super().__init__(sentence)
@@ -47,7 +47,7 @@ class RankGone(ShoalError):
 
 
 class Exchange(ABC):
-    """Messages under way. Receives are posted at once, sends follow as they are ready."""
+    """Messages in flight. Receives are posted at once, sends follow as they are ready."""
 
     @abstractmethod
     def send(self, peer: int, tensor: Tensor) -> None:
@@ -55,28 +55,28 @@ class Exchange(ABC):
 
     @abstractmethod
     def arrivals(self) -> Iterator[int]:
-        """Yields each peer once its message is here: by rank, or whichever comes first."""
+        """Yield each peer when its message has arrived: by rank, or in order of arrival."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Wait until everything sent has left."""
+        """Wait for all sends to complete."""
 
     def progress(self) -> None:  # noqa: B027 (a transport that moves data by itself has nothing to do)
-        """Give the transport a chance to move data; only one without threads of its own needs it."""
+        """Let the transport move data; only transports without threads of their own need it."""
 
 
 class Transport(ABC):
-    """One rank's door to the others.
+    """One rank's communication with the others.
 
-    Every wait has a limit of `limit` seconds; a wait that fails raises a RankGone that names the missing rank
-    and `phase`, which whoever uses the transport keeps up to date.
+    Every wait takes at most `limit` seconds; a wait that fails raises a RankGone that names the missing rank and
+    `phase`, which callers keep up to date.
     """
 
     name: str
     rank: int
     size: int
-    in_any_order = False  # whether `arrivals` yields whichever comes first
-    needs_progress = False  # whether data moves only while this rank asks for it
+    in_any_order = False  # whether `arrivals` yields in order of arrival
+    needs_progress = False  # whether data moves only during calls of `progress` and waits
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
@@ -85,11 +85,11 @@ class Transport(ABC):
     @classmethod
     @abstractmethod
     def open(cls, launch: Launch, limit: float) -> Transport:
-        """Meet the other ranks of a launch; every wait then takes at most `limit` seconds."""
+        """Join the other ranks of a launch; every wait then takes at most `limit` seconds."""
 
     @abstractmethod
     def start(self, receives: dict[int, Tensor]) -> Exchange:
-        """Post receives from these peers into contiguous tensors; answer what sends go through."""
+        """Post receives from these peers into contiguous tensors; returns the exchange, for sends."""
 
     @abstractmethod
     def sum(self, tensor: Tensor) -> Tensor:
@@ -122,18 +122,18 @@ class Transport(ABC):
         table = self.gather(padded).astype(np.uint8)
         return [table[q, : lengths[q]].tobytes().decode() for q in range(self.size)]
 
-    def leave(self, reason: str) -> None:  # noqa: B027 (not every transport can still tell)
-        """Tell the others, as far as possible, why this rank ends before its time."""
+    def leave(self, reason: str) -> None:  # noqa: B027 (not every transport can still send)
+        """Report to the others, if possible, why this rank ends early."""
 
     def hears_same(self, reason: str) -> bool:
-        """Whether rank 0 ends for the same reason; it gets a moment to say so."""
+        """Whether rank 0 ends for the same reason; waits a few seconds for its report."""
         return False
 
     def linger(self, limit: float) -> None:  # noqa: B027
-        """Before a rank ends early: wait, where needed, until the others have received the reason, at most `limit` seconds."""
+        """Before a rank ends early: wait, if needed, until the others have received the reason, at most `limit` seconds."""
 
     def close(self) -> None:  # noqa: B027
-        """Take leave after all is done."""
+        """Leave the other ranks, after all work is done."""
 
 
 TRANSPORTS: Registry[type[Transport]] = Registry("transport", "shoal.distributed.transports")
@@ -152,7 +152,7 @@ class _NoMessages(Exchange):
 
 @TRANSPORTS.register
 class LocalTransport(Transport):
-    """The only rank there is."""
+    """A single rank, without messages."""
 
     name = "local"
 

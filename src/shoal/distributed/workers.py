@@ -1,4 +1,4 @@
-"""Ranks started on this machine: watched, signalled once, and all started again when one is lost."""
+"""Ranks started on this machine: monitored, sent signals, and all restarted when one is lost."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from shoal.distributed.detect import JOB, LAST_WORD_FD, LAUNCHER, LOST, STORE_FD
 from shoal.memory import anonymous_memory
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-_LAST_WORDS = 6.0  # seconds in which ranks that wait for a lost one say so
-_ENDING = 16.0  # seconds in which ranks learn of another's error
+_LAST_WORDS = 6.0  # seconds for ranks to report a lost peer
+_ENDING = 16.0  # seconds for ranks to end after another's error
 _NAP = 0.05
 
 
 def start_workers(num_workers: int, job: dict[str, Any], *, max_restarts: int = 0) -> int:
-    """Do a job on so many ranks of this machine; returns the exit code.
+    """Run a job on `num_workers` ranks of this machine; returns the exit code.
 
-    Every rank runs `shoal _rank` and reads the job from its input. Ranks that fail or are interrupted say so themselves.
-    When one is lost (killed, or silent for longer than the others wait) all are started again, at most `max_restarts`
-    times: training then goes on from its last checkpoint. An error, which would come again, ends the job.
+    Every rank runs `shoal _rank` and reads the job from stdin. Ranks report errors and interruptions themselves. When
+    one is lost (killed, or silent for longer than the others wait), all are restarted, at most `max_restarts` times:
+    training then resumes from its last checkpoint. An error ends the job, since it would occur again.
     """
     workers = _Workers(num_workers, yaml.safe_dump(job | {"launcher": anonymous_memory()}))
     with workers.forwarding():
@@ -43,7 +43,7 @@ def start_workers(num_workers: int, job: dict[str, Any], *, max_restarts: int = 
                 workers.end()
             if lost is None:
                 break
-            if (stopped := workers.signal) is not None:  # between two turns, when nobody was there to hear it
+            if (stopped := workers.signal) is not None:  # between two attempts, when no rank could receive it
                 print(f"shoal: ended by {signal.Signals(stopped).name}", file=sys.stderr)
                 return 128 + stopped
             if turn > max_restarts:
@@ -56,7 +56,7 @@ def start_workers(num_workers: int, job: dict[str, Any], *, max_restarts: int = 
 
 
 class _Workers:
-    """The processes of one turn, and the last words of those that missed another."""
+    """The processes of one attempt, and the reports of those that lost a peer."""
 
     def __init__(self, count: int, job: str) -> None:
         self.count, self.job = count, job
@@ -69,7 +69,7 @@ class _Workers:
         self._words: list[int] = []
 
     def start(self) -> None:
-        """Start every rank. The first one gets the socket on which all will meet: no other host reaches it."""
+        """Start every rank. Rank 0 gets the listening socket of the rendezvous, which no other host reaches."""
         self._ranks, self._words, self.last_words = [], [], []
         with socket.create_server(("127.0.0.1", 0), backlog=max(128, self.count)) as door:
             common = {
@@ -100,16 +100,16 @@ class _Workers:
                 assert process.stdin is not None
                 with suppress(BrokenPipeError), process.stdin:
                     process.stdin.write(self.job.encode())
-        if self.signal is not None:  # some ranks began after it came
+        if self.signal is not None:  # some ranks started after it
             self._pass_on(self.signal)
 
     def watch(self) -> str | None:
-        """Wait until all have ended; who was lost, None where the job has ended as `code` says."""
+        """Wait until all have ended; returns which rank was lost, None if the job has ended with `code`."""
         deadline: float | None = None
         while (codes := [process.poll() for process in self._ranks]).count(None):
             ended = [code for code in codes if code]
             if any(code < 0 for code in ended) and self.signal is None:
-                break  # the others cannot go on, and have nothing to save
+                break  # the others cannot continue, and have nothing to save
             if deadline is None and ended:
                 deadline = time.monotonic() + (_LAST_WORDS if LOST in ended else _ENDING)
             if deadline is not None and time.monotonic() > deadline:
@@ -119,7 +119,7 @@ class _Workers:
         return self._judge(codes)
 
     def _judge(self, codes: list[int | None]) -> str | None:
-        """Who was lost, by the exit codes; None for those who run still."""
+        """Which rank was lost, from the exit codes (None: still running); sets `code` if none was."""
         killed = {rank: -code for rank, code in enumerate(codes) if code is not None and code < 0}
         said = [code for code in codes if code is not None and code > 0 and code != LOST]
         if self.signal is not None:
@@ -140,7 +140,7 @@ class _Workers:
         return None
 
     def end(self) -> None:
-        """End whoever is left."""
+        """Kill the remaining ranks."""
         for process in self._ranks:
             if process.poll() is None:
                 with suppress(ProcessLookupError):
@@ -157,7 +157,7 @@ class _Workers:
 
     @contextmanager
     def forwarding(self) -> Iterator[None]:
-        """Pass signals on to the ranks; the first one decides with which code the job ends."""
+        """Forward signals to the ranks; the first one decides the exit code."""
 
         def forward(number: int, frame: FrameType | None) -> None:
             self.signal = self.signal or number
@@ -172,7 +172,7 @@ class _Workers:
 
 
 def _read_words(handle: int) -> str:
-    """What a rank has said, or nothing yet."""
+    """A rank's report; empty if there is none yet."""
     os.set_blocking(handle, False)
     try:
         return os.read(handle, 1 << 16).decode(errors="replace").strip()

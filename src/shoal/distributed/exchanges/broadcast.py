@@ -1,4 +1,4 @@
-"""BroadcastPlan: the exchange of CAGNET's 1D algorithm, every rank's rows sent to every rank. The baseline."""
+"""BroadcastPlan: the exchange of CAGNET's 1D algorithm, which broadcasts every rank's rows. The baseline."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Broadcast(ExchangeMethod):
 
 
 class BroadcastPlan(HaloPlan):
-    """What `HaloPlan` does, by a broadcast of all rows of each rank in turn, and a sum at each rank backward.
+    """A HaloPlan by collectives: forward, a broadcast of all rows of each rank in turn; backward, a reduction to each rank.
 
-    Nothing depends on the partition: a rank receives every row of the graph, of which it reads the halo's.
-    Nothing overlaps either, since a broadcast involves all ranks. Rows travel as they are.
+    Traffic does not depend on the partition: a rank receives every row of the graph and uses those of its halo. Nothing
+    overlaps, since a broadcast involves all ranks. Rows are sent unencoded.
     """
 
     overlaps = False
@@ -57,7 +57,7 @@ class BroadcastPlan(HaloPlan):
         exchange.finish()
         self.owner_rows = {
             q: numbers[a:b] for q, a, b in self.halo_spans
-        }  # the halo's numbers at their owners
+        }  # row numbers of the halo at its owners
         self.returning = collect_columns(np.arange(part.num_local), part.num_local)
 
     @property

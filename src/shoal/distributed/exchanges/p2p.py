@@ -1,5 +1,7 @@
-"""PointToPoint: only what is needed travels, between the ranks concerned (VLDB'22), as rows or as covers of rows and
-sums; sampled with a boundary rate (BNS-GCN)."""
+"""PointToPoint: ranks send each other only the rows they need (VLDB'22), or covers of rows and sums.
+
+A boundary rate samples them (BNS-GCN).
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,11 @@ from shoal.errors import ShoalError
 from shoal.partitioning.part import Part
 from shoal.settings import Choices, Null, Range, Rate, Seed, Share, check_settings
 
-_WORTH = (
-    0.98  # items over rows up to which covers are taken: sums take a little computing before anything is sent
-)
+_WORTH = 0.98  # covers are used up to this ratio of items to rows: sums are computed before anything is sent
 
 
 def pays(items: int, rows: int) -> bool:
-    """Whether covers send enough fewer rows."""
+    """Whether covers send so many fewer rows that they are used."""
     return items < rows and items <= _WORTH * rows
 
 
@@ -51,8 +51,8 @@ class PointToPoint(ExchangeMethod):
         ] = "float32",
         cover: Annotated[
             bool | None,
-            Null("where that sends fewer rows and none is sampled"),
-            "send partial sums in place of rows where one sum serves for several",
+            Null("if covers send fewer rows and no boundary rate is set"),
+            "send partial sums in place of rows where one sum replaces several rows",
         ] = None,
         boundary_rate: Annotated[float, Share, "share of halo rows kept in an epoch, BNS-GCN's p"] = 1.0,
         last_boundary_rate: Annotated[
@@ -61,7 +61,7 @@ class PointToPoint(ExchangeMethod):
         boundary_sampling: Annotated[
             str,
             Choices(WAYS),
-            "what is sampled: halo nodes, edges into the halo, or as many edges among all of them",
+            "what is sampled: halo nodes, edges into the halo, or as many of all edges",
         ] = "nodes",
         sample_input: Annotated[
             bool,
@@ -87,13 +87,13 @@ class PointToPoint(ExchangeMethod):
         self.seed = seed
         if sample_input and not self.thins:
             raise ShoalError(
-                "sample_input samples what the first layer reads and the boundary rate is 1: add boundary_rate, or leave it out"
+                "sample_input samples the first layer's halo input and the boundary rate is 1: add boundary_rate, or leave out sample_input"
             )
         if sample_input and cover:
             raise ShoalError("sample_input exchanges rows of features: leave out cover=true, or sample_input")
         if staleness and self.thins:
             raise ShoalError(
-                "staleness uses the whole halo of the epoch before: leave out the boundary rate, or staleness"
+                "staleness uses the whole halo of the previous epoch: leave out the boundary rate, or staleness"
             )
         if smoothing and not staleness:
             raise ShoalError(
@@ -134,12 +134,14 @@ class PointToPoint(ExchangeMethod):
     def covers(self, kinds: Iterable[str]) -> bool:
         """Whether any aggregation may use covers.
 
-        A boundary rate samples rows unless cover=true asks for rows and sums, whose variance is larger: a sum that is left
-        out takes all its rows with it.
+        A boundary rate samples rows, unless cover=true asks for rows and sums. Their variance is larger: a dropped sum
+        drops all its rows.
         """
         linear = [AGGREGATIONS[kind].weighted for kind in kinds]
         if self.cover and not any(linear):
-            raise ShoalError("partition.cover=true has no use here, attention needs whole rows: leave it out")
+            raise ShoalError(
+                "partition.cover=true sends partial sums and attention needs whole rows: leave it out"
+            )
         if self.cover and self.thins and (self.boundary_sampling != "nodes" or not all(linear)):
             raise ShoalError(
                 "cover=true samples rows and sums: expected boundary_sampling=nodes and a model without attention; or leave out cover"
@@ -160,7 +162,7 @@ class PointToPoint(ExchangeMethod):
         return chosen
 
     def at_epoch(self, epoch: int, epochs: int) -> Self:
-        """With a rate that stays; whether it covers was decided for all epochs."""
+        """The same with the epoch's rate as a constant one; all epochs use covers, or none does."""
         chosen = copy(self)
         if self.last_boundary_rate is not None:
             chosen.cover = bool(self.cover)
@@ -170,7 +172,7 @@ class PointToPoint(ExchangeMethod):
         return chosen
 
     def expect_rows(self, parts: Sequence[Part], *, linear: bool = True) -> tuple[np.ndarray, np.ndarray]:
-        """A row is kept with probability p; or, where entries are sampled, unless all entries that read it are left out."""
+        """A row is kept with probability p; where entries are sampled, unless all entries that read it are dropped."""
         rows = self.count_rows(parts, linear=linear)
         p = self.boundary_rate
         if not self.thins or self.boundary_sampling == "nodes":
@@ -221,5 +223,5 @@ class PointToPoint(ExchangeMethod):
             said.append(f"boundary rate {rates} ({self.boundary_sampling}{layers})")
         if self.is_stale:
             smoothed = f", smoothed by {self.smoothing}" if self.smoothing else ""
-            said.append(f"halos of the epoch before{smoothed}")
+            said.append(f"halos of the previous epoch{smoothed}")
         return "; ".join(said)

@@ -31,7 +31,7 @@ _BACKLOG = 2048  # ranks that connect at once
 
 @TRANSPORTS.register
 class GlooTransport(Transport):
-    """Ranks joined by gloo; `store` is where they met, and where one that ends early says why."""
+    """Ranks connected by gloo; `store` is that of their rendezvous, in which a rank that ends early reports why."""
 
     name = "gloo"
 
@@ -44,7 +44,7 @@ class GlooTransport(Transport):
         self._store_is_lost = False
         if dist.is_initialized():
             return
-        self._met_at = store  # what Python overrides lives as long as this
+        self._met_at = store  # keeps the Python subclass of the store alive
         if token is not None:
             self._store, self._met_at = SignedStore(self._store, token), SignedStore(store, token)
         try:
@@ -60,7 +60,7 @@ class GlooTransport(Transport):
 
     @classmethod
     def open(cls, launch: Launch, limit: float) -> GlooTransport:
-        """Meet the other ranks where MASTER_ADDR and MASTER_PORT say, which Slurm's variables stand in for."""
+        """Join the other ranks at MASTER_ADDR and MASTER_PORT, by default those of Slurm's variables."""
         if launch.launcher != "torchrun":
             os.environ.update({"RANK": str(launch.rank), "WORLD_SIZE": str(launch.size)})
             if launch.launcher == "slurm":
@@ -68,7 +68,7 @@ class GlooTransport(Transport):
                 os.environ.setdefault("MASTER_PORT", str(pick_port(os.environ.get("SLURM_JOB_ID", "0"))))
             elif "MASTER_ADDR" not in os.environ or "MASTER_PORT" not in os.environ:
                 raise ShoalError(
-                    "gloo under mpiexec does not know where ranks meet: set MASTER_ADDR and MASTER_PORT, or leave out SHOAL_TRANSPORT=gloo"
+                    "gloo under mpiexec needs the address of the rendezvous: set MASTER_ADDR and MASTER_PORT, or leave out SHOAL_TRANSPORT=gloo"
                 )
         host, port, within = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], timedelta(seconds=limit)
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -86,13 +86,13 @@ class GlooTransport(Transport):
                 f"({_first_line(error)}): check MASTER_ADDR and MASTER_PORT, and that every rank was started"
             ) from None
         if attempt := os.environ.get("TORCHELASTIC_RESTART_COUNT"):
-            # torchrun's store outlives its ranks: addresses of those that were lost stay in it
+            # torchrun's store outlives its ranks and keeps addresses of lost ones
             store = PrefixStore(f"attempt {attempt}", store)
         return cls(rank, size, store, limit, read_token())
 
     @classmethod
     def join_group(cls, limit: float | None = None) -> GlooTransport:
-        """The ranks of the process group that the caller's program has initialised; waits have its own limit by default."""
+        """The ranks of the process group that the caller's program has initialised, by default with its timeout."""
         if limit is None:
             group = dist.group.WORLD
             assert group is not None
@@ -124,10 +124,10 @@ class GlooTransport(Transport):
             raise self.explain(error, peer) from None
 
     def explain(self, error: RuntimeError, peer: int | None) -> RankGone:
-        """Who is missing. The rank a wait failed on may only have stopped because of a third one.
+        """The error that names the lost rank, which may be another one than the rank that was waited for.
 
-        Every rank whose wait fails says so in the store, with the rank it waited for. Following these, the
-        one that said nothing is the one that is gone.
+        Every rank whose wait fails reports in the store which rank it waited for. Following these reports leads to a rank
+        without a report: the lost one.
         """
         self._report({"peer": peer, "phase": self.phase})
         reports = self._read_reports(range(self.size))
@@ -159,7 +159,7 @@ class GlooTransport(Transport):
         return self._read_reports([0]).get(0, {}).get("reason") == reason
 
     def linger(self, limit: float) -> None:
-        """The store ends with rank 0, who keeps it until the others have read it and said that they go."""
+        """The store is in rank 0's process, which waits until the others have read it and reported that they leave."""
         if self.rank != 0:
             self._ask_store(lambda: self._store.set(f"left/{self.rank}", ""), LAST_WORD)
             return
@@ -173,10 +173,10 @@ class GlooTransport(Transport):
         self._ask_store(wait_for_all, limit + LAST_WORD)
 
     def close(self) -> None:
-        """Leave the group, whose threads end with it if nothing else holds it.
+        """Destroy the process group, whose threads end with it if nothing else references it.
 
-        One that still runs when Python ends, and then lets go of a tensor, aborts the process. Functions of
-        torch.distributed.nn have the default group of the time of their import as the default of an argument.
+        A thread that still runs when Python exits, and then frees a tensor, aborts the process. Functions of
+        torch.distributed.nn hold the default group of their import time, as the default of an argument.
         """
         if self.rank != 0:
             self.linger(0)
@@ -187,7 +187,7 @@ class GlooTransport(Transport):
         self._ask_store(lambda: self._store.set(f"stopped/{self.rank}", json.dumps(content)), LAST_WORD)
 
     def _read_reports(self, asked: Sequence[int]) -> dict[int, dict[str, Any]]:
-        """What those of `asked` that stopped said, after giving them a moment to do so. A first reason is enough."""
+        """Reports of the ranks in `asked` that have stopped; waits a few seconds for them, or until one has a reason."""
         found: dict[int, dict[str, Any]] = {}
 
         def read() -> None:
@@ -195,7 +195,7 @@ class GlooTransport(Transport):
             while time.monotonic() < deadline:
                 for q in asked:
                     if q not in found and self._store.check([f"stopped/{q}"]):
-                        with suppress(TokenError):  # a stranger's
+                        with suppress(TokenError):  # not written by a rank of this run
                             found[q] = json.loads(self._store.get(f"stopped/{q}"))
                 if len(found) == len(asked) or any("reason" in said for said in found.values()):
                     break
@@ -205,9 +205,9 @@ class GlooTransport(Transport):
         return dict(found)
 
     def _ask_store(self, action: Callable[[], None], limit: float) -> None:
-        """Use the store for at most `limit` seconds, and never again after a wait in vain.
+        """Use the store for at most `limit` seconds, and never again after a timeout.
 
-        Its own rank may be gone, or the link to it cut: then torch waits for as long as the system does.
+        Rank 0 may be dead or unreachable: torch then waits until the system's own timeout.
         """
         if self._store_is_lost:
             return
@@ -244,10 +244,10 @@ class _GlooExchange(Exchange):
 
 
 def _open_door(host: str, port: int) -> int | None:
-    """The socket on which rank 0 keeps the store where ranks meet: its launcher's, or one at the address that was given.
+    """The listening socket of rank 0's store: its launcher's, or one at the given address.
 
-    None where torch has to open it, on all addresses of this host: a name may mean another address elsewhere, and that of
-    a gateway is not this host's. torchrun has its own.
+    None where torch has to open it on all addresses of this host: a host name may resolve to another address elsewhere,
+    and a gateway's address is not this host's. torchrun has its own store.
     """
     if STORE_FD in os.environ:
         return int(os.environ[STORE_FD])
@@ -264,11 +264,11 @@ def _open_door(host: str, port: int) -> int | None:
 def _start(begin: Any, transport: GlooTransport, tensor: Tensor, peer: int) -> Any:
     try:
         return begin(as_bytes(tensor), peer)
-    except RuntimeError as error:  # a connection that broke before shows at the next message
+    except RuntimeError as error:  # a broken connection shows at the next message
         raise transport.explain(error, peer) from None
 
 
 def _first_line(error: BaseException) -> str:
-    """Gloo's message without the source line it begins with."""
+    """Gloo's message without the source location at its start."""
     line = str(error).splitlines()[0] if str(error) else type(error).__name__
     return line.split("] ", 1)[1] if line.startswith("[/") and "] " in line else line

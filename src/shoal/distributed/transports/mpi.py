@@ -1,4 +1,4 @@
-"""MPITransport: messages by mpi4py, taken in whichever order they arrive."""
+"""MPITransport: messages by mpi4py, in order of arrival."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from shoal.errors import ShoalError, missing_extra
 _ROWS, _ALIVE, _ENDED = 1, 2, 3  # tags
 _LONGEST = 4000  # bytes of a reason
 _ROLL_CALL = 2.0
-_SPIN = 200  # polls before a waiting rank lets others run
+_SPIN = 200  # polls before a waiting rank yields its core
 _NAP = 2e-4
 
 
 @TRANSPORTS.register
 class MPITransport(Transport):
-    """Ranks of MPI's world. Waits poll, so that they can end, and so that ranks that share a core let go of it.
+    """Ranks of MPI.COMM_WORLD. Waits poll, so that they can time out, and so that ranks that share a core yield it.
 
-    MPI moves large messages only while the program asks it to: `Exchange.progress` between pieces of work.
+    MPI moves large messages only during calls: `Exchange.progress` is called between pieces of work.
     """
 
     name = "mpi"
@@ -53,18 +53,18 @@ class MPITransport(Transport):
 
     @classmethod
     def open(cls, launch: Launch, limit: float) -> MPITransport:
-        """Join MPI's world. Who takes part in it is the launcher's to say; a rank that has SHOAL_TOKEN asks for proof too."""
+        """Join MPI.COMM_WORLD. The launcher decides who takes part; a rank with SHOAL_TOKEN authenticates the others too."""
         token = read_token() if TOKEN in os.environ else None
         transport = cls(limit)
         try:
             transport.check_tokens(token)
         except TokenError as error:
-            error.transport = transport  # by which the others hear of it
+            error.transport = transport  # reports the error to the others
             raise
         return transport
 
     def check_tokens(self, token: bytes | None) -> None:
-        """Refuse ranks that do not hold `token`; all ranks exchange proofs, whether they have one or not."""
+        """Raise if a rank does not hold `token`; all ranks exchange proofs, with a token or without."""
         self.phase = "the exchange of run tokens"
         strangers = find_strangers(token or b"", self.rank, self.size, self._swap)
         if token is not None and strangers:
@@ -108,7 +108,7 @@ class MPITransport(Transport):
         self.poll(request.Test, lambda: None)
 
     def poll(self, test: Callable[[], Any], missing: Callable[[], int | None]) -> None:
-        """Call `test` until it says true; after the limit name the rank that is `missing`, None if unknown."""
+        """Call `test` until it returns true; after the limit, raise with the rank that is `missing`, None if unknown."""
         deadline = time.monotonic() + self.limit
         polls = 0
         while not test():
@@ -123,7 +123,7 @@ class MPITransport(Transport):
                 raise self._name_missing(missing())
 
     def _name_missing(self, peer: int | None) -> RankGone:
-        """Ranks that still run and wait report so to all; the silent ones are missing."""
+        """The error that names missing ranks: those that do not report that they are alive."""
         others = [q for q in range(self.size) if q != self.rank]
         token = bytearray(1)
         for q in others:
@@ -141,7 +141,7 @@ class MPITransport(Transport):
         )
 
     def leave(self, reason: str) -> None:
-        self._said = reason.encode()[:_LONGEST]  # kept until it has left
+        self._said = reason.encode()[:_LONGEST]  # kept until it is sent
         for q in range(self.size):
             if q != self.rank:
                 self.comm.Isend([self._said, self.mpi.BYTE], q, _ENDED)
@@ -158,7 +158,7 @@ class MPITransport(Transport):
         return False
 
     def linger(self, limit: float) -> None:
-        """Rank 0 waits until all others have said why they end, so that its end does not cut them short."""
+        """Rank 0 waits until all others have reported why they end: its own end aborts them."""
         if self.rank != 0:
             return
         deadline = time.monotonic() + min(limit, LAST_WORD)
@@ -166,10 +166,10 @@ class MPITransport(Transport):
         while silent and time.monotonic() < deadline:
             silent -= {q for q in silent if self.comm.Iprobe(q, _ENDED)}
             time.sleep(0.02)
-        time.sleep(0.1)  # for those whose reason is their own to say it
+        time.sleep(0.1)  # for ranks that print a reason of their own
 
     def abort(self, code: int) -> None:
-        """End every rank, MPI has no other way to end some, once mpiexec has read what this one printed."""
+        """Abort every rank, after mpiexec has read this rank's output; MPI cannot end single ranks."""
         deadline = time.monotonic() + LAST_WORD
         while any(map(_count_unread, (sys.stdout, sys.stderr))) and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -178,7 +178,7 @@ class MPITransport(Transport):
 
 
 def _count_unread(stream: TextIO) -> int:
-    """Bytes in a pipe that its reader has not taken yet; 0 for anything else."""
+    """Bytes in a pipe that have not been read yet; 0 for anything but a pipe."""
     try:
         if not stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode):
             return 0
