@@ -1,4 +1,4 @@
-"""Nets of sampled mini-batches: a partition for them sends little when mini-batches are trained (VLDB'22 §4.3.3)."""
+"""Nets of sampled mini-batches: a partition of these nets sends few rows in mini-batch training (VLDB'22 §4.3.3)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _SIGHTINGS = 8  # how often an average entry of the graph should be seen
 
 
 def count_nets(num_parts: int, theta: float, delta: float) -> int:
-    """Nets from which the mean spread is known within theta with probability 1 − delta: `(P−1)²/(2θ²) · ln(2/δ)`."""
+    """Nets that estimate the mean spread within theta with probability 1 − delta: `(P−1)²/(2θ²) · ln(2/δ)`."""
     return math.ceil((num_parts - 1) ** 2 / (2 * theta**2) * math.log(2 / delta))
 
 
 def sample_nets(sampler: Sampler, num_nets: int) -> tuple[Nets, np.ndarray, np.ndarray]:
-    """The column nets of as many batches as make `num_nets`, and until an average entry was seen 8 times.
+    """The column nets of as many batches as give `num_nets` nets and show an average entry 8 times.
 
     Of each batch's subgraph, net j holds the rows that aggregate from j, and j. Returns the nets and how often
     each entry and each node of the sampler's graph was in a batch. Stops at `MAX_PINS` pins.
@@ -66,10 +66,10 @@ def sample_nets(sampler: Sampler, num_nets: int) -> tuple[Nets, np.ndarray, np.n
 
 
 def _merge_nets(net: np.ndarray, pin: np.ndarray, owner: np.ndarray, num_nodes: int) -> Nets:
-    """Nets from pairs (net, pin) ordered by net; those with the same pins become one of their number's weight.
+    """Nets from pairs (net, pin) sorted by net; nets with the same pins are merged into one, weighted by their number.
 
-    They are distinguished by a sum of 64 random bits for each pin. Whose row a merged net stands for is lost: the rows
-    that all send together stay the same, and that is what batches are partitioned by.
+    Nets are compared by the sum of a random 64-bit number for each pin. A merged net keeps only the first net's owner. The
+    total of rows sent, which is the objective for batches, stays the same.
     """
     begins = np.searchsorted(net, np.arange(len(owner) + 1))
     _, first, weight = np.unique(_hash_nets(begins, pin), return_index=True, return_counts=True)
@@ -96,9 +96,9 @@ def mean_batch_volume(sampler: Sampler, assignment: np.ndarray, first: int, coun
 
 
 def weigh_entries(graph: Graph, sampler: Sampler, seen: np.ndarray) -> tuple[Graph, np.ndarray]:
-    """The undirected, loop-free graph whose entries weigh how often they are in a batch, and 1.
+    """The undirected graph without loops, and a weight for every entry: 1 plus how often it is in a batch.
 
-    That is how often they were `seen`, or what to expect, which has no noise, where the sampler knows it.
+    That is how often it was `seen`, or its expectation, which has no noise, if the sampler knows it.
     """
     known = sampler.inclusion_probabilities()
     if known is not None:

@@ -1,8 +1,8 @@
-"""Minimum vertex covers of a part's halo entries: which rows to send as they are, which as partial sums.
+"""Minimum vertex covers of a part's halo entries: which rows to send as rows, which in partial sums.
 
 For a receiver q and an owner p, the entries with rows in q and columns in p form a bipartite graph. A vertex cover of it
-says how to send less than every column: a covered column travels as it is, and for a covered row the owner sums its other
-columns and sends that one sum. The smallest cover is as large as a maximum matching (König).
+is a way to send less than every column: a covered column is sent as a row, and for a covered row the owner sends the sum
+of its other columns. The smallest cover is as large as a maximum matching (König).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from shoal.partitioning.cut import find_halo, list_members, split_rows
 
 
 def cover_halo(halo_indptr: np.ndarray, halo_indices: np.ndarray, halo_offsets: np.ndarray) -> np.ndarray:
-    """Which halo rows a part receives as they are, bool (num_halo,), in a minimum cover for each owner.
+    """Which halo rows a part receives as rows, bool (num_halo,), in a minimum cover for each owner.
 
-    The rest arrives as sums: one from each owner for every local row that reads a row of it which is not kept. All
-    minimum covers of a pair of parts have the same size. This one keeps as many rows as any, so that owners sum least.
+    The others are received in sums: one from each owner for every local row with an entry in a row that is not kept. All
+    minimum covers of a pair of parts have the same size. This one keeps the most rows, so that owners sum least.
 
     Args:
         halo_indptr, halo_indices: the pattern (num_local × num_halo), columns increasing in each row.
-        halo_offsets: (P + 1,), where the halo rows of each owner begin.
+        halo_offsets: (P + 1,), offsets of the halo rows of each owner.
     """
     num_halo = int(halo_offsets[-1])
     owner = np.repeat(np.arange(len(halo_offsets) - 1, dtype=np.int32), np.diff(halo_offsets))
@@ -37,14 +37,14 @@ def cover_halo(halo_indptr: np.ndarray, halo_indices: np.ndarray, halo_offsets: 
 
 
 class Cover(NamedTuple):
-    """What travels by a cover, in the order in which both sides list it: for each peer the rows, then the sums.
+    """The items of a cover, in the order of both sender and receiver: for each peer the rows, then the sums.
 
     Attributes:
-        offsets: int64 (P + 1,), where the items of each peer begin.
-        indptr, indices: the pattern (readers × items) of what each reading row adds up.
-        entries: for each entry of it the one that it stands for, -1 for that of a sum.
-        is_row: bool (items,), which are rows as they are.
-        source: (items,), the column of one that is a row, the reading row of one that is a sum.
+        offsets: int64 (P + 1,), offsets of the items of each peer.
+        indptr, indices: the pattern (readers × items) of the items that each reading row adds up.
+        entries: for each entry of this pattern the original entry, -1 for that of a sum.
+        is_row: bool (items,), which items are rows.
+        source: (items,), the column of a row, the reading row of a sum.
         sum_indptr, sum_entries: for each sum, in the order of items, the entries that it adds.
     """
 
@@ -59,11 +59,11 @@ class Cover(NamedTuple):
 
 
 def list_cover(indptr: np.ndarray, indices: np.ndarray, offsets: np.ndarray, keep: np.ndarray) -> Cover:
-    """The items of a pattern (readers × columns) whose columns `keep` travel as they are.
+    """The items of a pattern (readers × columns) whose columns `keep` are sent as rows.
 
     Args:
-        indptr, indices: the columns of a peer stand together in every row.
-        offsets: (P + 1,), where the columns of each peer begin.
+        indptr, indices: the pattern; in every row the columns of a peer are consecutive.
+        offsets: (P + 1,), offsets of the columns of each peer.
     """
     num_parts = len(offsets) - 1
     owner = np.repeat(np.arange(num_parts, dtype=np.int32), np.diff(offsets))
@@ -126,7 +126,7 @@ def count_covers(graph: Graph, assignment: np.ndarray, num_parts: int, threads: 
 
 @kernel
 def _split_by_owner(indptr, indices, owner):
-    """Where the entries of every (row, owner) begin: rows cut where the owner changes, empty ones left out."""
+    """Offsets of the entries of every (row, owner): rows are cut where the owner changes, empty ones left out."""
     count = 0
     for r in range(len(indptr) - 1):
         for k in range(indptr[r], indptr[r + 1]):

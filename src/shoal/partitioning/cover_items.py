@@ -1,11 +1,12 @@
-"""Items of a partition: every cut entry carried by its row or its column, as a minimum cover says or a search keeps it.
+"""Items of a partition: every cut entry is carried by its row or by its column, as in a minimum cover or in a local search.
 
-An entry (v, u) with v in part q and u in part p is carried by column u, which then travels to q as it is, or by row v,
-for which p then sends a sum. A column with entries that q reads is an item from p to q, and so is a row with entries
-that p sums. Whatever carries the entries, there are at least as many items as in a minimum cover of each pair of parts.
+An entry (v, u) with v in part q and u in part p is carried by column u, which p then sends to q as a row, or by row v, for
+which p then sends a sum. A column that carries entries of q is an item from p to q; so is a row that carries entries in
+columns of p. Every choice of carriers has at least as many items as a minimum cover of each pair of parts.
 
-Undirected, the blocks of two parts are each other's transpose and are covered alike: node u has one net, and an item of it is
-two that travel, column u to q and the sum for row u from q. Directed, node v has net v for its row and net n + v for its column.
+In an undirected graph the blocks of two parts are each other's transpose and have the same cover: node u has one net, and
+one of its items is sent twice, as column u to q and as the sum for row u from q. In a directed graph node v has net v for its
+row and net n + v for its column.
 """  # fmt: skip
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from shoal.partitioning.nets import Counts, Loads, Nets, add_pin, make_counts
 
 
 class Entries(NamedTuple):
-    """Every entry from both of its ends: node v's are `indptr[v]` … `indptr[v + 1]`, from `split[v]` on as a column."""
+    """Every entry, listed at both of its ends: node v's are `indptr[v]` … `indptr[v + 1]`; from `split[v]` on, v is the column."""
 
     indptr: np.ndarray
     split: np.ndarray
     other: np.ndarray  # the node at the other end
-    number: np.ndarray  # by which both ends know the entry
+    number: np.ndarray  # of the entry, the same at both ends
     shift: int  # from a node's row net to its column net
 
 
@@ -38,7 +39,7 @@ class Items(NamedTuple):
     Attributes:
         carrier: by the entry's number, the net that carries it; -1 where both ends are in one part.
         counts: count(net, part), the entries that a net carries to or from a part: an item where it is not 0.
-        loads: items that each part sends and receives, and what it weighs.
+        loads: items that each part sends and receives, and its weight.
     """
 
     carrier: np.ndarray
@@ -81,7 +82,7 @@ def make_items(entries: Entries, assignment: np.ndarray, weights: np.ndarray, nu
 
 
 def cover_again(items: Items, entries: Entries, assignment: np.ndarray, num_parts: int) -> int:
-    """Give the entries to the nets of minimum covers; returns how many items travel, as `count_covers` counts them."""
+    """Assign the entries to the nets of minimum covers; returns the number of items sent, as `count_covers` counts them."""
     nodes, offsets = list_members(assignment, num_parts)
     place, slot = np.full(len(assignment), -1, np.int64), np.full(num_parts, -1, np.int64)
     items.carrier[:] = -1
@@ -99,10 +100,10 @@ def cover_again(items: Items, entries: Entries, assignment: np.ndarray, num_part
 
 
 def mix_nets(entries: Entries, carrier: np.ndarray, num_nodes: int) -> Nets:
-    """The mixed hypergraph: every node's row and column as nets, with itself and the other ends of what they carry as pins.
+    """The mixed hypergraph: nets are every node's row and column; pins are the node and the other ends of carried entries.
 
-    Entries inside a part, which nothing carries, are pins of the net with more entries. `Σ (λ − 1)` of a partition
-    whose cut entries are carried so is the number of its items, of any other partition at least its cover.
+    Entries inside a part, which nothing carries, are pins of the net with more entries. `Σ (λ − 1)` of the partition with
+    these carriers is the number of its items; of any other partition it is at least its cover.
     """  # fmt: skip
     num_nets = max(num_nodes, 2 * entries.shift)
     indptr, nets = _list_pins(entries, carrier, num_nets)
@@ -128,7 +129,7 @@ def _gather(entries, assignment, nodes, q, place, slot):
     """Entries of part q in halo columns, as a pattern of (row, owner) by columns; undirected, of owners before q only.
 
     Returns indptr, columns, the entries' numbers, the node of every row, the node of every column. `place` and `slot`
-    have one -1 per node and per part, and are left so.
+    have one -1 per node and per part, and are reset before returning.
     """
     last = len(slot) if entries.shift else q
     num_entries, num_rows, num_columns = 0, 0, 0
@@ -199,7 +200,7 @@ def _count_items(entries, assignment, items):
 
 @kernel
 def load_item(send, receive, shift, as_column, a, c, count):
-    """Count an item of a net of part a with part c: a column goes from a to c, a sum from c to a; undirected, both."""
+    """Count an item of a net of part a with part c: a column is sent from a to c, a sum from c to a; undirected, both."""
     if shift == 0 or as_column:
         send[a] += count
         receive[c] += count
@@ -239,7 +240,7 @@ def _list_pins(entries, carrier, num_nets):
 
 @kernel
 def _count_entries(entries, net):
-    """Entries of a net; of two nets with equally many the one counts more that both ends find, by its number."""
+    """Entries of a net, plus a fraction by the net's number: it breaks ties between two nets, the same at both ends."""
     n = len(entries.split)
     v = net - entries.shift if net >= n else net
     if entries.shift == 0:

@@ -1,4 +1,4 @@
-"""Local search that lowers the cover of a partition: what travels when every pair of parts is covered at its least."""
+"""Local search that lowers the cover of a partition: the items sent with a minimum cover for every pair of parts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from shoal.partitioning.cover_items import Entries, cover_again, load_item, make
 from shoal.partitioning.nets import add_pin, drop_pin, get_count
 from shoal.rng import key, permute, random_u64, uniform
 
-_PEAK_PRICE, _PEAK = 3.0, 0.2  # of an item above the peaks; how far above the average these are
+_PEAK_PRICE, _PEAK = 3.0, 0.2  # price of an item above the peak; excess of the peak over the average
 _HEAT = 1.0  # the temperature that the search starts from, in items
-_COVER_AGAIN = 4  # sweeps after which the covers are made anew
-_CHOICES = 4  # best parts by items that are looked at exactly
-_ORDERS = 1 << 41  # streams of the orders
+_COVER_AGAIN = 4  # sweeps after which the minimum covers are recomputed
+_CHOICES = 4  # best parts by items, which are priced exactly
+_ORDERS = 1 << 41  # random streams of the orders
 
 
 class Scratch(NamedTuple):
@@ -46,18 +46,18 @@ def search_covers(
 ) -> np.ndarray:
     """A partition near `assignment` with a smaller cover, or the same one; deterministic in the seed.
 
-    Every sweep offers each node at a boundary, in random order, the parts that its neighbours are in or send to. After a
-    move its own entries are carried anew, towards every part at the least: by the neighbours there where all of them
-    have an item with the node's new part already, else by the node. A move changes
+    Every sweep visits the boundary nodes in random order and tries the parts that their neighbours are in or send to. A
+    move assigns the node's entries to new carriers, with the fewest items towards every part: to the neighbours there if
+    all of them have an item with the node's new part already, otherwise to the node. A move changes
 
         Δ = Δ items + 3 · Δ (items that parts send and receive above the peaks, 1.2 times the average)
 
-    and is made if Δ is below a random threshold, Exp(temperature), which falls linearly from `heat` to 0. After every
-    fourth sweep the entries are given out by minimum covers again, which never adds items. A part never grows above
-    `max_weight`; one that is above from the start only shrinks. Of the partitions after these sweeps the one with the least
-    exact cover is returned, priced with its peaks.
+    and is made if Δ is below a random threshold, Exp(temperature); the temperature falls linearly from `heat` to 0. After
+    every fourth sweep the entries are assigned by minimum covers again, which never adds items. A part never grows above
+    `max_weight`; one that is above from the start only shrinks. Of the partitions after these sweeps the one with the
+    lowest price is returned: its exact cover, and 3 for every item above the peaks.
 
-    Cost of a sweep: the spread of one neighbour in every part that a node reads, and its degree.
+    Cost of a sweep: for every node its degree, and for every part of its neighbours the spread of one of them.
     """  # fmt: skip
     current = np.array(assignment, np.int32)
     items = make_items(entries, current, weights, num_parts)
@@ -111,12 +111,12 @@ def _sweep(
     peak,
     scratch,
 ):
-    """Offer every node at a boundary a better part; returns how many moved."""
+    """Move boundary nodes to better parts; returns how many moved."""
     stream = key(seed, number)
     loads, gain, shift = items.loads, scratch.gain, entries.shift
     best_parts, best_changes = np.empty(_CHOICES, np.int64), np.empty(_CHOICES, np.float64)
-    lighter = 0.4 / max(loads.weight.max(), 1)  # of parts that save the same, the lighter one
-    each = 1 if shift else 2  # what travels for an item of a net
+    lighter = 0.4 / max(loads.weight.max(), 1)  # ties go to the lighter part
+    each = 1 if shift else 2  # rows and sums that are sent for an item of a net
     moved = 0
     for i in range(len(order)):
         v = order[i]
@@ -182,9 +182,9 @@ def _is_inside(entries, assignment, v):
 def _look(entries, items, num_parts, assignment, v, own, begin, end, shift, peak, scratch):
     """Group the entries `begin` … `end` of v's net `own` by the part at their other end, whose nets are nodes + `shift`.
 
-    If v moves to b, every group needs an item but the one in b, and those of which all nets have an item with b
-    already: these are added up in `gain[b]`. Returns the groups, the items that end when v leaves, and how many of
-    these are with a part above the peak.
+    If v moves to b, every group needs an item, except the one in b and those whose nets all have an item with b already;
+    `gain[b]` counts these exceptions. Returns the number of groups, of items that end when v leaves, and of those among
+    them that are with a part above the peak.
     """
     near, place, found, group = scratch.near, scratch.place, scratch.found, scratch.group
     counts, loads, a = items.counts, items.loads, assignment[v]
@@ -258,7 +258,7 @@ def _list_common(counts, num_parts, nets, alive):
 
 @kernel
 def _mark_bad(entries, items, assignment, v, b, begin, end, shift, is_bad):
-    """Mark the parts towards which v in part b would carry its entries: a neighbour there has no item with b."""
+    """Mark the parts towards which v, in part b, would carry its entries itself: a neighbour there has no item with b."""
     for k in range(begin, end):
         w = entries.other[k]
         c = assignment[w]
@@ -268,7 +268,7 @@ def _mark_bad(entries, items, assignment, v, b, begin, end, shift, is_bad):
 
 @kernel
 def price_peaks(entries, items, assignment, v, b, peak, scratch):
-    """Items that parts send and receive above the peak, more after a move of v to b than before."""
+    """Change of the items that parts send and receive above the peak, if v moves to b."""
     loads, shift, a = items.loads, entries.shift, assignment[v]
     send, receive, is_bad, near = scratch.send, scratch.receive, scratch.is_bad, scratch.near
     found, size = scratch.found, 2
@@ -312,7 +312,7 @@ def price_peaks(entries, items, assignment, v, b, peak, scratch):
 
 @kernel
 def move_node(entries, items, assignment, v, b, scratch):
-    """Move v to part b: what it carried and what was carried to it is dropped, then its entries are carried anew."""
+    """Move v to part b: remove its entries from their carriers, and assign them to new ones."""
     loads, counts, carrier = items.loads, items.counts, items.carrier
     shift, a, is_bad = entries.shift, assignment[v], scratch.is_bad
     for half in range(2 if shift else 1):

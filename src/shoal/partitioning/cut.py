@@ -45,7 +45,7 @@ def split_rows(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The rows `nodes` as two patterns, (local_indptr, local_indices, halo_indptr, halo_indices).
 
-    `place` is a scratch array with one integer per node of the graph; nothing is expected of its content.
+    `place` is a scratch array with one integer per node of the graph, of any content.
     """
     place[nodes] = np.arange(len(nodes))
     place[halo_id] = -1 - np.arange(len(halo_id))
@@ -68,7 +68,7 @@ def find_receivers(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(sent, send_offsets): which of this rank's nodes each other rank reads, by rank, then by id.
 
-    An undirected graph's own rows say who reads them; a directed one is searched whole.
+    In an undirected graph the rank's own rows show which ranks read them; a directed graph is searched as a whole.
     """
     rows = np.arange(len(indptr) - 1) if directed else nodes
     pairs = np.empty(_count_pairs(indptr, indices, assignment, rows, rank, directed), np.int64)

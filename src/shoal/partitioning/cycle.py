@@ -12,13 +12,13 @@ from shoal.partitioning.costs import estimate_cycle
 from shoal.partitioning.nets import Nets, count_rows
 from shoal.partitioning.work import Work
 
-MAX_SECONDS = 180  # CPU seconds, as estimated, up to which a step of it is taken
+MAX_SECONDS = 180  # estimated CPU seconds up to which a cycle is run
 
-_started: list[Any] = []  # its pool of threads, made once in a process
+_started: list[Any] = []  # Mt-KaHyPar's pool of threads, made once in a process
 
 
 def has_mt_kahypar(work: Work) -> bool:
-    """Whether Mt-KaHyPar is installed; a notice says so where it is not."""
+    """Whether Mt-KaHyPar is installed; adds a notice if it is not."""
     try:
         import mtkahypar  # noqa: F401
     except ImportError:
@@ -32,7 +32,7 @@ def has_mt_kahypar(work: Work) -> bool:
 def cycle(
     work: Work, nets: Nets, best: np.ndarray, rows: int, *, max_seconds: float = MAX_SECONDS
 ) -> np.ndarray:
-    """`best`, which sends `rows`, or what a cycle of Mt-KaHyPar makes of it where that sends less."""
+    """`best`, which sends `rows`, or the result of a cycle of Mt-KaHyPar on it if that sends less."""
     if not has_mt_kahypar(work):
         return best
     seconds = estimate_cycle(len(nets.nets), work.num_parts)
@@ -45,10 +45,10 @@ def cycle(
 
 
 class MtKaHyPar:
-    """Mt-KaHyPar for one call of partition_graph, with the presets that repeat.
+    """Mt-KaHyPar for one call of partition_graph, with its deterministic presets.
 
-    The others differ from run to run even with one thread. Nets with a single pin cost nothing in any partition and
-    are left out.
+    Results of the other presets differ from run to run even with one thread. Nets with a single pin cost nothing in any
+    partition and are left out.
     """
 
     def __init__(self, work: Work, nets: Nets) -> None:
@@ -56,7 +56,7 @@ class MtKaHyPar:
 
     @cached_property
     def _pins(self) -> tuple[list[list[int]], list[int]]:
-        """The pins and the weight of every net that counts, as lists: made when a step needs them."""
+        """The pins and the weight of every net with two pins or more, as lists; made at first use."""
         indptr, pins, _ = transpose_csr(self.nets.indptr, self.nets.nets, self.nets.num_nets)
         wanted = np.flatnonzero(np.diff(indptr) > 1)
         return [pins[indptr[j] : indptr[j + 1]].tolist() for j in wanted], self.nets.weight[wanted].tolist()
@@ -68,7 +68,7 @@ class MtKaHyPar:
         return np.asarray(found, np.int32)
 
     def improve(self, start: np.ndarray, rows: int, seed: int = 0) -> np.ndarray:
-        """`start`, which sends `rows`, or what one cycle makes of it where that sends less and is as balanced."""
+        """`start`, which sends `rows`, or the result of one cycle on it if that sends less and is as balanced."""
         made, context = self._make("DETERMINISTIC", seed)
 
         def run() -> list[int]:

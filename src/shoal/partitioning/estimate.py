@@ -1,4 +1,4 @@
-"""Whether a partition method can run here: what it needs installed and in memory; the method that `auto` chooses."""
+"""Whether a partition method can run here: memory and packages it needs; the method that `auto` chooses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COVER_BYTES = 24  # of an entry or a node, patterns and their transposes while 
 
 
 def estimate_memory(graph: Graph, num_parts: int, method: str | Method) -> int:
-    """Bytes that partitioning takes beside the graph, an upper estimate."""
+    """Bytes that partitioning takes in addition to the graph, an upper estimate."""
     told = traits_of(find_method(method))
     return (
         told.entry_bytes * graph.num_entries
@@ -54,9 +54,9 @@ def find_obstacle(graph: Graph, num_parts: int, method: str | Method) -> str | N
 
 
 def choose_method(graph: Graph, num_parts: int, *, covers: bool = True) -> tuple[str, str]:
-    """The method that `auto` stands for, and why: the most preferred one that can run here, else the least.
+    """The method that `auto` chooses, and why: the most preferred one that can run here, or else the least preferred.
 
-    Without `covers`, which attention cannot use, methods that cut for them are left out.
+    Without `covers`, which attention cannot use, methods that optimise for covers are left out.
     """
     methods = {name: traits_of(method) for name, method in PARTITION_METHODS.items()}
     preferences = {name: one.preference for name, one in methods.items() if covers or not one.for_covers}
@@ -74,7 +74,7 @@ def choose_method(graph: Graph, num_parts: int, *, covers: bool = True) -> tuple
 
 
 def count_part_threads(graph: Graph, num_parts: int) -> int:
-    """Threads that may cut parts, each one at a time with its rows, its cover and its features; at least one."""
+    """Threads that memory allows to cut parts; each holds the rows, cover and features of one part. At least one."""
     features = graph.num_nodes * graph.num_features * 4 // num_parts
     each = _COVER_BYTES * (graph.num_entries // num_parts + graph.num_nodes) + features
     fitting = memory_left() // 2 // max(each, 1)
@@ -82,7 +82,7 @@ def count_part_threads(graph: Graph, num_parts: int) -> int:
 
 
 def count_cover_threads(graph: Graph, num_parts: int) -> int | None:
-    """Threads that may count covers, each on one part at a time; None where no part fits or parts are too many."""
+    """Threads that memory allows to count covers, each on one part; None if no part fits, or there are too many parts."""
     each = _COVER_BYTES * (graph.num_entries // num_parts + graph.num_nodes)
     fitting = memory_left() // 2 // max(each, 1)
     return None if fitting < 1 or num_parts**2 > _MAX_PAIRS else int(min(fitting, available_cores()))

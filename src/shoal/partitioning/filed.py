@@ -1,4 +1,4 @@
-"""FiledParts: the parts of a graph in files, of which one at a time is worked on in one process."""
+"""FiledParts: the parts of a graph in files, for one process that works on one part at a time."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _SCALARS = {np.int32: torch.int32, np.int64: torch.int64}
 
 @dataclass(frozen=True)
 class PartSizes:
-    """What parts hold, counted before any is cut.
+    """Sizes of parts, counted before any is cut.
 
     Attributes:
         local: (P,) rows of each part.
-        halo: (P, P) rows that part p reads of part q; zeros where the model aggregates nothing.
+        halo: (P, P) halo rows of part p that part q owns; zeros where the model aggregates nothing.
         entries: (P,) entries of the operator's rows, self loops included where it has them.
         halo_entries: of the halo rows' sparse features; 0 for dense ones.
         weighted: whether every entry of an operator has a weight.
@@ -50,13 +50,13 @@ class PartSizes:
 
     @property
     def pattern_bytes(self) -> int:
-        """Of the operators of all parts that have rows."""
+        """Bytes of the operators of all parts that have rows."""
         entry = 8 if self.weighted else 4
         return int(8 * (self.local + (self.local > 0)).sum() + entry * self.entries.sum())
 
     @property
     def transpose_bytes(self) -> int:
-        """Of their transposes, which backward passes read too."""
+        """Bytes of their transposes, which backward passes read."""
         columns = self.local + self.halo.sum(1) + (self.local > 0)
         return int(8 * columns.sum() + (12 if self.weighted else 8) * self.entries.sum())
 
@@ -83,15 +83,15 @@ def measure_parts(graph: Graph, partition: Partition, kind: str | None) -> PartS
 
 
 class FiledParts:
-    """The parts of `partition` in files of `scratch`: who belongs to each, its halo, and its operator with the transpose.
+    """The parts of `partition` in files of `scratch`: the nodes of each, its halo, and its operator with the transpose.
 
-    Nodes are numbered anew, part after part, so that a part's rows are consecutive in every matrix of all nodes: a
-    node's number there is its *place*. Halo rows stand by owner, ascending within one.
+    Nodes are renumbered, part after part, so that a part's rows are consecutive in every matrix of all nodes: a node's
+    number there is its *place*. Halo rows are sorted by owner, ascending within one.
 
     Attributes:
-        sizes: what `measure_parts` counted.
+        sizes: from `measure_parts`.
         starts: (P + 1,) the place of each part's first row.
-        halo_starts: (P + 1,) where each part's halo begins in a matrix of all halo rows.
+        halo_starts: (P + 1,) offsets of each part's halo in a matrix of all halo rows.
     """
 
     def __init__(
@@ -113,18 +113,18 @@ class FiledParts:
         return slice(int(self.starts[part]), int(self.starts[part + 1]))
 
     def slice_halo(self, part: int, owner: int | None = None) -> slice:
-        """Where a part's halo rows stand among those of all parts, or those of one owner."""
+        """Positions of a part's halo rows among those of all parts; with `owner`, only of those that it owns."""
         first = int(self.halo_starts[part])
         if owner is None:
             return slice(first, int(self.halo_starts[part + 1]))
         return slice(first + int(self._owned[part, owner]), first + int(self._owned[part, owner + 1]))
 
     def halo_places(self, rows: slice) -> Tensor:
-        """The places of halo rows, which stand in `rows` of all parts' halos."""
+        """The places of the halo rows at positions `rows` among those of all parts."""
         return self._read("halo", rows)
 
     def make_batch(self, part: int, *, with_halo: bool) -> Batch:
-        """A part's rows, with its halo's behind them, over its operator. Features and labels are read on use."""
+        """A part's rows, followed by its halo's, over its operator. Features and labels are read on use."""
         rows = self.slice_rows(part)
         own = self._read("order", rows)
         if with_halo:
@@ -135,7 +135,7 @@ class FiledParts:
         return Batch(self.graph, nodes.numpy(), (self.make_block(part),))
 
     def make_block(self, part: int) -> Block:
-        """A part's operator, read from the files by what multiplies with it."""
+        """A part's operator, memory-mapped: it is read when it is multiplied."""
         rows, halo = self.slice_rows(part), self.slice_halo(part)
         count, columns = rows.stop - rows.start, rows.stop - rows.start + halo.stop - halo.start
         if self.kind is None:

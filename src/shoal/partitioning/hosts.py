@@ -1,4 +1,4 @@
-"""Which parts share a host: those that exchange most, since memory is nearer than the network."""
+"""Which parts share a host: those that exchange most, since memory is faster than the network."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MAX_PARTS = 8192  # the exchange between all pairs of parts is a table
 def group_parts(graph: Graph, assignment: np.ndarray, num_parts: int, parts_per_host: int) -> np.ndarray:
     """A new number for every part: host h gets the numbers from h · parts_per_host, as launchers place ranks.
 
-    Greedy groups (the part with most traffic left, and then always the one that exchanges most with the group),
-    then swaps of two parts between hosts as long as fewer rows cross hosts. Ends in the given numbering if
-    that is no worse.
+    Groups are made greedily: the part with most traffic left, then always the one that exchanges most with the group. Two
+    parts on different hosts are swapped as long as fewer rows cross hosts. If the given numbering is no worse, swaps start
+    from it instead.
     """
     if num_parts > MAX_PARTS:
         raise ShoalError(f"{num_parts:,} parts are too many to map to hosts: at most {MAX_PARTS:,}")

@@ -1,7 +1,7 @@
 """One call of KaMinPar in a process of its own: GRAPH PRESET SEED PARTS IMBALANCE OUT. Run as a file, without shoal.
 
-KaMinPar reads memory that it has not written, so what it finds depends on what the process did before, and two calls
-may differ. Its caller starts a process for each call, in which such memory is 0.
+KaMinPar reads uninitialised memory, so its result depends on what the process did before, and two calls may differ. Its
+caller starts a process for each call, in which such memory is 0.
 """
 
 import sys

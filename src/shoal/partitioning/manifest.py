@@ -1,4 +1,4 @@
-"""The manifest of stored parts, manifest.json: of which graph they are, how they were cut, and what vouches for each."""
+"""The manifest of stored parts, manifest.json: their graph, how it was partitioned, and a checksum for each part."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write_manifest(
     data: str | None = None,
     asked: dict[str, Any] | None = None,
 ) -> None:
-    """Write the manifest of the parts in `fresh`: of the graph loaded as `data`, cut as `asked`."""
+    """Write the manifest of the parts in `fresh`, of the graph loaded as `data`, partitioned with options `asked`."""
     ids = {
         name: write_array(fresh, name, a, flushed=False) for name, a in list_id_arrays(graph.node_ids).items()
     }
@@ -108,7 +108,7 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
 
 
 def open_names(folder: str | Path) -> Called:
-    """What nodes and classes of stored parts are called; parts of older versions do not tell."""
+    """Node ids and class names of stored parts; parts of older versions have none."""
     folder = Path(folder)
     manifest = read_manifest(folder)
     names, entries = manifest.get("class_names"), manifest.get("node_ids", {})
@@ -128,7 +128,7 @@ def open_names(folder: str | Path) -> Called:
 
 
 def describe_source(data: str) -> dict[str, str] | None:
-    """Which stored graph a path or a name stands for, and a digest of its arrays' digests: none of them is read."""
+    """The stored graph of a path or a name, and a digest of its arrays' digests; no array is read."""
     path = locate_data(data)
     if path is None or not is_stored_graph(path):
         return None
@@ -140,20 +140,20 @@ def describe_source(data: str) -> dict[str, str] | None:
 
 
 def check_source(folder: Path, manifest: dict[str, Any]) -> None:
-    """Refuse parts of a stored graph that has changed since; one that is no longer there says nothing."""
+    """Raise if the stored graph of the parts has changed since; a graph that is no longer there is not checked."""
     source = manifest.get("source")
     if not isinstance(source, dict) or not isinstance(data := source.get("data"), str):
         return
     now = describe_source(data)
     if now is not None and now["digest"] != source.get("digest"):
         raise ShoalError(
-            f"graph {data} has changed since the parts in {folder} were cut: cut new ones with `shoal partition "
-            f"{shlex.quote(data)} --parts {manifest['num_parts']} -o {shlex.quote(str(folder))} --refresh` and the options of then"
+            f"graph {data} has changed since the parts in {folder} were made: make new ones with `shoal partition "
+            f"{shlex.quote(data)} --parts {manifest['num_parts']} -o {shlex.quote(str(folder))} --refresh` and the same options"
         )
 
 
 def is_current(manifest: dict[str, Any], graph: Graph, data: str, asked: dict[str, Any]) -> bool:
-    """Whether stored parts are those of a graph as it is now, names and ids included, and were cut as `asked`."""
+    """Whether stored parts match a graph as it is now, names and ids included, and the options `asked`."""
     source, now = manifest.get("source"), describe_source(data)
     if isinstance(source, dict) and now is not None and source.get("digest") != now["digest"]:
         return False

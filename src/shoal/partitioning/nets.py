@@ -1,11 +1,11 @@
-"""Nets and how often each part occurs in them: what the volume of a partition is counted from.
+"""Nets, and their pins in each part, from which the volume of a partition is counted.
 
-Net j stands for a row that has to be sent: its owner, and as pins the vertices that need it, the owner among
-them. Column-net model: net j is column j of A + I. `count(j, p)` is the number of net j's pins in part p, and
-its spread λ_j the number of parts with a pin, so λ_j − 1 ranks receive it and Σ_j (λ_j − 1) rows are sent.
+Net j is a row that may have to be sent. Its pins are the vertices that need it, with its owner. Column-net model: net j
+is column j of A + I. `count(j, p)` is the number of net j's pins in part p, and its spread λ_j the number of parts with
+a pin, so λ_j − 1 ranks receive it and Σ_j (λ_j − 1) rows are sent.
 
-A net with many pins holds one count per part, a small one a short list of (part, count): never more than
-`ROOM` times as many counts as there are pins, and no table of parts × nodes.
+A net with many pins holds one count per part, a small one a short list of (part, count). There are never more than
+`ROOM` times as many counts as pins, and there is no table of parts × nodes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shoal.kernels.csr import add_diagonal, index_dtype
 from shoal.kernels.jit import kernel
 from shoal.partitioning.cut import list_members
 
-ROOM = 4  # counts per pin that a net may take for one count per part
+ROOM = 4  # most counts per pin, for a net that holds one count per part
 
 
 class Nets(NamedTuple):
@@ -27,8 +27,8 @@ class Nets(NamedTuple):
 
     indptr: np.ndarray
     nets: np.ndarray
-    owner: np.ndarray  # the vertex whose row each net stands for
-    weight: np.ndarray  # how many equal nets it stands for
+    owner: np.ndarray  # the vertex whose row each net is
+    weight: np.ndarray  # number of equal nets that were merged into each
 
     @property
     def num_nets(self) -> int:
@@ -48,7 +48,7 @@ class Counts(NamedTuple):
 
 
 class Loads(NamedTuple):
-    """What each part sends, receives and weighs; `rows[q, p]` are the rows that q sends to p (or empty)."""
+    """Rows that each part sends and receives, and its weight; `rows[q, p]` are the rows that q sends to p (or empty)."""
 
     send: np.ndarray
     receive: np.ndarray
@@ -64,7 +64,7 @@ def make_nets(graph: Graph) -> Nets:
 
 
 def count_rows(nets: Nets, assignment: np.ndarray, num_parts: int) -> int:
-    """`Σ_j (λ_j − 1)`, every net as often as it weighs."""
+    """Rows sent: `Σ_j weight_j · (λ_j − 1)`."""
     return int((nets.weight * (count_spread(nets, assignment, num_parts) - 1)).sum())
 
 
@@ -92,7 +92,7 @@ def count_pins(
 
 
 def make_counts(pins: np.ndarray, num_parts: int) -> Counts:
-    """Counts of nets with at most so many pins each, none of them counted yet."""
+    """Zero counts for nets with at most `pins` pins each."""
     is_table = pins * ROOM >= num_parts
     start = np.zeros(len(pins) + 1, np.int64)
     np.cumsum(np.where(is_table, num_parts, np.minimum(pins, num_parts) + 1), out=start[1:])
@@ -143,7 +143,7 @@ def get_count(counts, j, p):
 
 @kernel
 def add_pin(counts, j, p):
-    """Count one pin more of net j in part p; whether it is the first there."""
+    """Add a pin of net j in part p; returns whether it is the first there."""
     first = counts.start[j]
     if counts.is_table[j]:
         counts.counts[first + p] += 1
@@ -165,7 +165,7 @@ def add_pin(counts, j, p):
 
 @kernel
 def drop_pin(counts, j, p):
-    """Count one pin less of net j in part p; whether it was the last there."""
+    """Remove a pin of net j in part p; returns whether it was the last there."""
     first = counts.start[j]
     if counts.is_table[j]:
         counts.counts[first + p] -= 1
@@ -189,7 +189,7 @@ def drop_pin(counts, j, p):
 
 @kernel
 def add_receivers(counts, loads, num_parts, j, owner, weight):
-    """Add net j's weight to (or, where negative, take it from) what every part but its owner's receives."""
+    """Add `weight`, which may be negative, to the rows that every part of net j except its owner's receives."""
     first = counts.start[j]
     for t in range(first, first + (num_parts if counts.is_table[j] else counts.size[j])):
         p = t - first if counts.is_table[j] else counts.parts[t]
@@ -201,12 +201,12 @@ def add_receivers(counts, loads, num_parts, j, owner, weight):
 
 @kernel
 def move_vertex(nets, counts, loads, num_parts, assignment, weights, v, b):
-    """Move vertex v to part b, with everything that is counted. Cost: its nets, and the spread of its own."""
+    """Move vertex v to part b and update all counts. Cost: its nets, and the spread of its own."""
     a = assignment[v]
     for k in range(nets.indptr[v], nets.indptr[v + 1]):
         j = nets.nets[k]
         w = nets.weight[j]
-        if nets.owner[j] == v:  # all of it now counts for another sender
+        if nets.owner[j] == v:  # its rows now have another sender
             loads.send[a] -= w * (counts.spread[j] - 1)
             add_receivers(counts, loads, num_parts, j, a, -w)
             drop_pin(counts, j, a)

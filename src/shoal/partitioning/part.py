@@ -1,4 +1,4 @@
-"""Part: one rank's share of a graph, its local rows, the halo rows it reads and whom it sends what."""
+"""Part: one rank's share of a graph: its local rows, its halo rows and its send lists."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ class Part:
         rank, num_parts: number of this part, and of all parts.
         num_global_nodes: nodes of the whole graph.
         directed, num_classes, multi_label, name: as of the whole graph.
-        n_id: int64 (num_local,), the graph's numbers of the local rows, in local order.
-        halo_id: int64 (num_halo,), the numbers of the halo rows, by owner, ascending within one.
+        n_id: int64 (num_local,), global numbers of the local rows, in local order.
+        halo_id: int64 (num_halo,), global numbers of the halo rows, by owner, ascending within one.
         halo_offsets: int64 (P + 1,): rank q owns `halo_id[halo_offsets[q]:halo_offsets[q + 1]]`, and sends
             them in that order.
         send_rows: local rows to send, by receiver, each receiver's in the order of its halo.
-        send_offsets: int64 (P + 1,), where each receiver's begin.
+        send_offsets: int64 (P + 1,), offsets of each receiver's rows in `send_rows`.
         local_indptr, local_indices: the pattern (num_local × num_local) of the entries in local columns.
-        halo_indptr, halo_indices: that (num_local × num_halo) of the others, columns in halo order.
+        halo_indptr, halo_indices: the pattern (num_local × num_halo) of the entries in halo columns.
         degree: (num_local + num_halo,), every column's degree (row length, with weights their sum) in the whole graph.
         has_loop: which columns have a self loop, None if none has.
-        keep: which halo rows arrive as they are by minimum covers (`cover_halo`), the others in sums; None where
-            not yet found.
+        keep: which halo rows are received as rows by minimum covers (`cover_halo`), the others in sums; None if not
+            computed yet.
         local_weight, halo_weight: float32, of the entries of both patterns; None where all are 1.
         x, y, train_mask, val_mask, test_mask: of the local rows; None where the graph has none.
         checksum: of the whole graph, `Graph.checksum`.
-        checked: the caller's word that sizes and numbers belong together. Otherwise they are checked, since kernels
-            trust them.
+        checked: whether the caller guarantees consistent sizes and numbers. Otherwise they are checked, since kernels
+            rely on them.
     """
 
     rank: int
@@ -117,7 +117,7 @@ class Part:
 
 
 def make_part(graph: Graph, assignment: np.ndarray, num_parts: int, rank: int) -> Part:
-    """The share of one rank. Of a directed graph all entries are read, of an undirected one only its rows."""
+    """The part of one rank. In a directed graph all entries are read, in an undirected one only the rank's rows."""
     assignment = check_assignment(assignment, graph.num_nodes, num_parts)
     check_whole("rank", rank, 0, num_parts - 1)
     nodes = np.flatnonzero(assignment == rank)
@@ -129,7 +129,7 @@ def make_part(graph: Graph, assignment: np.ndarray, num_parts: int, rank: int) -
 
 
 def split_graph(graph: Graph, assignment: np.ndarray, num_parts: int) -> list[Part]:
-    """The shares of all ranks. Each rank's send lists are the other ranks' halos, read from the other side."""
+    """The parts of all ranks. Each rank's send lists are taken from the other ranks' halos."""
     assignment = check_assignment(assignment, graph.num_nodes, num_parts)
     nodes, offsets = list_members(assignment, num_parts)
     members = [nodes[offsets[q] : offsets[q + 1]] for q in range(num_parts)]
@@ -147,7 +147,7 @@ def split_graph(graph: Graph, assignment: np.ndarray, num_parts: int) -> list[Pa
 def gather_sent(
     halos: list[tuple[np.ndarray, np.ndarray]], assignment: np.ndarray
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(sent, send_offsets) of every rank: what each halo takes from it, in the order it is listed there."""
+    """(sent, send_offsets) of every rank: its rows in each of the other ranks' halos, in the halo's order."""
     num_parts = len(halos)
     sizes = np.stack([np.diff(offsets) for _, offsets in halos])  # (reader, owner)
     rows = np.concatenate([halo_id for halo_id, _ in halos])
@@ -169,7 +169,7 @@ def cut_part(
     receivers: tuple[np.ndarray, np.ndarray],
     halo: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Part:
-    """The share of `rank`, which owns `nodes`, from what is known of it; `place` is one scratch integer per node."""
+    """The part of `rank`, which owns `nodes`, from its send lists and its halo; `place` is one scratch integer per node."""
     indptr, indices = graph.indptr, graph.indices
     halo_id, halo_offsets = halo or find_halo(indptr, indices, assignment, nodes, rank, num_parts)
     patterns = split_rows(indptr, indices, nodes, halo_id, place)
@@ -210,7 +210,7 @@ def cut_part(
 
 
 def check_assignment(assignment: np.ndarray, num_nodes: int, num_parts: int) -> np.ndarray:
-    """`assignment` as int32, refused unless it gives every node a part from 0 to num_parts - 1."""
+    """`assignment` as int32; raises unless it gives every node a part from 0 to num_parts - 1."""
     check_whole("num_parts", num_parts, 1, MAX_PARTS)
     assignment = np.asarray(assignment)
     if assignment.shape != (num_nodes,) or assignment.dtype.kind not in "iu":

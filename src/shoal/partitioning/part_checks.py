@@ -1,4 +1,4 @@
-"""What a part must satisfy before its numbers reach a kernel; each refusal names the array."""
+"""Checks of a part before its numbers reach a kernel; each error names the array."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _INDICES = (np.dtype(np.int32), np.dtype(np.int64))
 
 
 def check_part(part: Part) -> None:
-    """Refuse sizes that do not belong together and numbers out of range; raises ShoalError at the first."""
+    """Raise ShoalError at the first inconsistent size or number out of range."""
     check_whole("num_parts", part.num_parts, 1, MAX_NODES)
     check_whole("rank", part.rank, 0, part.num_parts - 1)
     check_whole("num_global_nodes", part.num_global_nodes, 0, MAX_EDGES)
@@ -65,7 +65,7 @@ def check_part(part: Part) -> None:
 
 
 def _check_weights(part: Part) -> None:
-    """Refuse degrees and weights that are not those of the columns and of the entries."""
+    """Raise if degrees do not match the columns, or weights the entries."""
     columns = part.num_local + part.num_halo
     if part.local_weight is None and part.halo_weight is None:
         _check_numbers("degree", part.degree, columns, np.iinfo(np.int64).max)

@@ -49,8 +49,8 @@ class Partition:
     Attributes:
         assignment: int32 (num_nodes,), from 0 to num_parts - 1.
         method, balance, imbalance, seed: how it was made (`partition_graph`); method `given` for one made elsewhere.
-        parts_per_host: where parts were mapped to hosts, parts 0 … h-1 are on the first and so on.
-        seconds: how long each step took.
+        parts_per_host: h, if parts are mapped to hosts: parts 0 … h-1 are on the first host, and so on.
+        seconds: of each step.
         notices: what was adapted, one sentence each.
     """
 
@@ -75,7 +75,7 @@ class Partition:
 
         Args:
             relative: count a random partition with the same seed too, and report multiples of it.
-            covers: count what is sent by minimum covers, which takes longest; left out too where there is no memory for it.
+            covers: count rows and sums sent by minimum covers, which takes longest; also left out if memory is too small.
         """
         threads = count_cover_threads(self.graph, self.num_parts) if covers else None
         settings = (self.num_parts, self.parts_per_host, threads)
@@ -142,13 +142,13 @@ def partition_graph(
     """Split the nodes of `graph` into `num_parts` parts; deterministic in the seed.
 
     Methods are those of `PARTITION_METHODS` (`shoal partition --help` lists them), and `auto`: the most preferred
-    one that is installed and fits in memory. A function of your own takes a Work and answers every node's part.
+    one that is installed and fits in memory. A function of your own takes a Work and returns every node's part.
 
     Args:
-        imbalance: how much heavier than the average a part may be. A row heavier than that alone cannot be helped.
+        imbalance: how much heavier than the average a part may be. Parts with a single row heavier than that exceed it.
         balance: a node weighs its row's entries and itself (`edges`), or 1 (`nodes`).
-        refine: search locally for less volume, fewer messages and a lower peak afterwards; by default
-            the methods that search themselves do.
+        refine: search locally for less volume, fewer messages and a lower peak afterwards; by default only methods
+            with a local search of their own do.
         parts_per_host: number the parts so that those which exchange most share a host.
         progress: called with each step's name.
         options: the method's own settings.
@@ -194,7 +194,7 @@ def partition_graph(
 
 
 def _check_options(method: str | Method, options: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a method, checked; what it passes on (`**settings`) is checked by whom it is for."""
+    """The settings of a method, checked; those that it passes on (`**settings`) are checked by their receiver."""
     function = find_method(method)
     declared = list_settings(function)
     passed_on = any(known.kind == known.VAR_KEYWORD for known in signature(function).parameters.values())
@@ -212,7 +212,7 @@ def _assign(work: Work, method: str | Method, options: dict[str, Any]) -> np.nda
     heavy = int((work.weights > work.max_weight).sum())
     if heavy and num_parts > 1 and told.balances:
         work.notices.append(
-            f"{heavy:,} rows alone are heavier than a part may be ({work.max_weight:,.0f}): their parts exceed the imbalance"
+            f"{heavy:,} single rows are heavier than a part may be ({work.max_weight:,.0f}): their parts exceed the imbalance"
         )
     if num_parts == 1 or num_parts >= n or work.graph.num_entries == 0:
         if num_parts >= n > 1:

@@ -63,7 +63,7 @@ class Quality:
     parts: dict[str, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON takes it."""
+        """All figures as plain values for JSON."""
         figures = asdict(self)
         figures["parts"] = {name: values.tolist() for name, values in self.parts.items()}
         return figures
@@ -76,7 +76,7 @@ def measure_quality(
     parts_per_host: int | None = None,
     cover_threads: int | None = None,
 ) -> Quality:
-    """Count everything in one pass over the rows, part by part; covers only with a number of threads for them.
+    """Count everything in one pass over the rows, part by part; covers only if `cover_threads` is given.
 
     O(entries + nodes) time; two integers per node and per part, no table of parts × nodes or parts × parts. Covers take
     up to √nodes passes more, mostly a few, and a table of parts × parts.

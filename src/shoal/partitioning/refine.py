@@ -11,17 +11,17 @@ from shoal.kernels.jit import kernel
 from shoal.partitioning.nets import Loads, Nets, count_pins, get_count, move_vertex
 from shoal.rng import key, permute, random_u64, uniform
 
-_PRICES = (0.4, 3.0, 0.2)  # of a message, of a row above the peaks; how far above the average these are
-_CHOICES = 4  # best parts by volume that are looked at exactly
-_COOL_SWEEPS = 3  # sweeps at the end that only take moves that pay
-_ORDERS = 1 << 40  # streams of the orders, apart from those of the acceptances
+_PRICES = (0.4, 3.0, 0.2)  # price of a message, of a row above the peak; excess of the peak over the average
+_CHOICES = 4  # best parts by volume, which are priced exactly
+_COOL_SWEEPS = 3  # last sweeps, which only make moves that lower the objective
+_ORDERS = 1 << 40  # random streams of the orders, apart from those of the acceptances
 MAX_MESSAGE_TABLE = 4096  # parts up to which rows between all pairs are counted
 
 
 class Objective(NamedTuple):
-    """What the search lowers: rows sent + message_price · messages + peak_price · what lies above the peaks.
+    """The objective of the search: rows sent + message_price · messages + peak_price · rows above the peaks.
 
-    Above the peaks: the rows that ranks send beyond `send_peak`, and receive beyond `receive_peak`.
+    Rows above the peaks are those that ranks send beyond `send_peak` and receive beyond `receive_peak`.
     """
 
     message_price: float
@@ -60,14 +60,14 @@ def refine_assignment(
 ) -> np.ndarray:
     """A better partition near `assignment`, or the same one; deterministic in the seed.
 
-    Every sweep offers each vertex, in random order, the parts that its nets reach. A move changes
+    Every sweep visits the vertices in random order and tries the parts that their nets reach. A move changes
 
         Δ = Δ rows sent + message_price · Δ messages + peak_price · Δ (rows above the peaks)
 
-    and is made if Δ is below a random threshold, Exp(temperature): annealing, whose temperature falls linearly from
-    `heat` to 0. Peaks are `1 + peak` times the average volume of a rank. A part never grows above `max_weight`;
-    one that is above from the start only shrinks. The rows sent never exceed `(1 + slack)` times those of the start,
-    nor `max_rows`; a start that sends more than that only takes moves which do not add any.
+    and is made if Δ is below a random threshold, Exp(temperature). This is simulated annealing: the temperature falls
+    linearly from `heat` to 0. Peaks are `1 + peak` times the average volume of a rank. A part never grows above
+    `max_weight`; one that is above from the start only shrinks. The rows sent never exceed `(1 + slack)` times those of
+    the start, nor `max_rows`; from a start that sends more, only moves that add no rows are made.
 
     Messages are counted where every vertex owns one net of weight 1 and there are at most `MAX_MESSAGE_TABLE` parts.
     Cost of a sweep: for every pin the spread of its net. Memory: 8 bytes for each count of `Counts`, at most
@@ -147,13 +147,13 @@ def _sweep(
     objective,
     scratch,
 ):
-    """Offer every vertex a better part; returns how many moved."""
+    """Move vertices to better parts; returns how many moved."""
     stream = key(seed, number)
     total = loads.send.sum()
     moved = 0
     best_parts = np.empty(_CHOICES + 1, np.int64)
     best_changes = np.empty(_CHOICES + 1, np.float64)
-    lighter = 0.4 / max(loads.weight.max(), 1)  # of parts that save the same, the lighter one
+    lighter = 0.4 / max(loads.weight.max(), 1)  # ties go to the lighter part
     reach = scratch.reach
     has_prices = objective.message_price > 0 or objective.peak_price > 0
     any_above = loads.send.max() > objective.send_peak or loads.receive.max() > objective.receive_peak
@@ -179,7 +179,7 @@ def _sweep(
                 num_best = min(num_best + 1, _CHOICES)
         if own > 0 and loads.send[a] > objective.send_peak and objective.peak_price > 0:
             idle = _find_idle(loads, a, weights[v], max_weight)
-            if idle >= 0:  # its nets need not reach it: a row that all parts read is in reach of none
+            if idle >= 0:  # also if its nets do not reach it: nets in every part count for none
                 best_changes[num_best] = entering - reach[idle] - leaving
                 best_parts[num_best] = idle
                 num_best += 1
@@ -193,7 +193,7 @@ def _sweep(
             threshold = -temperature * math.log(1.0 - uniform(random_u64(stream, i)))
         if too_heavy:
             threshold = np.inf
-        # No move saves more than this beyond its rows: dearer ones need no exact price.
+        # No move saves more than this beyond its rows: moves that add more rows need no exact price.
         saving = objective.message_price * (leaving + own)
         if any_above:
             saving += objective.peak_price * (leaving + own + 1)
@@ -220,7 +220,7 @@ def _sweep(
 
 @kernel
 def _find_idle(loads, a, weight, max_weight):
-    """The part but `a` that sends least of those with room for a weight, or -1."""
+    """The part other than `a` that sends least, of those with room for `weight`; -1 if there is none."""
     idle = -1
     for p in range(len(loads.send)):
         has_room = p != a and loads.weight[p] + weight <= max_weight
@@ -272,7 +272,7 @@ def _above(rows, peak):
 
 @kernel
 def _price_move(nets, counts, loads, num_parts, assignment, v, b, objective, scratch):
-    """What moving v to b adds to the objective beyond the rows sent: messages and rows above the peaks."""
+    """What moving v to b adds to the objective in addition to rows sent: messages and rows above the peaks."""
     a = assignment[v]
     with_messages = len(loads.rows) > 0
     sent, from_old, from_new = scratch.sent, scratch.from_old, scratch.from_new

@@ -58,9 +58,9 @@ def store_parts(
 ) -> Path:
     """Write the parts of `graph` to `folder`, all or nothing; the files appear in one rename.
 
-    Memory: a few integers per node and as many parts at a time as there are cores and memory for, one at least,
-    whatever the size of a memory-mapped graph. The halos are found first and kept in a scratch file, from which each
-    rank's send lists are read; parts are cut and their covers found in parallel.
+    Memory: a few integers per node, and as many parts at a time as cores and memory allow, at least one; the size of a
+    memory-mapped graph does not matter. The halos are found first and written to a scratch file, from which each rank's
+    send lists are read. Parts are cut and their covers computed in parallel.
 
     Args:
         graph: the graph that was partitioned.
@@ -88,7 +88,7 @@ def store_parts(
 def check_target(folder: Path, overwrite: bool = False) -> None:
     """Refuse a folder that parts cannot be written to, before any work is done."""
     if folder.exists() and not overwrite:
-        with writing(folder):  # removes what a killed one left beside it
+        with writing(folder):  # removes what a killed writer left beside it
             pass
         raise ShoalError(
             f"{folder} exists already: choose another name, or let it be overwritten (--overwrite; in Python overwrite=True)"
@@ -98,9 +98,9 @@ def check_target(folder: Path, overwrite: bool = False) -> None:
 
 
 class _Messages(NamedTuple):
-    """Who reads whose rows, one entry for each pair that exchanges any: `size` rows from `start` in the file of halos.
+    """Halo rows by (reader, owner), an entry for each pair that exchanges any: `size` rows from `start` in the file of halos.
 
-    `by_owner` orders the entries, which stand by reader, by owner and then by reader.
+    Entries are sorted by reader; `by_owner` sorts them by owner and then by reader.
     """
 
     reader: np.ndarray
@@ -143,7 +143,7 @@ def _write_parts(
         try:
             shares = [pool.submit(write, range(first, num_parts, threads)) for first in range(threads)]
             wait(shares, return_when=FIRST_EXCEPTION)
-        finally:  # a thread failed, or this one was interrupted: the others end with the part they are at
+        finally:  # a thread failed, or this one was interrupted: the others stop after their current part
             stop.set()
     for share in shares:
         share.result()
@@ -157,7 +157,7 @@ def _write_halos(
     halos: Path,
     progress: Callable[[int, int], None],
 ) -> _Messages:
-    """Write every rank's halo to a file, one after the other; returns where each owner's rows stand."""
+    """Write every rank's halo to a file, one after the other; returns the positions of each owner's rows."""
     num_parts = len(members)
     owners, starts, sizes = [], [], []
     done = 0
@@ -180,7 +180,7 @@ def _write_halos(
 def _read_rows(
     rows: np.ndarray, messages: _Messages, chosen: np.ndarray, peers: np.ndarray, num_parts: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of the chosen messages, and where those of each peer begin."""
+    """The rows of the chosen messages, and the offsets of each peer's."""
     offsets = np.zeros(num_parts + 1, np.int64)
     offsets[peers[chosen] + 1] = messages.size[chosen]
     np.cumsum(offsets, out=offsets)
@@ -211,8 +211,8 @@ def open_part(
     Args:
         folder: folder that `store_parts` or `shoal partition` wrote.
         rank: number of the part.
-        verify: check every byte now; otherwise that happens once on every machine.
-        manifest: what `read_manifest` gave; None reads it.
+        verify: check every byte now; otherwise they are checked once on every machine.
+        manifest: from `read_manifest`; None reads it.
     """
     folder = Path(folder)
     manifest = read_manifest(folder) if manifest is None else manifest
@@ -252,7 +252,7 @@ def open_part(
 
 
 def _read_about(path: Path, manifest: dict[str, Any], rank: int) -> dict[str, Any]:
-    """The part.json of a rank, which the manifest vouches for."""
+    """The part.json of a rank, checked against the manifest's checksum."""
     try:
         if not path.is_file() or hash_file(path) != manifest["parts"][rank]["sha256"]:
             raise ShoalError(f"{path} is missing or was changed: {AGAIN}")

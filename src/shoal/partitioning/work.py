@@ -37,15 +37,15 @@ class Work:
     Attributes:
         graph: has at least one entry and more nodes than parts.
         num_parts: at least 2.
-        weights: int64, what each node weighs.
-        max_weight: what the nodes of a part may weigh together.
-        imbalance: how much more than the average that is.
+        weights: int64, weight of each node.
+        max_weight: most weight of a part.
+        imbalance: excess of `max_weight` over the average, as a share.
         seed: decides every random choice.
         threads: how many the method may use.
         refine: whether a method with the trait `refines` searches locally.
         progress: called by `time` with each step's name.
         notices: sentences for the user, to append to.
-        seconds: how long each step took; `time` keeps it.
+        seconds: of each step, recorded by `time`.
     """
 
     graph: Graph
@@ -65,11 +65,11 @@ class Work:
         return (1 + self.imbalance) * -(-int(self.weights.sum()) // self.num_parts)
 
     def time(self, step: str, run: Callable[[], Any]) -> Any:
-        """What `run` returns; the step is shown and timed under its name.
+        """Run a step, report and time it under its name; returns its result.
 
         Args:
-            step: what the step is called.
-            run: does the step.
+            step: name of the step.
+            run: function that runs the step.
         """
         self.progress(step)
         began = time.perf_counter()
@@ -96,14 +96,14 @@ class Traits:
     """What a method declares.
 
     Attributes:
-        entry_bytes, node_bytes: memory it takes for each stored entry and each node of the graph, beside the graph.
+        entry_bytes, node_bytes: memory it takes for each stored entry and each node of the graph, in addition to the graph.
         pair_bytes: the same for each pair of parts, of up to 4,096 parts.
         needs: modules that must be installed, each with what to `pip install` for it.
-        preference: `auto` takes the method with the lowest one that is installed and fits in memory; None for never.
-        refines: it searches locally itself unless refine=False; the others' results are searched with refine=True.
+        preference: `auto` takes the method with the lowest preference that is installed and fits in memory; None for never.
+        refines: it has a local search of its own, unless refine=False; other methods' results are searched with refine=True.
         balances: it keeps parts within the imbalance.
         for_covers: it lowers rows and sums sent by covers, not rows.
-        max_entries: entries of the largest graph that it can number; None for any.
+        max_entries: most entries of a graph that it can handle; None for any.
     """
 
     entry_bytes: int = 0
@@ -143,12 +143,12 @@ def find_method(method: str | Method) -> Method:
 
 
 def name_method(method: str | Method) -> str:
-    """What a method is called."""
+    """Name of a method."""
     return method if isinstance(method, str) else getattr(method, "__name__", type(method).__name__)
 
 
 def weigh_nodes(graph: Graph, balance: str) -> np.ndarray:
-    """What a node weighs: the entries of its row in A + I, or 1."""
+    """Weight of every node: the entries of its row in A + I, or 1."""
     if balance == "nodes":
         return np.ones(graph.num_nodes, np.int64)
     return np.asarray(graph.degree, np.int64) + 1

@@ -1,4 +1,4 @@
-"""The method `cover`: fewest rows and sums sent by minimum covers, with as much effort as is asked for."""
+"""The method `cover`: fewest rows and sums sent by minimum covers, with three levels of effort."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from shoal.wording import count
 
 
 class Effort(NamedTuple):
-    """What is tried. Seconds are CPU seconds, as estimated.
+    """The steps of an effort. Seconds are estimated CPU seconds.
 
     Attributes:
-        seeds: seeds of METIS by cut and of KaMinPar; all but the first only up to `short` seconds each.
-        short: seconds of a start or a cycle that is always made, METIS by volume with four times those by cut too.
-        others: whether what the default effort and what `hypergraph` find are starts too.
-        anew: whether Mt-KaHyPar from scratch is.
-        volumes: a cycle of Mt-KaHyPar may take so many times METIS by volume.
-        rounds: cycles, each with a local search after it, as long as they help; one where a cycle is not short.
+        seeds: seeds of METIS by cut and of KaMinPar; all but the first only if they take up to `short` seconds each.
+        short: seconds up to which a start or a cycle is always made; METIS by volume also up to four times METIS by cut.
+        others: whether the results of the default effort and of `hypergraph` are starts too.
+        anew: whether Mt-KaHyPar from scratch is a start.
+        volumes: how many times the seconds of METIS by volume a cycle of Mt-KaHyPar may take.
+        rounds: cycles, each followed by a local search, as long as they help; one if a cycle is not short.
         sweeps: of a local search, fewer where they would take longer than `search` seconds.
         searches: starts that are improved, those with the least covers.
     """
@@ -55,7 +55,7 @@ _EFFORTS = dict(
         strict=True,
     )
 )
-_CYCLES = 2.5  # a cycle is short up to so many times the seconds of a short start
+_CYCLES = 2.5  # a cycle is short up to this multiple of a short start's seconds
 _FEW = 4  # the fewest sweeps of a search
 
 
@@ -81,9 +81,9 @@ def assign_by_cover(
 ) -> np.ndarray:
     """Fewest rows and sums sent by minimum covers: METIS, Mt-KaHyPar on the mixed hypergraph of the covers, local search.
 
-    The start with the least cover (effort `best`: each of three) is improved in turns: a cycle of Mt-KaHyPar on its mixed
-    hypergraph, then a local search that keeps covers while it moves nodes. What raises the cover is dropped. Steps are left out
-    by pins and parts, not by the clock.
+    The start with the least cover (effort `best`: each of three) is improved in turns, by a cycle of Mt-KaHyPar on its mixed
+    hypergraph and by a local search that updates covers as it moves nodes. Results with a larger cover are dropped. Which
+    steps are left out depends on pins and parts, not on the clock.
     """  # fmt: skip
     tried = _EFFORTS[effort]
     best = _search_starts(work, *_begin(work, effort), tried.searches)
@@ -92,7 +92,7 @@ def assign_by_cover(
 
 
 def _begin(work: Work, effort: str) -> tuple[Entries, list[np.ndarray], tuple[int, int]]:
-    """Entries, starts, and the limits of cycles and sweeps; the nets, which only these need, are let go."""
+    """Entries, starts, and the limits of cycles and sweeps; the nets are freed on return."""
     tried, nets = _EFFORTS[effort], make_nets(work.graph)
     work.progress(f"effort {effort}: about {count(round(estimate_seconds(work, nets, tried)), 'CPU second')}")
     entries = list_entries(work.graph)
@@ -110,7 +110,7 @@ def _start_within(
 def _search_starts(
     work: Work, entries: Entries, starts: list[np.ndarray], limits: tuple[int, int], searches: int
 ) -> np.ndarray:
-    """The partition that improving the starts with the least covers finds."""
+    """Improve the starts with the least covers; returns the best result."""
     sizes = [_count(work, entries, start) for start in starts]
     order = sorted(range(len(starts)), key=sizes.__getitem__)[:searches]
     found = [_improve(work, entries, starts[i], sizes[i], *limits) for i in order]
@@ -120,7 +120,7 @@ def _search_starts(
 def _improve(
     work: Work, entries: Entries, best: np.ndarray, least: int, rounds: int, sweeps: int
 ) -> tuple[np.ndarray, int]:
-    """What cycles and searches make of a partition with a cover of `least`, as long as they help, and its cover."""
+    """Improve a partition with a cover of `least` by cycles and searches, as long as they help; returns it and its cover."""
     for number in range(max(rounds, 1)):
         before = least
         if rounds:
@@ -170,7 +170,7 @@ def _count_pins(work: Work) -> int:
 
 
 def _count_cycles(work: Work, tried: Effort, volume: float) -> int:
-    """Cycles of Mt-KaHyPar at most: all where one is short, one where METIS by volume takes long too, else none."""
+    """Most cycles of Mt-KaHyPar: all if one is short, one if METIS by volume takes long too, otherwise none."""
     seconds = costs.estimate_cycle(_count_pins(work), work.num_parts)
     if seconds <= _CYCLES * tried.short:
         return tried.rounds
@@ -185,7 +185,7 @@ def _count_sweeps(work: Work, nets: Nets, tried: Effort) -> int:
 def _start(work: Work, nets: Nets, entries: Entries, tried: Effort) -> tuple[list[np.ndarray], float]:
     """Partitions to start from, and the seconds that METIS by volume takes or would take.
 
-    What others leave heavier than both METIS and the limit is dropped.
+    Starts by others are dropped if their heaviest part exceeds both METIS's and the limit.
     """
     starts = [work.time("metis", lambda: run_metis(work))]
     cut, volume = _estimate_metis(work, nets, starts[0])
@@ -220,13 +220,13 @@ def _count(work: Work, entries: Entries, assignment: np.ndarray) -> int:
 
 
 def _cycle(work: Work, entries: Entries, best: np.ndarray, least: int) -> np.ndarray:
-    """Mt-KaHyPar on the mixed hypergraph of the covers, whose `Σ (λ − 1)` is at least the cover of what it finds."""
+    """Mt-KaHyPar on the mixed hypergraph of the covers, whose `Σ (λ − 1)` is at least the cover of its result."""
     carrier = make_items(entries, best, work.weights, work.num_parts).carrier
     return cycle(work, mix_nets(entries, carrier, work.graph.num_nodes), best, least, max_seconds=np.inf)
 
 
 def _search(work: Work, entries: Entries, start: np.ndarray, sweeps: int, number: int) -> np.ndarray:
-    """The local search, hotter where nodes have many neighbours, cooler from time to time."""
+    """The local search; its temperature rises with the mean degree and falls with every round."""
     heat = min(1.0, 0.2 + work.graph.num_entries / work.graph.num_nodes / 20) / (1 + number)
     arguments = (entries, start, work.weights, work.num_parts, work.max_weight)
     seed = work.seed + number

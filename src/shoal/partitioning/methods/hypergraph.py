@@ -1,4 +1,4 @@
-"""The method `hypergraph`: fewest rows sent, with as much effort as is asked for."""
+"""The method `hypergraph`: fewest rows sent, with three levels of effort."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from shoal.partitioning.work import EFFORTS, PARTITION_METHODS, Work, traits
 from shoal.settings import Choices
 from shoal.wording import count
 
-_NEAR = 1.1  # a start that sends at most so many times the rows of the best is searched too
-_SLACK = 0.03  # more rows than before that the local search may send for a lower peak, never above the limit
+_NEAR = 1.1  # starts that send at most this multiple of the best start's rows are searched too
+_SLACK = 0.03  # share of rows that the local search may add for a lower peak, within the limit
 _PEAK_PRICE = 10.0  # of a row above the peaks, where a part sends more than random's busiest
-_FULLER = 0.05  # what parts may be heavier by in between then
+_FULLER = 0.05  # additional imbalance that is allowed in between then
 _SWEEPS, _COOL, _FEW = 12, 3, 2  # of the local search: hot ones, those at its end, and the fewest hot ones
 
 
 class Effort(NamedTuple):
-    """What is tried.
+    """The steps of an effort.
 
     Attributes:
         seeds: seeds of METIS.
@@ -33,8 +33,9 @@ class Effort(NamedTuple):
         presets: (preset, seed) of Mt-KaHyPar from scratch.
         cycles: cycles of Mt-KaHyPar on the best start, as long as they help.
         searches: starts that are searched locally.
-        room: rows beyond the best start's, as a share, where one part would else send more than random's busiest.
-        max_seconds: CPU seconds, as estimated, above which a step is left out or shortened.
+        room: share of rows that may be added to the best start's, if a part would otherwise send more than the busiest part
+            of a random partition.
+        max_seconds: estimated CPU seconds above which a step is left out or shortened.
     """
 
     seeds: int
@@ -81,9 +82,9 @@ def assign_by_hypergraph(
 ) -> np.ndarray:
     """Fewest rows sent: METIS by cut and by volume, Mt-KaHyPar from scratch and on the best, local search.
 
-    The best of what is found is taken; no result sends more rows than any start that was made: those of the best
-    one are the limit, 3 % more where a part would else send more than random's busiest and effort is not `best`.
-    Steps that would take many minutes are left out with a notice, unless effort is `best`.
+    The best result is returned. It sends no more rows than the best start; 3 % more are allowed if a part would otherwise
+    send more than the busiest part of a random partition, and effort is not `best`. Steps that would take many minutes are
+    left out with a notice, unless effort is `best`.
     """
     nets, tried = make_nets(work.graph), EFFORTS_MADE[effort]
     seconds = estimate_seconds(work, nets, tried, bool(tried.presets) and has_mt_kahypar(work))
@@ -129,7 +130,7 @@ def _count_sweeps(work: Work, nets: Nets, tried: Effort) -> int:
 
 
 def _run_metis(work: Work, nets: Nets, tried: Effort) -> list[np.ndarray]:
-    """METIS's partitions, those by volume only where they take no longer than they may."""
+    """METIS's partitions; those by volume only within the effort's time limit."""
     seeds = range(work.seed, work.seed + tried.seeds)
     starts: list[np.ndarray] = work.time("metis", lambda: [run_metis(work, seed=seed) for seed in seeds])
     if not tried.volume:
@@ -148,7 +149,7 @@ def _run_mt_kahypar(
 ) -> list[np.ndarray]:
     """`starts`, those of Mt-KaHyPar from scratch, and its cycles on the best of them all.
 
-    What it leaves heavier than both METIS and the limit is dropped.
+    Its results are dropped if their heaviest part exceeds both METIS's and the limit.
     """
     num_pins, parts = len(nets.nets), work.num_parts
     heaviest = max(work.max_weight, *(np.bincount(one, work.weights).max() for one in starts))
@@ -172,17 +173,17 @@ def _run_mt_kahypar(
 
 
 def _is_allowed(work: Work, tried: Effort, step: str, seconds: float) -> bool:
-    """Whether a step takes no longer than it may; a notice says so where it would."""
+    """Whether a step is within the effort's time limit; adds a notice if it is not."""
     if seconds <= tried.max_seconds:
         return True
     work.notices.append(
-        f"left out {step}, which would take about {count(round(seconds), 'CPU second')}; effort 'best' would not"
+        f"left out {step}, which would take about {count(round(seconds), 'CPU second')}: effort 'best' includes it"
     )
     return False
 
 
 def _choose(work: Work, nets: Nets, found: list[np.ndarray], limit: int) -> np.ndarray:
-    """Of those that send at most `limit` rows: balanced, no part sending more than random's busiest, the best price."""
+    """Of the partitions that send at most `limit` rows, the best by balance, then by peak above random's, then by price."""
     peak = _find_random_peak(work, nets)
 
     def judge(one: np.ndarray) -> tuple[float, float, float]:
@@ -196,19 +197,19 @@ def _choose(work: Work, nets: Nets, found: list[np.ndarray], limit: int) -> np.n
 
 
 def note_heaviest(work: Work, assignment: np.ndarray) -> None:
-    """Say so where a part is heavier than allowed."""
+    """Add a notice if a part is heavier than allowed."""
     heaviest = np.bincount(assignment, work.weights).max()
     if heaviest > max(work.max_weight, work.weights.max()):
         work.notices.append(
-            f"a part weighs {heaviest:,.0f} where {work.max_weight:,.0f} are allowed: METIS left it so, and mending it would send more rows"
+            f"a part weighs {heaviest:,.0f} where {work.max_weight:,.0f} are allowed: METIS did not balance it, and balancing it would send more rows"
         )
 
 
 def _lower_peak(work: Work, nets: Nets, chosen: np.ndarray, max_rows: int, sweeps: int) -> np.ndarray:
-    """`chosen`, or where a part sends more than random's busiest, one whose busiest sends less, with `max_rows` at most.
+    """`chosen`, or a partition with a lower peak if a part of `chosen` sends more than random's busiest; at most `max_rows`.
 
-    Hubs are heavy and full parts have no room for them: a search that may fill parts further goes before one that
-    brings them back to their weight.
+    Hubs are heavy and full parts have no room for them. So a first search may overfill parts, and a second one restores
+    the balance.
     """
     peak = _find_peak(work, nets, chosen)
     rows = count_rows(nets, chosen, work.num_parts)
@@ -225,7 +226,7 @@ def _lower_peak(work: Work, nets: Nets, chosen: np.ndarray, max_rows: int, sweep
         return chosen
     if sent > rows:
         work.notices.append(
-            f"{sent / rows - 1:.1%} more rows are sent, so that the busiest part sends {_find_peak(work, nets, found):,} and not {peak:,}: effort 'best' sends the fewest"
+            f"{sent / rows - 1:.1%} more rows are sent, so that the busiest part sends {_find_peak(work, nets, found):,} instead of {peak:,}: effort 'best' sends the fewest"
         )
     return found
 

@@ -1,4 +1,4 @@
-"""The method `kaminpar`: fewest edges between parts, by KaMinPar, also of graphs that METIS cannot hold."""
+"""The method `kaminpar`: fewest edges between parts, by KaMinPar, also of graphs that are too large for METIS."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shoal.partitioning.work import PARTITION_METHODS, Work, traits
 from shoal.settings import Choices
 
 PRESETS = ("terapart", "terapart-eco", "terapart-largek", "default", "eco", "strong")
-_AT_ONCE = 1 << 22  # entries that are written
+_AT_ONCE = 1 << 22  # entries that are written at once
 _NO_EDGE_WEIGHTS, _NODES_32, _EDGE_WEIGHTS_32 = 1, 8, 32  # of a file's first number
 
 
@@ -32,7 +32,7 @@ def assign_by_kaminpar(
         str, Choices(PRESETS), "KaMinPar's preset; those of terapart compress the graph in memory"
     ] = "terapart",
 ) -> np.ndarray:
-    """KaMinPar, fewest edges between parts, on one thread: with more of them its partitions differ from run to run."""
+    """KaMinPar, fewest edges between parts, on one thread: with more threads its partitions differ from run to run."""
     return run_kaminpar(work, preset)
 
 
@@ -54,7 +54,7 @@ def run_kaminpar(work: Work, preset: str = "default", seed: int | None = None) -
         ended = subprocess.run(
             [sys.executable, "-P", kaminpar_job.__file__, "graph", *map(str, settings), "assignment"],
             cwd=folder,
-            env=os.environ | {"MALLOC_PERTURB_": "255"},  # memory that was not written reads as 0
+            env=os.environ | {"MALLOC_PERTURB_": "255"},  # uninitialised memory reads as 0
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -73,7 +73,7 @@ def write_graph(
     edge_weights: np.ndarray | None,
     node_weights: np.ndarray,
 ) -> None:
-    """A graph without loops in the ParHIP format: 24 bytes, byte offsets of the rows, columns, weights."""
+    """Write a graph without loops in the ParHIP format: 24 bytes, byte offsets of the rows, columns, weights."""
     is_short = len(indptr) <= 2**31
     flags = (_NODES_32 if is_short else 0) | (_NO_EDGE_WEIGHTS if edge_weights is None else _EDGE_WEIGHTS_32)
     np.array([flags, len(indptr) - 1, len(indices)], np.uint64).tofile(file)

@@ -20,7 +20,7 @@ from shoal.partitioning.work import PARTITION_METHODS, Work, traits
 
 MAX_ENTRIES = 2**31 - 1
 
-_one_at_a_time = threading.Lock()  # METIS's output is a descriptor of the whole process
+_one_at_a_time = threading.Lock()  # stdout is redirected for the whole process
 
 
 @PARTITION_METHODS.named("metis")
@@ -84,9 +84,9 @@ def partition_by_metis(
 
 @contextmanager
 def _silence_output() -> Iterator[None]:
-    """Drop what C code prints: METIS says "Cannot bisect" where parts are many, and bisects in another way.
+    """Drop the output of C code: with many parts METIS prints "Cannot bisect", and bisects in another way.
 
-    METIS keeps the interpreter's lock, so that no other thread of Python prints meanwhile.
+    METIS holds the GIL, so no other Python thread prints meanwhile.
     """
     flush = ctypes.CDLL(None).fflush
     with _one_at_a_time:
@@ -109,13 +109,13 @@ def _silence_output() -> Iterator[None]:
 
 
 def _shrink_weights(weights: np.ndarray) -> np.ndarray:
-    """The weights as METIS's 32-bit integers; divided, where their sum would not fit, but at least 1."""
+    """The weights as METIS's 32-bit integers; scaled down if their sum would not fit, but at least 1."""
     factor = -(-int(weights.sum()) // (MAX_ENTRIES - len(weights)))
     return np.maximum(weights // max(factor, 1), 1).astype(np.int32)
 
 
 def clean_for_metis(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """(indptr, indices, weights) without loops and with every reverse; weights None where all are the same."""
+    """(indptr, indices, weights) without loops and with every reverse edge; weights are None if all are the same."""
     if not graph.directed and count_diagonal(graph.indptr, graph.indices) == 0:
         return graph.indptr, graph.indices, None
     rows = np.repeat(np.arange(graph.num_nodes, dtype=graph.indices.dtype), graph.degree)

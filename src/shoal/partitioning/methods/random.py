@@ -18,7 +18,7 @@ def assign_at_random(work: Work) -> np.ndarray:
 
 
 def partition_at_random(num_nodes: int, num_parts: int, seed: int) -> np.ndarray:
-    """Equally many nodes in every part, drawn at random: what others are measured against, as in VLDB'22."""
+    """Equally many nodes in every part, drawn at random: the baseline of the other methods, as in VLDB'22."""
     assignment = np.empty(num_nodes, np.int32)
     assignment[permute(num_nodes, seed, _ORDER)] = np.arange(num_nodes) % num_parts
     return assignment

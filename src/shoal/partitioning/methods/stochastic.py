@@ -17,8 +17,8 @@ from shoal.sampling.base import Sampler, make_sampler
 from shoal.sampling.layered import LayeredSampler
 from shoal.settings import Range
 
-_TRIES, _FEW_ENTRIES = 8, 2_000_000  # METIS's partitions that it chooses from, and up to which size
-_FRESH, _NUM_FRESH = 1 << 40, 200  # batches that judge what was found
+_TRIES, _FEW_ENTRIES = 8, 2_000_000  # partitions by METIS to choose from, for graphs of up to so many entries
+_FRESH, _NUM_FRESH = 1 << 40, 200  # first and number of the held-out batches that compare partitions
 _SEARCH = {"message_price": 0.0, "peak_price": 0.0, "heat": 1.0, "sweeps": 6}
 
 
@@ -37,15 +37,15 @@ def assign_for_batches(
         str | Sampler, "the sampler whose mini-batches are trained: its name, or a Sampler"
     ] = "node",
     theta: Annotated[
-        float, Range(1e-6, 1e6), "error of the mean spread that the number of nets allows"
+        float, Range(1e-6, 1e6), "largest error of the estimated mean spread; smaller needs more nets"
     ] = 0.1,
     delta: Annotated[float, Range(1e-9, 1), "probability of a larger error"] = 0.5,
     **settings: Any,
 ) -> np.ndarray:
     """Fewest rows sent by sampled mini-batches: METIS, a multilevel cycle and local search on nets of batches.
 
-    `settings` are those of the sampler. Of what each step finds, the partition that sends least in other batches is
-    kept.
+    `settings` are those of the sampler. Of the results of all steps, the one that sends the fewest rows in held-out
+    batches is kept.
     """  # fmt: skip
     drawn_from = _make_sampler(work, sampler, settings)
     needed = count_nets(work.num_parts, theta, delta)
@@ -62,7 +62,7 @@ def assign_for_batches(
     weighted = work.time("metis", lambda: [cut(work.seed + i) for i in range(tries)])
 
     def judge(*found: np.ndarray) -> list[tuple[float, np.ndarray]]:
-        """Each with the rows it sends in batches of which no net was made."""
+        """Each partition with the mean rows that it sends in held-out batches."""
         rows = lambda one: mean_batch_volume(drawn_from, one, _FRESH, _NUM_FRESH)  # noqa: E731
         judged: list[tuple[float, np.ndarray]] = work.time(
             "judging", lambda: [(rows(one), one) for one in found]
@@ -86,10 +86,12 @@ def _make_sampler(work: Work, sampler: str | Sampler, settings: dict[str, Any]) 
     if isinstance(sampler, str):
         sampler = make_sampler(sampler, work.graph, seed=work.seed, **settings)
     elif settings:
-        raise ShoalError(f"the sampler is made already: it takes no {next(iter(settings))!r}")
+        raise ShoalError(
+            f"sampler is a Sampler, which takes no {next(iter(settings))!r}: leave it out, or give the sampler's name"
+        )
     if isinstance(sampler, LayeredSampler):
         raise ShoalError(
-            f"the {sampler.name} sampler draws a pattern for every layer and not a subgraph: stochastic nets take a subgraph sampler, such as 'node' or 'random-walk'"
+            f"the {sampler.name} sampler draws a bipartite block for every layer and no subgraph: stochastic nets take a subgraph sampler, such as 'node' or 'random-walk'"
         )
     if sampler.graph is not work.graph:
         raise ShoalError("the sampler draws from another graph: give one of the whole graph (transductive)")

@@ -12,7 +12,7 @@ from shoal.progress import follow_work
 from shoal.settings import AtLeast, check_settings
 
 _NODES_AT_ONCE = 1 << 16
-_STILL = 0.005  # share of nodes that move in a pass after which no other follows
+_STILL = 0.005  # passes end when at most this share of the nodes moves
 
 
 @PARTITION_METHODS.named("streaming")
@@ -21,13 +21,13 @@ _STILL = 0.005  # share of nodes that move in a pass after which no other follow
 def assign_by_streaming(
     work: Work,
     *,
-    passes: Annotated[int, AtLeast(1), "times that the rows are read, fewer once hardly any moves"] = 10,
+    passes: Annotated[int, AtLeast(1), "most passes over the rows; fewer once hardly any node moves"] = 10,
 ) -> np.ndarray:
     """Linear deterministic greedy, restreamed; holds one number per node, for graphs too large for other methods.
 
     Row v goes to the part p with the largest `neighbours of v in p · (1 − weight(p) / max_weight)` that has room, the
-    lightest one if v has no neighbours placed yet. Later passes see every neighbour's place and refine the first. Each
-    pass reads the rows once in their order, as a memory-mapped graph wants it.
+    lightest one if v has no neighbours placed yet. Later passes know every neighbour's part and refine the first. Each
+    pass reads the rows once in their order, which suits a memory-mapped graph.
     """
     graph, n = work.graph, work.graph.num_nodes
     assignment = np.full(n, -1, np.int32)
@@ -49,7 +49,7 @@ def assign_by_streaming(
 
 @kernel
 def _stream(indptr, indices, first, last, weights, max_weight, assignment, loads, near):
-    """Place some rows; returns how many changed their part. `near` is zeros, one for every part, and is left so."""
+    """Place some rows; returns how many changed their part. `near` has a 0 for every part and is reset before returning."""
     found = np.empty(len(loads), np.int64)
     moved = 0
     for v in range(first, last):
