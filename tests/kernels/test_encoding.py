@@ -86,7 +86,7 @@ def test_the_loss_told_is_the_loss_made(x, type, most):
 
 
 def test_values_that_a_type_cannot_hold_are_refused():
-    with pytest.raises(ShoalError, match=r"1e\+05 does not fit float16, which ends at 65,504"):
+    with pytest.raises(ShoalError, match=r"1e\+05 does not fit float16, whose maximum is 65,504"):
         encode_rows(np.full((2, 2), 1e5, np.float32), "float16")
     with pytest.raises(ShoalError, match="does not fit bfloat16"):
         encode_rows(np.full((1, 1), np.finfo(np.float32).max, np.float32), "bfloat16")

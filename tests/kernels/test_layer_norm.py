@@ -93,5 +93,5 @@ def test_sparse_features_lose_what_dense_ones_lose():
 
 
 def test_parts_that_do_not_fill_the_row_are_refused():
-    with pytest.raises(ShoalError, match="expected them to fill 5 columns"):
+    with pytest.raises(ShoalError, match="sum to 4: expected 5, the number of columns"):
         relu_norm_dropout(*make_inputs(3, 5, 0), 0.0, 0, widths=[2, 2])

@@ -1,4 +1,4 @@
-"""Adjacency: a weighted sparse operator with its transpose; the thing `spmm` multiplies by."""
+"""Adjacency: the sparse operator of `spmm`, with its transpose."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Adjacency(AdjacencyForms):
         row_scale: (num_rows,), a factor for each row. None: all 1.
         column_scale: (num_columns,), a factor for each column. None: all 1.
         symmetric: whether the pattern is symmetric; the weights need not be.
-        checked: whether the arrays are known to be right; others are checked in one pass, since kernels trust them.
+        checked: whether the arrays are known to be valid; others are validated in one pass, since kernels rely on them.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class Adjacency(AdjacencyForms):
         self.column_scale = column_scale
         self.symmetric = symmetric  # of the pattern; the weights need not be
         self._transpose: Adjacency | None = None
-        # What this is the transpose of. Weak: a cycle would keep every batch until the next garbage collection.
+        # The operator whose transpose this is. Weak: a cycle would keep every batch until the next garbage collection.
         self._origin: weakref.ref[Adjacency] | None = None
-        self._permutation: Tensor | None = None  # of the entries, on the way to the transpose
+        self._permutation: Tensor | None = None  # of the entries, from this operator to its transpose
         self._pattern: tuple[Tensor, Tensor, Tensor] | None = None  # the transpose's, and that permutation
-        self._like: Adjacency | None = None  # has the same pattern, and keeps what is made of it
+        self._like: Adjacency | None = None  # an operator with the same pattern, which caches the transpose
         self._first_rows: Adjacency | None = None
         self._reversed: Adjacency | None = None
-        # How to compute `out (+)= self · h` where it takes more than this memory (a rank's part); None: by a kernel.
+        # Computes `out (+)= self · h` where that needs a halo exchange (a rank's part); None: by a kernel.
         self.product: Callable[[Tensor, Tensor, bool], Tensor] | None = None
 
     @property
@@ -86,7 +86,7 @@ class Adjacency(AdjacencyForms):
 
     @property
     def device(self) -> torch.device:
-        """Where the arrays are."""
+        """The device of the arrays."""
         return self.indices.device
 
     def transpose(self) -> Adjacency:
@@ -100,7 +100,7 @@ class Adjacency(AdjacencyForms):
         return self._transpose
 
     def give_transpose(self, indptr: Tensor, indices: Tensor, permutation: Tensor) -> None:
-        """Say what the transpose's pattern is, and where its entries come from, where that is known already.
+        """Set the pattern of the transpose, if it is known already.
 
         Args:
             indptr: where the rows of the transpose begin.
@@ -110,9 +110,9 @@ class Adjacency(AdjacencyForms):
         self._pattern = indptr, indices, permutation
 
     def transpose_permutation(self) -> Tensor:
-        """Where the transpose's entries come from, (nnz,): entry k of it is entry `permutation[k]` of this.
+        """The permutation (nnz,) of the transpose: its entry k is entry `permutation[k]` of this operator.
 
-        Anything that belongs to entries (attention weights) follows the transpose through it.
+        Values per entry, such as attention weights, are transposed by it.
         """
         if self._permutation is None:
             origin = None if self._origin is None else self._origin()
@@ -147,7 +147,7 @@ class Adjacency(AdjacencyForms):
         )
 
     def _transpose_pattern(self) -> tuple[Tensor, Tensor, Tensor]:
-        """(indptr, indices, permutation) of the transpose, made once for all that have the pattern."""
+        """(indptr, indices, permutation) of the transpose, made once for all operators with this pattern."""
         if self._like is not None:
             return self._like._transpose_pattern()
         if self._pattern is None:
@@ -164,13 +164,13 @@ class Adjacency(AdjacencyForms):
         return mirror
 
     def pieces(self, z: Tensor) -> Iterator[tuple[Adjacency, Tensor]]:
-        """Operators whose columns are all in this process, each with z's rows for them.
+        """Yield (operator, z) pairs whose columns are all local.
 
-        It is this operator and z themselves, unless columns lie on other ranks: then the rows that need none of them
-        may come first, the others being empty, and the rest once z is extended by what has arrived meanwhile.
+        Without a halo there is one pair: this operator and z. With a halo, the rows without halo columns may come first,
+        while the halo exchange is under way (the other rows are empty), and the others once z is extended by halo rows.
 
         Args:
-            z: rows for this operator's columns that are in this process.
+            z: rows of this operator's local columns.
         """
         yield self, z
 
@@ -183,11 +183,11 @@ class Adjacency(AdjacencyForms):
         return ids
 
     def column_counts(self) -> Tensor | None:
-        """How often an entry in each column of `pieces` counts, where a layer normalises by itself; None for once."""
+        """Multiplicity of the entries in each column of `pieces`, for layers that normalise by themselves; None for 1."""
         return None
 
     def without_scales(self, counts: Tensor | None = None) -> Adjacency:
-        """The same pattern and values with `counts` for its column scale and no row scale.
+        """The same pattern and values with column scale `counts` and no row scale.
 
         Args:
             counts: the column scale of the result. None: no column scale.
@@ -205,14 +205,14 @@ class Adjacency(AdjacencyForms):
         return other
 
     def reverse(self, scale: Callable[[Tensor], Tensor]) -> Adjacency:
-        """The operator of the same kind over the reversed edges, made once: `scale` makes scales of their degrees.
+        """The operator of the same kind over the reversed edges, made once.
 
         Args:
             scale: makes a scale from the degrees of the reversed edges.
         """
         if self.symmetric:
             raise ShoalError(
-                "the edges go both ways: leave out directions=both, which is for directed graphs"
+                "the graph is undirected: leave out directions=both, which is for directed graphs"
             )
         if self._reversed is None:
             turned = self.transpose()
@@ -261,7 +261,7 @@ class Adjacency(AdjacencyForms):
         )
 
     def take_first(self, count: int) -> Adjacency:
-        """The first rows as an operator of their own, made once, and so is its transpose.
+        """The first rows as an operator; it and its transpose are made once.
 
         Args:
             count: number of rows.
@@ -280,7 +280,7 @@ class Adjacency(AdjacencyForms):
         return first
 
     def with_values(self, values: Tensor) -> Adjacency:
-        """The same pattern with values (nnz,) and no scales; what is made of the pattern, both have together.
+        """The same pattern with values (nnz,) and no scales; both operators share the pattern of the transpose.
 
         Args:
             values: (nnz,), a weight for each entry.

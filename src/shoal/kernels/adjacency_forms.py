@@ -1,4 +1,4 @@
-"""Adjacencies from SciPy's and PyG's forms, and as torch's."""
+"""Conversion of Adjacency from SciPy and PyG, and to torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shoal.kernels.patterns import row_of_entries
 
 
 class AdjacencyForms:
-    """The constructors of Adjacency for anything that is not yet a checked pattern, and the way back."""
+    """Constructors of Adjacency from SciPy matrices and PyG's edge_index, and conversion to torch tensors."""
 
     if TYPE_CHECKING:
         indptr: Tensor

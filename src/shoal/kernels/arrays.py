@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def as_tensor(array: np.ndarray) -> Tensor:
-    """`array` as a tensor that shares its memory; memory-mapped graphs are read-only and stay so."""
+    """`array` as a tensor that shares its memory. Read-only arrays of memory-mapped graphs must not be written."""
     return torch.from_numpy(array)
 
 

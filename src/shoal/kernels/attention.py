@@ -1,6 +1,6 @@
 """Graph attention, fused: edge scores, softmax over each row's entries and the weighted sum.
 
-Only edge × head numbers are ever stored, never edge × feature ones.
+Only (edges × heads) values are stored, never (edges × features).
 """
 
 from typing import Any
@@ -32,14 +32,14 @@ def gat_attention(
 ) -> Tensor:
     """`out[i, k] = Σ_j α_ijk z[j, k]`, `α_i·k = softmax_j( LeakyReLU( score_dst[i, k] + score_src[j, k] ) )`.
 
-    j runs over the entries of row i, of those in `kept` where it is given. Where `adj` has values w or a column scale c, an entry counts w_ij c_j times, in the
-    sum and in what it is divided by: `softmax_j( … + ln w_ij + ln c_j )`. Its row scale plays no part. A row without entries gives
-    zeros, or the rows of `onto`, which is overwritten and may be returned. Self loops are the caller's: put them in `adj`.
-    Differentiable in z, both scores and `onto`.
+    j runs over the entries of row i; with `kept`, over the kept ones. If `adj` has values w or a column scale c, an entry
+    has multiplicity w_ij c_j in the softmax: `softmax_j( … + ln w_ij + ln c_j )`. The row scale is ignored. A row without
+    entries gives zeros, or its row of `onto`, which is overwritten and may be returned. No self loops are added: `adj`
+    must have them. Differentiable in z, both scores and `onto`.
 
     Shapes: adj (n, m); z (m, heads, f); score_dst (n, heads); score_src (m, heads); kept (nnz,) bool; result (n, heads, f).
     Work: nnz · heads · f forward, twice that backward. Memory: one (nnz, heads) array kept, one more backward.
-    The trick: a row's scores, its softmax and its sum are done while they are in the nearest cache, and the
+    The trick: scores, softmax and weighted sum of a row are computed while they are in the nearest cache, and the
     backward of the softmax needs only the row's own `Σ_j α_j ∂α_j`.
     """
     n, m, heads = adj.num_rows, adj.num_columns, z.shape[1]
@@ -80,7 +80,7 @@ def gat_attention_reference(
     if adj.values is not None:
         powers = powers * adj.values.to(powers.dtype)[:, None]
     sums = torch.zeros_like(score_dst).index_add(0, rows, powers)
-    sums = torch.where(sums > 0, sums, 1)  # of rows without entries that are kept
+    sums = torch.where(sums > 0, sums, 1)  # rows without kept entries
     messages = (powers / sums[rows])[:, :, None] * z[columns]
     out = torch.zeros(adj.num_rows, *z.shape[1:], dtype=z.dtype, device=z.device)
     if onto is not None:

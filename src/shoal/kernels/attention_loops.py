@@ -1,6 +1,6 @@
 """The loops of graph attention over rows: scores and softmax, weighted sums, and their gradients.
 
-All arrays are flat. A row's entries are worked on together, while they are in the nearest cache.
+All arrays are flat. A row's entries are processed together, while they are in the nearest cache.
 """
 
 import numpy as np
@@ -51,8 +51,8 @@ def _exp_in_place_for(row):
 def _softmax_row(row, columns, dst, score_src, column_scale, values, kept, slope, top, total, heads):
     """Scores of one row's entries, (entries · heads), and their softmax over the entries, in place.
 
-    An entry counts as often as its value and its column's scale say; without either each counts once. One that is not `kept` has no
-    weight; without marks all are.
+    The multiplicity of an entry is its value times its column's scale; empty arrays mean 1. An entry that is not `kept`
+    has weight 0; an empty `kept` keeps all.
     """
     for q in range(heads):
         top[q] = -np.inf
@@ -186,8 +186,7 @@ def attend_transposed(
 ):
     """grad_z = αᵀ grad and grad_src = column sums of ∂score, by rows of the transpose.
 
-    The weights of a row are brought together in a small buffer first, so that no transposed copy of all of
-    them is made.
+    The weights of a row are gathered in a small buffer first, so that no transposed copy of all weights is made.
     """
     counter = new_counter()
     wide = heads * f

@@ -1,7 +1,7 @@
-"""Node sets as bitmaps: 64 nodes a word, so that a million nodes fit in 128 KiB of cache; cache lines ahead.
+"""Node sets as bitmaps, 64 nodes per word, so that a million nodes fit in 128 KiB of cache; prefetching.
 
-Behind the words of a set are those of its summary, a bit for each word: what is in a set is found without a pass over all
-nodes. Kernels index with uint64: Numba then leaves out the test for negative indices, which halves inner loops.
+The words of a set are followed by a summary with one bit per word, so that the nodes of a set are listed without a pass
+over all nodes. Kernels index with uint64: Numba then omits the test for negative indices, which halves inner loops.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ def make_bitmap(num_nodes: int) -> np.ndarray:
 
 @kernel
 def _count_words(bitmap):
-    """The words in front of the summary."""
+    """The number of words before the summary."""
     return np.uint64(len(bitmap)) * np.uint64(64) // np.uint64(65)
 
 
@@ -43,7 +43,7 @@ def popcount(context, x):
 
 @intrinsic
 def prefetch(context, array, place):
-    """Ask for the cache line of `array[place]` (one dimension, contiguous); the place need not exist."""
+    """Prefetch the cache line of `array[place]` (one dimension, contiguous); `place` may be out of range."""
 
     def generate(context, builder, signature, arguments):
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -59,7 +59,7 @@ def prefetch(context, array, place):
 
 @kernel
 def mark(bitmap, node):
-    """Put a node into the set; returns whether it is new there (1 or 0)."""
+    """Add a node to the set; returns 1 if it is new, else 0."""
     v = np.uint64(node)
     word, bit = v >> _SHIFT, _ONE << (v & _WORD)
     old = bitmap[word]
@@ -77,7 +77,7 @@ def is_marked(bitmap, node):
 
 @kernel
 def _lowest(word):
-    """The place of the lowest bit of a word that is not 0."""
+    """The position of the lowest set bit of a non-zero word."""
     return popcount((word & (~word + _ONE)) - _ONE)
 
 

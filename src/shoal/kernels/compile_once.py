@@ -17,7 +17,7 @@ _held: set[str] = set()  # by the thread that holds Numba's compiler lock
 
 
 def compile_once(compiled: Any) -> Any:
-    """Have a kernel's first call lock its source file: ranks that start together would all compile the same kernels.
+    """Lock a kernel's source file while it is compiled, so that ranks that start together do not all compile it.
 
     Numba looks for a result on disk at the beginning of `compile`. A kernel locks the files of those it calls
     while it holds its own; as imports have no cycle, no two processes wait for each other.

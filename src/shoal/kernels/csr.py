@@ -13,7 +13,7 @@ from numba import prange
 from shoal.kernels.jit import kernel, parallel_kernel
 
 _MIN_PARALLEL_ENTRIES = 200_000
-_MAX_MATCHED = 1 << 28  # entries up to which mirror images are looked up, here and there in memory
+_MAX_MATCHED = 1 << 28  # entries up to which mirror images are looked up, by random access
 _ROWS_AT_ONCE = 1 << 20
 
 
@@ -33,7 +33,7 @@ def transpose_csr(
     """
     indices_t = np.empty(len(indices), index_dtype(len(indptr) - 1))
     permutation = np.empty(len(indices), index_dtype(len(indices)))
-    # Each thread pays for one counter per column: more threads than that is worth do not help.
+    # Each thread needs one counter per column, so more threads than entries per column do not pay off.
     threads = min(thread_count(len(indices)), max(1, len(indices) // (num_columns + 1)))
     indptr_t = np.zeros(num_columns + 1, np.int64)
     if threads > 1:
@@ -67,7 +67,7 @@ def mirror_permutation(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray | 
 
 
 def thread_count(num_entries: int) -> int:
-    """Threads worth using: parallel kernels belong to the main thread, and starting them costs some µs."""
+    """Threads worth using: only the main thread runs parallel kernels, and starting threads costs some µs."""
     if num_entries < _MIN_PARALLEL_ENTRIES or threading.current_thread() is not threading.main_thread():
         return 1
     return numba.get_num_threads()
@@ -124,7 +124,7 @@ def induce_csr(
 def add_diagonal(indptr: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The pattern with entry (i, i) in every row i, once.
 
-    Returns (indptr, indices, origin): `origin[k]` is where entry k stood before, -1 for an entry put in.
+    Returns (indptr, indices, origin): `origin[k]` is the former position of entry k, -1 for an added entry.
     """
     n = len(indptr) - 1
     full_indptr = np.empty(n + 1, np.int64)

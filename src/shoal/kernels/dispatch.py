@@ -1,12 +1,12 @@
-"""The table of kernels: for every operation, what computes it on which type of device.
+"""Dispatch of kernels: the implementations of every operation, by device type and dtype.
 
-    @implements("dropout")                                # plain torch: wherever nothing else is given
+    @implements("dropout")                                # plain torch: the fallback for all devices and dtypes
     @implements("dropout", "cpu", (torch.float32,))       # a kernel for one type of device and these dtypes
 
     kernel_of("dropout", h)(h, rate, key, n_id)           # the one for h
 
-A public operation checks its arguments and calls the implementation for its tensors, so that neither it nor what
-stands on it knows devices. Implementations take and return tensors.
+A public operation checks its arguments and calls the implementation for its tensors, so that neither it nor its callers
+depend on the device. Implementations take and return tensors.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _watching: list[dict[str, float]] = []  # what `timing_kernels` fills, at most o
 def implements(
     operation: str, device: str = ANY, dtypes: Collection[torch.dtype] | None = None
 ) -> Callable[[Callable[..., Any]], Any]:
-    """A decorator that enters a function as an operation's implementation on a type of device."""
+    """A decorator that registers a function as an operation's implementation on a type of device."""
 
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
         KERNELS.setdefault(operation, {})[device] = Kernel(function, dtypes)
@@ -60,7 +60,7 @@ def kernel_of(operation: str, like: Tensor) -> Callable[..., Any]:
 
 @contextmanager
 def timing_kernels() -> Iterator[dict[str, float]]:
-    """Yields operation → seconds in its kernels inside the block."""
+    """Yield a dict of operation → seconds spent in its kernels inside the block."""
     spent: dict[str, float] = defaultdict(float)
     _watching.append(spent)
     try:
@@ -70,7 +70,7 @@ def timing_kernels() -> Iterator[dict[str, float]]:
 
 
 def timed(operation: str) -> Callable[[F], F]:
-    """A decorator that adds a function's seconds to an operation's while `timing_kernels` watches."""
+    """A decorator that adds a function's run time to an operation's total inside `timing_kernels`."""
 
     def enter(function: F) -> F:
         @wraps(function)

@@ -1,4 +1,4 @@
-"""The inner loop of edge gradients: the dot product of two stretches of memory, summed in vector registers."""
+"""The inner loop of edge gradients: the dot product of two contiguous ranges, summed in vector registers."""
 
 from llvmlite import ir
 from numba import types
@@ -12,7 +12,7 @@ _I32 = ir.IntType(32)
 
 @intrinsic
 def dot(typingctx, a, a_offset, b, b_offset, count):
-    """Σ_{i < count} a[a_offset + i] · b[b_offset + i] of flat arrays, four registers of sums at a time."""
+    """Σ_{i < count} a[a_offset + i] · b[b_offset + i] of flat arrays, with four vector accumulators."""
     n = types.int64
 
     def codegen(context, builder, signature, args):

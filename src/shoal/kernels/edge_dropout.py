@@ -1,4 +1,4 @@
-"""Edge dropout: which entries of an operator stay in a training step, a pure function of the key and both ends."""
+"""Edge dropout: which entries of an operator a training step keeps, a pure function of the key and both end nodes."""
 
 import numpy as np
 import torch
@@ -16,10 +16,10 @@ _ROWS_PER_CHUNK = 256
 
 
 def keep_entries(adj: Adjacency, rate: float, key: int, ids: Tensor) -> Tensor:
-    """`kept[k] = 1` with probability 1 − rate for entry k, and for every self loop; drawn from a hash of (key, i, j).
+    """`kept[k] = 1` with probability 1 − rate, drawn from a hash of (key, i, j); self loops are always kept.
 
-    i and j are the global ids of the entry's row and column, so that an entry stays or goes alike in every order, batch and
-    rank. (i, j) and (j, i) are drawn each by itself.
+    i and j are the global ids of the entry's row and column, so that the result is the same for every node order, batch
+    and rank. (i, j) and (j, i) are drawn independently.
 
     Shapes: adj (n, m) whose first n columns are its rows; ids (m,) int64; result (nnz,) bool.
     """

@@ -1,4 +1,4 @@
-"""EncodedRows: dense features in fewer bits than float32, decoded row by row. How they are encoded, and what that loses."""
+"""EncodedRows: dense features in fewer bits than float32, decoded row by row; their encoding and its loss of precision."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ STORED_AS = "features stored as"  # how a notice of what was lost begins
 
 
 class EncodedRows:
-    """A dense matrix of features that is kept in a smaller type; whatever rows are asked for come as float32.
+    """A dense feature matrix stored in a smaller type; indexing decodes rows to float32.
 
     Attributes:
         codes: one row for each row of the matrix, in memory or memory-mapped. float16 as it is; bfloat16 as its bits,
-            uint16; int8 as uint8, the row's float32 scale in the four bytes behind its values, so that one read gets both.
+            uint16; int8 as uint8, followed by the row's float32 scale in four bytes, so that one read gets both.
         type: one of FEATURE_TYPES.
-        lost: what encoding them lost, where that was measured now and is in no notice yet.
+        lost: the notice of the loss of precision, if the rows were encoded just now and the graph does not have it yet.
         shape, ndim, dtype: of the decoded matrix.
     """
 
@@ -73,11 +73,11 @@ class EncodedRows:
 
 
 class RowEncoder:
-    """Encodes float32 rows, a chunk at a time, and measures what is lost.
+    """Encodes float32 rows by chunks and measures the loss of precision.
 
     Attributes:
-        type: what rows are encoded as, one of FEATURE_TYPES.
-        largest: the largest difference to the row given, over the row's largest magnitude.
+        type: the encoding, one of FEATURE_TYPES.
+        largest: the largest error, relative to its row's largest magnitude.
     """
 
     def __init__(self, type: str) -> None:
@@ -88,7 +88,7 @@ class RowEncoder:
         self._total, self._count = 0.0, 0
 
     def encode(self, x: np.ndarray) -> np.ndarray:
-        """The codes of some rows; a value that the type cannot hold is refused."""
+        """The codes of some rows; raises ShoalError for a value that the type cannot represent."""
         codes = encode_rows(x, self.type)
         if self.type != "float32" and x.size:
             given = np.ascontiguousarray(x, np.float32)
@@ -100,13 +100,13 @@ class RowEncoder:
 
     @property
     def mean(self) -> float:
-        """The mean of the same differences, over all values."""
+        """The mean of these relative errors, over all values."""
         return self._total / max(self._count, 1)
 
     def describe(self, before: str = "float32") -> str | None:
-        """What was lost, in a sentence for a graph's notices; None where float32 stayed as it was.
+        """The loss of precision as a sentence for a graph's notices; None if rows stayed float32.
 
-        `before` is the type that rows had: what that lost is not known any more.
+        `before` is the previous type of the rows; the loss of that encoding is not known.
         """
         origin = "" if before == "float32" else f", from {before}"
         if self.type == "float32":
@@ -115,12 +115,12 @@ class RowEncoder:
 
 
 def describe_type(type: str, num_features: int) -> tuple[np.dtype, int]:
-    """The type and the number of a row's codes."""
+    """(dtype, width) of the codes of a row."""
     return np.dtype(_CODES[type]), num_features + (_SCALE_BYTES if type == "int8" else 0)
 
 
 def count_features(type: str, width: int) -> int:
-    """The features of a row that has `width` codes."""
+    """The number of features in a row of `width` codes."""
     return width - (_SCALE_BYTES if type == "int8" else 0)
 
 
@@ -142,13 +142,13 @@ def encode_rows(x: np.ndarray, type: str) -> np.ndarray:
     if not torch.isfinite(half).all():
         most = f"{torch.finfo(half.dtype).max:,.0f}" if type == "float16" else "3.39e38"
         raise ShoalError(
-            f"a feature of {np.abs(x).max():.4g} does not fit {type}, which ends at {most}: scale the features, or use another type"
+            f"a feature of {np.abs(x).max():.4g} does not fit {type}, whose maximum is {most}: scale the features, or use another type"
         )
     return half.numpy() if type == "float16" else half.view(torch.uint16).numpy()
 
 
 def encode_matrix(x: np.ndarray | EncodedRows, type: str, codes: np.ndarray) -> str | None:
-    """Encode all rows of a matrix into `codes`, which may be mapped to a file; returns what was lost."""
+    """Encode all rows of a matrix into `codes`, which may be memory-mapped; returns the notice of the loss of precision."""
     encoder = RowEncoder(type)
     for start in range(0, len(x), _ROWS_AT_ONCE):
         codes[start : start + _ROWS_AT_ONCE] = encoder.encode(x[start : start + _ROWS_AT_ONCE])
@@ -166,7 +166,7 @@ def decode_rows(codes: np.ndarray, type: str) -> np.ndarray:
 
 
 def flatten_codes(codes: np.ndarray) -> np.ndarray:
-    """Codes as kernels take them: flat, a map as a plain array, half precision as its bits; Numba knows neither."""
+    """Codes in the form kernels take: a flat plain array, float16 as its bits. Numba has neither memmap nor float16."""
     flat = np.ascontiguousarray(codes).view(np.ndarray).reshape(-1)
     return flat.view(np.uint16) if flat.dtype == np.float16 else flat
 
@@ -196,9 +196,9 @@ def decode_row(row, kind, target):
 
 @kernel
 def _measure_loss(x, codes, width, kind):
-    """(largest, sum) of the differences between x and its codes, each over its row's largest magnitude.
+    """(largest, sum) of the errors of the codes of x, relative to each row's largest magnitude.
 
-    Magnitudes are compared as their bits, which are in the same order and of which compilers take several at once.
+    Magnitudes are compared as bit patterns, which have the same order and vectorise.
     """
     f = x.shape[1]
     lost = np.empty(f, np.float32)
@@ -241,7 +241,7 @@ def _widen_half(row, target):
 
 @kernel
 def _scale(row, target):
-    """Signed bytes times the scale behind them."""
+    """Signed bytes times the scale that follows them."""
     f = len(target)
     bits = np.uint32(row[f]) | np.uint32(row[f + 1]) << np.uint32(8)
     bits |= np.uint32(row[f + 2]) << np.uint32(16) | np.uint32(row[f + 3]) << np.uint32(24)

@@ -1,4 +1,4 @@
-"""Weights of a pattern's entries: put in place, summed over rows, and found again in a sampled pattern."""
+"""Weights of a pattern's entries: assigned to entries, summed over rows, looked up for a sampled pattern."""
 
 import numpy as np
 

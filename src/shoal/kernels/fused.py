@@ -41,9 +41,9 @@ def bias_relu_dropout(
     """`out[i, j] = max(h[i, j] + bias[j], 0) · keep(key, n_id[i], j) / (1 − rate)`.
 
     `keep` is 1 with probability 1 − rate, drawn from a hash of the key (`mix_key`), the global node id and
-    the column: the same whatever the threads, the batch's order and the ranks. `n_id` defaults to 0…n-1.
-    The trick: backward needs no mask, because `out > 0` says both that ReLU was active and that the element
-    was kept. `inplace` overwrites h, when nothing else needs it (the output of a matrix product).
+    the column: the same for every number of threads, order of the batch and number of ranks. `n_id` defaults to 0…n-1.
+    The trick: backward needs no mask, because `out > 0` means both that ReLU was active and that the element
+    was kept. `inplace` overwrites h, if nothing else needs it (the output of a matrix product).
 
     Shapes: h (n, f) float32 or float64, bias (f,), n_id (n,) int64. Traffic: h read once, out written once.
     """
@@ -61,7 +61,7 @@ def bias_relu_dropout_reference(
 
 
 def check_dropout(h: Tensor, rate: float, n_id: Tensor | None) -> None:
-    """Refuse a rate that is none and ids that are not the rows'."""
+    """Raise unless 0 ≤ rate < 1 and `n_id` has one id per row."""
     if not 0 <= rate < 1:
         raise ShoalError(f"dropout rate {rate}: expected 0 ≤ rate < 1")
     if n_id is not None and n_id.shape != h.shape[:1]:
@@ -90,9 +90,9 @@ def keep_mask_reference(key: int, n_id: Tensor, columns: Tensor, rate: float) ->
 
 
 def dropout(h: Tensor, rate: float, key: int, n_id: Tensor | None = None) -> Tensor:
-    """Dropout alone, with the mask of `bias_relu_dropout`: for rows that were normalised after their ReLU.
+    """Dropout alone, with the mask of `bias_relu_dropout`: for rows that are normalised after their ReLU.
 
-    Backward draws the mask again from the key. Shapes and traffic as there.
+    Backward draws the mask again from the key. Shapes and traffic as in `bias_relu_dropout`.
     """
     check_dropout(h, rate, n_id)
     if rate == 0:
@@ -102,9 +102,9 @@ def dropout(h: Tensor, rate: float, key: int, n_id: Tensor | None = None) -> Ten
 
 
 def drop_entries(x: Adjacency, rate: float, key: int, n_id: Tensor) -> Adjacency:
-    """Sparse features with dropout: of row i and column j what `dropout` would drop of the same dense ones.
+    """Dropout of sparse features, with the mask that `dropout` has for the same dense matrix.
 
-    No gradient goes to x. Shapes: x (n, f), n_id (n,) int64.
+    x gets no gradient. Shapes: x (n, f), n_id (n,) int64.
     """
     if len(n_id) != x.num_rows:
         raise ShoalError(f"n_id has shape {tuple(n_id.shape)}: expected ({x.num_rows},)")
@@ -153,7 +153,7 @@ class _Dropout(torch.autograd.Function):
 def make_mask(
     h: Tensor, rate: float, key: int, n_id: Tensor | None
 ) -> tuple[np.floating, np.uint32, np.uint64, np.ndarray]:
-    """(factor of what is kept, threshold, key, ids): what a kernel needs to draw the mask of h's rows."""
+    """(factor of kept values, threshold, key, ids): what a kernel needs to draw the mask of h's rows."""
     ids = np.empty(0, np.int64) if n_id is None else n_id.long().contiguous().numpy()
     factor = h.detach().numpy().dtype.type(1 / (1 - rate))
     return factor, np.uint32(keep_threshold(rate)), np.uint64(key & _MASK64), ids
@@ -286,7 +286,7 @@ def _forward(h, shift, scale, threshold, key, n_id, out, inplace, num_threads):
 
 @parallel_kernel
 def _backward(out, grad, scale, grad_h, sums, num_threads):
-    """Bias sums are kept per chunk of rows: the same to the bit whatever the number of threads."""
+    """Bias sums are kept per chunk of rows: bitwise the same for every number of threads."""
     n = len(out)
     counter = new_counter()
     zero = out.dtype.type(0)

@@ -17,7 +17,7 @@ from shoal.kernels.jit import kernel, new_counter, next_chunk, parallel_kernel
 _ROWS_PER_CHUNK = 256
 _VALUES_AHEAD = 32
 _NARROW = 256  # columns below which NumPy takes rows in less time than the kernel
-# What rows of a type are gathered as.
+# The dtype of gathered rows, by the source's.
 _GATHERED: dict[Any, torch.dtype] = {
     np.dtype(np.float16): torch.float32,
     np.dtype(np.float32): torch.float32,
@@ -36,11 +36,11 @@ def gather_rows(
 ) -> Tensor:
     """`out[i] = source[rows[i]]` as float32 (float64 stays float64).
 
-    `source` (n, f) is float16, float32 or float64, an array, a tensor or an `np.memmap`, or EncodedRows, which are
-    decoded on the way; `rows` (k,) integers. The result is allocated by torch (64-byte aligned), or is the given `out`
-    (k, f): reusing one saves the first touch of fresh memory. Threads (torch's number if None) take rows in small
-    chunks, which also keeps several page faults of a memory-mapped file in flight; beside a thread that runs parallel
-    kernels, one is to be used. Traffic: k · f values read and written.
+    `source` (n, f) is a float16, float32 or float64 array, tensor or `np.memmap`, or EncodedRows, which are decoded;
+    `rows` (k,) are integers. The result is allocated by torch (64-byte aligned), or is the given `out` (k, f): reusing one
+    saves the page faults of fresh memory. Threads (torch's number if None) take rows in small chunks, which also keeps
+    several page faults of a memory-mapped file in flight. Use one thread while another one runs parallel kernels.
+    Traffic: k · f values read and written.
     """
     dtype = _GATHERED.get(source.dtype)
     if source.ndim != 2 or dtype is None:
@@ -125,7 +125,7 @@ def gather_csr_rows(
 
 
 def take_values(values: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """`values[places]` for one dimension, by one thread; places are trusted. What comes is asked for ahead."""
+    """`values[places]` for one-dimensional values, by one thread, with prefetching; places are not checked."""
     out = np.empty(len(places), values.dtype)
     _copy_values(values, places, out)
     return out

@@ -1,4 +1,4 @@
-"""Subgraphs induced by increasing nodes, again and again from one graph: where most of sampling's time goes."""
+"""Induced subgraphs of one graph, for increasing nodes: most of the time of subgraph sampling."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal.kernels.jit import kernel
 SMALL_GRAPH = 1 << 16
 ROWS_AHEAD = 8
 INDICES_IN_LINE = 16
-_LINES_AHEAD = 8  # of a row; the processor's own prefetching finds the rest
+_LINES_AHEAD = 8  # of a row; the hardware prefetcher fetches the rest
 FILTER_BITS = 1 << 17
 _BITS_A_NODE = 16
 _ONE = np.uint64(1)
@@ -23,16 +23,16 @@ class SubgraphExtractor:
     """Takes induced subgraphs of one graph; owns the buffers, so every thread needs its own.
 
     Every entry of the chosen rows is looked up once. On a graph of up to `SMALL_GRAPH` nodes the lookup is
-    an int32 array of new numbers. Above that a filter of 16 bits for each node of the batch (16 KiB at least, in which nodes
-    share bits by their number's lowest) drops nearly all entries that do not belong in the nearest cache, whatever the
-    graph's size.
-    For what is left there is a bitmap of all nodes and the rank of a bit in it: with increasing nodes the new
+    an int32 array of new numbers. On a larger graph a filter drops nearly all entries outside the batch. It has 16 bits
+    per node of the batch (16 KiB at least), indexed by the low bits of a node's number, and so stays in the nearest cache
+    for any size of graph.
+    The remaining entries are looked up in a bitmap of all nodes and renumbered by rank: with increasing nodes the new
     number of v is (first number of its word) + (ones below its bit). All loops store first and advance if the
-    entry belongs, so there is no branch to mispredict, and write to a kept buffer of which the result is a copy.
+    entry belongs, so there is no branch to mispredict. They write to a reused buffer, from which the result is copied.
 
     Cost: the total degree of the nodes; memory: 3n/16 bytes (4n when small) and the largest total degree.
-    `shoal.kernels.csr.induce_csr` is the plain version, for nodes in any order; `shoal.kernels.orient` one for
-    skewed graphs of which little is found.
+    `shoal.kernels.csr.induce_csr` is the plain version, for nodes in any order; `shoal.kernels.orient` has one for
+    skewed graphs, where few of the scanned entries belong to the subgraph.
     """
 
     def __init__(self, indptr: np.ndarray, indices: np.ndarray) -> None:
@@ -81,14 +81,14 @@ class SubgraphExtractor:
 
 
 class NodeFilter:
-    """Says of most nodes that are not in a batch that they are not: 16 bits for each that is, which stay in the nearest cache."""
+    """A filter that rejects most nodes outside a batch, with 16 bits per node of the batch: it stays in the nearest cache."""
 
     def __init__(self, num_nodes: int) -> None:
         self._most_bits = 1 << max(num_nodes - 1, 0).bit_length()
         self._words = np.zeros(FILTER_BITS // 64, np.uint64)
 
     def take(self, num_nodes: int) -> np.ndarray:
-        """An empty filter of a power of two of bits; more than the graph has nodes are of no use. To be left empty."""
+        """An empty filter for a batch of `num_nodes`; its size is a power of two. The caller must leave it empty."""
         wanted = 1 << (_BITS_A_NODE * num_nodes).bit_length()
         bits = max(FILTER_BITS, min(wanted, self._most_bits))
         if bits > 64 * len(self._words):

@@ -39,7 +39,7 @@ _WORK_PER_THREAD = 1 << 16  # multiply-adds that are worth waking a thread for
 def worker_threads(work: int) -> Iterator[int]:
     """How many threads to run a parallel kernel with: torch's number, or fewer for little work.
 
-    While it lasts Numba wakes no others. Waiting for a second thread takes longer than a small product.
+    Inside the block Numba wakes no other threads. Waiting for a second thread takes longer than a small product.
     """
     before = numba.get_num_threads()
     count = max(1, min(torch.get_num_threads(), before, work // _WORK_PER_THREAD))
@@ -52,7 +52,7 @@ def worker_threads(work: int) -> Iterator[int]:
 
 @kernel
 def new_counter():
-    """A counter for `next_chunk`. Made out here: inside a parallel kernel filling it would be a parallel loop."""
+    """A counter for `next_chunk`. A function of its own: in a parallel kernel, filling it would be a parallel loop."""
     return np.zeros(1, np.int64)
 
 
@@ -72,19 +72,19 @@ def next_chunk(typingctx, counter):
 
 
 def load_kernels() -> None:
-    """Load what all kernels need (some 25 MB), so that memory that is measured from now on has it."""
+    """Load what all kernels need (some 25 MB), so that later measurements of memory include it."""
     new_counter()
 
 
 class _CompileNotice(event.Listener):
-    """Says once that kernels are being compiled, as the first run on a machine is slow, and how long it takes."""
+    """Prints once that kernels are being compiled, which makes the first run slow; counts kernels and seconds."""
 
     said = False
     count = 0
     seconds = 0.0
 
     def __init__(self) -> None:
-        self._running: list[float] = []  # a kernel is compiled while the one that calls it is
+        self._running: list[float] = []  # nested: a kernel is compiled within its caller's compilation
 
     def on_start(self, event: Any) -> None:
         self._running.append(time.perf_counter())
@@ -95,7 +95,7 @@ class _CompileNotice(event.Listener):
         if not self.said:
             self.said = True
             print(
-                "shoal: compiling kernels that are used here for the first time (up to a minute); they are kept",
+                "shoal: compiling kernels that are used here for the first time (up to a minute); they are cached",
                 file=sys.stderr,
             )
 
@@ -110,15 +110,15 @@ event.register("numba:compile", _notice)
 
 
 def count_compiled() -> int:
-    """Kernels that this process has compiled so far; those found in the cache do not count."""
+    """Number of kernels that this process has compiled so far; those read from the cache do not count."""
     return _notice.count
 
 
 def compile_seconds() -> float:
-    """Seconds that this process has compiled kernels for; those read from the cache do not count."""
+    """Seconds that this process has spent compiling kernels."""
     return _notice.seconds
 
 
 def silence_notice() -> None:
-    """Leave it to another rank to say that kernels are being compiled."""
+    """Do not print that kernels are being compiled: another rank does."""
     _notice.said = True

@@ -39,9 +39,9 @@ def relu_norm_dropout(
 ) -> Tensor:
     """`out[i] = (normalise(max(h[i] + bias, 0)) · scale + shift) · keep(key, n_id[i]) / (1 − rate)`.
 
-    A row is normalised to mean 0 and variance 1, or each of its parts of these `widths` by itself; `keep` is
-    that of `bias_relu_dropout`. Backward computes the row again from h, which is kept, and from its mean and
-    spread: no mask and no normalised row is stored.
+    A row is normalised to mean 0 and variance 1; with `widths`, each of its parts of these widths separately. `keep` is
+    that of `bias_relu_dropout`. Backward recomputes the row from h, its mean and its standard deviation: no mask
+    and no normalised row is stored.
 
     Shapes: h (n, f) float32 or float64; bias, scale, shift (f,); n_id (n,) int64. Traffic: h read once, out
     written once; backward reads h and the gradient and writes one matrix.
@@ -49,7 +49,7 @@ def relu_norm_dropout(
     check_dropout(h, rate, n_id)
     if widths is not None and sum(widths) != h.shape[1]:
         raise ShoalError(
-            f"parts of widths {widths} are normalised: expected them to fill {h.shape[1]} columns"
+            f"widths {widths} sum to {sum(widths)}: expected {h.shape[1]}, the number of columns"
         )
     normalize = kernel_of("relu_norm_dropout", h)
     out: Tensor = normalize(h, bias, scale, shift, rate, key, n_id, eps, widths)
@@ -151,7 +151,7 @@ class _ReluNormDropout(torch.autograd.Function):
 
 @njit(cache=True, nogil=True, fastmath=_SUMS)
 def _normalize_row(h, bias, scale, shift, factor, threshold, low, high, first, eps, out):
-    """Writes the result of a row, or of its part that begins at column `first`; returns its mean and the inverse of its spread."""
+    """Write the result of a row, or of its part from column `first` on; returns its mean and inverse standard deviation."""
     zero = h.dtype.type(0)
     total = zero
     for j in range(len(h)):
@@ -217,13 +217,13 @@ def _differentiate_row(
     sum_scale,
     sum_shift,
 ):
-    """Short loops: in one, LLVM would have more pairs of arrays to hold apart than it tries to."""
+    """Short loops: in a single one, LLVM would give up its checks that the arrays do not overlap, and not vectorise."""
     zero, width = h.dtype.type(0), h.dtype.type(len(h))
     first, second = zero, zero
     for j in range(len(h)):
         value = h[j] + bias[j]
         value = zero if value <= zero else value
-        g = grad[j] * factor  # loaded whether kept or not: a load under a condition stops the vectors
+        g = grad[j] * factor  # loaded whether kept or not: a conditional load prevents vectorisation
         g = g if is_kept(start + j, threshold, low, high) else zero
         out[j] = g
         first += g * scale[j]
@@ -244,7 +244,7 @@ def _differentiate_row(
 
 @parallel_kernel
 def _backward(h, bias, scale, factor, threshold, key, n_id, starts, moments, grad, grad_h, sums, num_threads):
-    """Sums over rows are kept per chunk of them: the same to the bit whatever the number of threads."""
+    """Sums are kept per chunk of rows: bitwise the same for every number of threads."""
     n = len(h)
     counter = new_counter()
     for _ in prange(num_threads):

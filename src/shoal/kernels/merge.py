@@ -1,4 +1,4 @@
-"""Sorted runs of entries, merged: the kernels of the builder that keeps entries on disk.
+"""Kernels of the external merge sort (`shoal.external`): packing entries, merging sorted runs.
 
 An entry (row, column) is the number `row · 2³² + column`, so that runs of plain uint64 sort by rows, then columns.
 """
@@ -7,16 +7,16 @@ import numpy as np
 
 from shoal.kernels.jit import kernel
 
-MAX_NUMBERS = 2**32  # rows or columns that such a number can tell apart
+MAX_NUMBERS = 2**32  # rows or columns that fit such a number
 _S32 = np.uint64(32)
 _LOW = np.uint64(MAX_NUMBERS - 1)
 
 
 @kernel
 def pack_entries(rows, columns, symmetrize, start, keys, size):
-    """Entries from `start` on as numbers behind the first `size` of `keys`, mirror images too if `symmetrize`.
+    """Append the entries from `start` on to `keys`, which holds `size` numbers; with `symmetrize` their mirror images too.
 
-    Returns the first entry that found no room and the new size. A diagonal entry is its own mirror image.
+    Returns the first entry that did not fit and the new size. A diagonal entry is its own mirror image.
     """
     for i in range(start, len(rows)):
         if size + 2 > len(keys):
@@ -43,14 +43,14 @@ def drop_repeats(keys):
 
 @kernel
 def make_heap(heads, at, heap):
-    """Order the runs in `heap` by the number each is at."""
+    """Make `heap` a heap of the runs, ordered by the current number of each."""
     for i in range(len(heap) // 2 - 1, -1, -1):
         _sift(heads, at, heap, len(heap), i)
 
 
 @kernel
 def _sift(heads, at, heap, size, i):
-    """Let the run at place i sink until no run below it is at a smaller number."""
+    """Sift the run at position i down until no run below it has a smaller current number."""
     run = heap[i]
     number = heads[run, at[run]]
     while 2 * i + 1 < size:
@@ -69,17 +69,17 @@ def _sift(heads, at, heap, size, i):
 
 @kernel
 def merge_runs(heads, at, filled, more, heap, size, last, counts, columns):
-    """Merge until `columns` is full or a run needs to be read on; numbers that repeat are taken once.
+    """Merge until `columns` is full or the buffer of a run is empty; repeated numbers are taken once.
 
-    `heads[k, at[k]:filled[k]]` is what is in memory of run k, `more[k]` whether its file holds more; `heap` orders
-    the `size` runs that are left by the number they are at, and `last` is the number taken last, as an array of one.
-    Row r's entries are counted in `counts[r + 1]`.
-    Returns how many columns were written, how many of them on the diagonal, the runs left, and the run to read on or -1.
+    `heads[k, at[k]:filled[k]]` is the buffered part of run k; `more[k]` is whether its file has more. `heap` orders the
+    `size` runs that are left by their current number. `last` is an array with the number taken last. Row r's entries are
+    counted in `counts[r + 1]`.
+    Returns (columns written, entries on the diagonal among them, runs left, the run to refill or -1).
     """
     written = 0
     loops = 0
     if size:
-        _sift(heads, at, heap, size, 0)  # the first run may have been read on
+        _sift(heads, at, heap, size, 0)  # the first run may have been refilled
     while size and written < len(columns):
         run = heap[0]
         number = heads[run, at[run]]

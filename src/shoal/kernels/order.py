@@ -1,6 +1,6 @@
-"""Orders of nodes in which neighbours lie together, and patterns renumbered by one.
+"""Node orders that place neighbours close together, and patterns renumbered by them.
 
-The loops stop after some nodes and go on when they are called again, so that they can be watched and interrupted.
+A call processes some nodes and the next call continues, so that progress can be shown and Ctrl-C works.
 """
 
 import numpy as np
@@ -10,9 +10,9 @@ from shoal.kernels.jit import kernel
 
 @kernel
 def visit_breadth_first(indptr, indices, degree, starts, order, seen, state, stop):
-    """Append nodes to `order` breadth first, the neighbours of a node by rising degree, until node `stop` is expanded.
+    """Append nodes to `order` breadth first, neighbours by increasing degree, until `stop` nodes are expanded.
 
-    `state` is (nodes expanded, nodes found, starts tried); `starts` says where components that are left begin.
+    `state` is (nodes expanded, nodes found, starts tried). `starts` lists the nodes at which new components may begin.
     """
     head, tail, tried = state[0], state[1], state[2]
     while head < stop:
@@ -43,10 +43,10 @@ def visit_breadth_first(indptr, indices, degree, starts, order, seen, state, sto
 
 @kernel
 def propagate_labels(indptr, indices, first, last, most, labels, sizes, near):
-    """Give each node the label that most of its neighbours have, of labels with fewer than `most` nodes.
+    """Give each node the most frequent label of its neighbours, among labels with fewer than `most` nodes.
 
-    Nodes see the new labels of those before them. Of equally frequent labels a node keeps its own, else takes the
-    least. `near` is zeros, one for every label, and is left so. Returns how many labels changed.
+    Nodes see the new labels of earlier nodes. On a tie a node keeps its own label, else takes the smallest. `near` has a
+    zero for every label and is left so. Returns how many labels changed.
     """
     changed = 0
     for v in range(first, last):

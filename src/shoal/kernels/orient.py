@@ -1,4 +1,4 @@
-"""Undirected graphs with every edge kept once, at its end of lower degree: induced subgraphs without hubs' rows."""
+"""Degree-oriented graphs: each undirected edge is stored once, at its end of lower degree, so that hub rows are short."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from shoal.kernels.induce import (
 )
 from shoal.kernels.jit import kernel
 
-MOST_PLACED = 1 << 28  # entries of a graph whose edges' places are kept, 4 or 8 bytes an entry
+MOST_PLACED = 1 << 28  # entries up to which `places` are stored, 4 or 8 bytes per entry
 LEAST_SKEW = 4.0
 _ROWS_TO_MEASURE = 1 << 22
 _ENTRIES_AT_ONCE = 1 << 22
 _DEGREES_AHEAD = 24  # entries
-LEAST_SCANNED = 10  # entries for one that is found
+LEAST_SCANNED = 10  # scanned entries per found entry
 _ONE = np.uint64(1)
 _WORD = np.uint64(63)
 _SHIFT = np.uint64(6)
@@ -68,9 +68,9 @@ class OrientedGraph:
         return self._places
 
     def pair_values(self, values: np.ndarray) -> np.ndarray:
-        """The same of `values`, one for every entry of the graph: those of (u, v) and of (v, u) side by side.
+        """`values`, one per entry of the graph, in the order of `places`: those of (u, v) and of (v, u) side by side.
 
-        Made once for an array; the last one's are kept.
+        The result for the last array is cached.
         """
         paired = self._paired
         if paired is None or paired[0] is not values:
@@ -111,7 +111,7 @@ def keep_lower(indptr: np.ndarray, indices: np.ndarray, oriented: np.ndarray) ->
 
 
 def count_degrees(indptr: np.ndarray) -> np.ndarray:
-    """The rows' lengths, int32, without another array of the nodes."""
+    """The rows' lengths, int32, without a temporary array."""
     degree = np.empty(len(indptr) - 1, np.int32)
     _subtract(indptr, degree)
     return degree
@@ -120,8 +120,8 @@ def count_degrees(indptr: np.ndarray) -> np.ndarray:
 def is_worth_orienting(indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray) -> bool:
     """Whether batches like `nodes` are taken faster from the oriented graph.
 
-    They are where the node at the end of a random edge has several times the mean degree, and where few of
-    the scanned entries are found, since what is found has to be sorted.
+    They are if the end node of a random edge has several times the mean degree, and if few of the scanned entries are
+    found, since the found ones have to be sorted.
     """
     if not len(indices):
         return False
@@ -255,9 +255,9 @@ def _find_once(
 ):
     """found[start[i] : start[i + 1]]: the new numbers j of i's edges; start_back[j + 2]: where row j → i ends.
 
-    `rows` has where the nodes' rows begin and end. `there` and `home` are what `pairs` has for (i, j) and (j, i), if asked
-    for. A loop is in row i only. Stores come first and the cursor advances by the looked-up bit, so there is nothing to
-    mispredict.
+    `rows` holds the begin and end of the nodes' rows. `there` and `home` get the values of `pairs` for (i, j) and (j, i),
+    if asked for. A self loop is in row i only. Stores come first and the cursor advances by the looked-up bit, so there is
+    no branch to mispredict.
     """
     last = len(nodes) - 1
     words = np.uint64(len(likely) - 1)
@@ -308,7 +308,7 @@ def _find_once(
 
 @kernel
 def _turn(start, start_back, found, back, there, back_there):
-    """Rows i → j as rows j → i. Every start_back[j + 1] moves from the first of row j to its end."""
+    """Transpose rows i → j to rows j → i. Every start_back[j + 1] moves from the start of row j to its end."""
     for i in range(len(start) - 1):
         for k in range(np.uint64(start[i]), np.uint64(start[i + 1])):
             j = np.uint64(found[k])
@@ -322,7 +322,7 @@ def _turn(start, start_back, found, back, there, back_there):
 
 @kernel
 def _write_sorted(start, start_back, found, back, home, back_there, indptr, indices, taken):
-    """Column i to the end of the rows that have it, for increasing i; indptr[r] moves along and back."""
+    """Append column i to the rows that have it, for increasing i; indptr[r] is the cursor of row r and is restored."""
     n = len(start) - 1
     indptr[0] = 0
     for i in range(n):

@@ -1,4 +1,4 @@
-"""What patterns that users make must satisfy before kernels, which check nothing, use them as indices."""
+"""Validation of user-made patterns, which kernels use as indices without checks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal.errors import ShoalError
 
 
 def check_pattern(indptr: Tensor, indices: Tensor, num_columns: int, *, symmetric: bool = False) -> None:
-    """Refuse a CSR pattern whose sizes do not belong together, or with a column that is not there.
+    """Raise if the sizes of a CSR pattern do not match or a column is out of range.
 
     One pass over both arrays.
     """
@@ -31,8 +31,8 @@ def check_pattern(indptr: Tensor, indices: Tensor, num_columns: int, *, symmetri
         if not tensor.is_contiguous():
             raise ShoalError(f"{name} is not contiguous: give {name}.contiguous()")
     if not len(indptr) or int(indptr[0]) != 0 or int(indptr[-1]) != len(indices):
-        ends = f"from {int(indptr[0])} to {int(indptr[-1])}" if len(indptr) else "nowhere"
-        raise ShoalError(f"indptr runs {ends}: expected 0 to {len(indices):,}, the length of indices")
+        found = f"runs from {int(indptr[0])} to {int(indptr[-1])}" if len(indptr) else "is empty"
+        raise ShoalError(f"indptr {found}: expected 0 to {len(indices):,}, the length of indices")
     if bool((indptr[1:] < indptr[:-1]).any()):
         raise ShoalError("indptr decreases: expected a non-decreasing tensor")
     if len(indices):
@@ -48,7 +48,7 @@ def check_pattern(indptr: Tensor, indices: Tensor, num_columns: int, *, symmetri
 
 
 def check_sparse(matrix: Any) -> None:
-    """Refuse a SciPy matrix whose index arrays lead out of it; SciPy's own routines do not look."""
+    """Raise if index arrays of a SciPy matrix are out of range, which SciPy's own routines do not check."""
     try:
         if isinstance(matrix, sp.sparray | sp.spmatrix) and hasattr(matrix, "check_format"):
             matrix.check_format(full_check=True)
@@ -57,7 +57,7 @@ def check_sparse(matrix: Any) -> None:
 
 
 def check_lengths(expected: int, what: str, **tensors: Tensor | None) -> None:
-    """Refuse a tensor that has not one value for each of `expected` things."""
+    """Raise unless each tensor has `expected` values, one per `what`."""
     for name, tensor in tensors.items():
         if tensor is not None and (not isinstance(tensor, Tensor) or tensor.shape != (expected,)):
             raise ShoalError(

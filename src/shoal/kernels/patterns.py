@@ -31,7 +31,7 @@ def find_mirrors(indptr: Tensor, indices: Tensor) -> Tensor | None:
 def add_diagonal(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The pattern with entry (i, i) in every row i, once.
 
-    Returns (indptr, indices, origin): `origin[k]` is where entry k stood before, -1 for an entry put in.
+    Returns (indptr, indices, origin): `origin[k]` is the former position of entry k, -1 for an added entry.
     """
     made: tuple[Tensor, Tensor, Tensor] = kernel_of("add_diagonal", indices)(indptr, indices)
     return made
@@ -56,7 +56,7 @@ def row_of_entries(indptr: Tensor) -> Tensor:
 
 
 def select_rows(indptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """(indptr of the rows given, the positions of their entries): a matrix's entries follow by indexing."""
+    """(indptr of the given rows, positions of their entries); the positions index a matrix's columns and values."""
     counts = indptr.diff()[rows]
     selected = count_up(counts)
     shift = torch.repeat_interleave(indptr[rows] - selected[:-1], counts)
@@ -98,7 +98,7 @@ def _find_mirrors_cpu(indptr: Tensor, indices: Tensor) -> Tensor | None:
 
 @implements("add_diagonal")
 def _add_diagonal(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Every row's missing loop goes behind the entries left of the diagonal."""
+    """A missing self loop is inserted after the row's entries left of the diagonal."""
     rows = row_of_entries(indptr)
     numbers = torch.arange(len(indptr) - 1, device=indptr.device)
     loose = torch.ones_like(numbers, dtype=torch.bool)

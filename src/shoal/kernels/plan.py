@@ -39,7 +39,7 @@ def cache_bytes(level: int) -> int:
 def part_width(num_columns: int, f: int, item_bytes: int, num_threads: int, cache: int | None = None) -> int:
     """Columns in one part of the feature-partitioned product (IPDPS'19 theorem 2).
 
-    `Qf = max(p, b·n·f / S)` parts with p threads, b bytes a value and S bytes of private cache. Widths are whole cache
+    `Qf = max(p, b·n·f / S)` parts with p threads, b bytes per value and S bytes of private cache. Widths are whole cache
     lines, so that no line belongs to two parts: rounded up where they share f among the threads, down where they must
     fit in the cache, and one line where not even that fits.
     """
@@ -92,8 +92,8 @@ class ProductTimer:
 
     Which plan is fastest depends on the machine: prefetching gains a third on a Zen 3 with a small L2 and
     loses a fifth on a Xeon whose H fits its L2 or huge L3. So the first products of each kind (size of h,
-    average degree and threads, to a factor of two) are run each way in turn, six times, and the fastest
-    stays. Nothing is computed for the sake of measuring, and the results do not depend on the choice.
+    average degree and threads, to a factor of two) are run by each plan in turn, six times, and the fastest plan
+    is kept. Nothing is computed for measuring alone, and the results do not depend on the choice.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class ProductTimer:
 
 
 def explain_products() -> list[str]:
-    """What has been learnt so far, one line for each kind of product; for `shoal doctor` and reports."""
+    """The plans chosen so far and their times, one line for each kind of product; for `shoal doctor` and reports."""
     lines = []
     for (size, degree, *_), choice in sorted(_choices.items()):
         kind = f"h up to {(1 << size) >> 10:,} KiB, degree up to {1 << degree}"

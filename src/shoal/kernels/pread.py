@@ -1,4 +1,4 @@
-"""Reading rows of a file by number without the GIL: rows near each other in one read, many reads under way."""
+"""Reading rows of a file by number without the GIL: nearby rows in one read, many reads in flight."""
 
 import platform
 import sys
@@ -8,7 +8,7 @@ from numba import types
 
 from shoal.kernels.jit import kernel, next_chunk
 
-BLOCK = 4096  # reads begin and end at multiples of it, as O_DIRECT wants and as pages of a file are
+BLOCK = 4096  # reads begin and end at multiples of it, as O_DIRECT and the page cache require
 DONE = -1
 
 _pread = types.ExternalFunction(
@@ -16,11 +16,11 @@ _pread = types.ExternalFunction(
 )  # (file, address, bytes, offset) → bytes read, or -1
 _syscall = types.ExternalFunction("syscall", types.int64(*[types.int64] * 6))
 
-# Numbers of io_setup, io_destroy, io_getevents, io_submit (Linux' asynchronous reads, which files opened with O_DIRECT have).
+# System call numbers of io_setup, io_destroy, io_getevents, io_submit (Linux AIO, for files opened with O_DIRECT).
 _NUMBERS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}
 _SETUP, _DESTROY, _GET, _SUBMIT = _NUMBERS.get(platform.machine(), (-1,) * 4)
 HAS_QUEUES = _SETUP >= 0 and sys.platform == "linux" and sys.byteorder == "little"
-_MOST_FAILURES = 1000  # calls that a signal interrupted, say
+_MOST_FAILURES = 1000  # calls that failed, for instance because a signal interrupted them
 REQUEST_WORDS, EVENT_WORDS = 8, 4
 _DATA, _FILE, _ADDRESS, _BYTES, _PLACE = (
     0,
@@ -33,8 +33,10 @@ _DATA, _FILE, _ADDRESS, _BYTES, _PLACE = (
 
 @kernel
 def merge_rows(rows, offset, row_bytes, gap, most):
-    """Where in increasing `rows` each read begins, and the number of rows: rows whose blocks are at most `gap` bytes apart
-    are one read, up to `most` bytes."""
+    """The positions in increasing `rows` at which each read begins, and len(rows) at the end.
+
+    Rows whose blocks are at most `gap` bytes apart share one read of up to `most` bytes.
+    """
     starts = np.empty(len(rows) + 1, np.int64)
     size, first, end = 0, 0, -1
     for i in range(len(rows)):
@@ -51,10 +53,10 @@ def merge_rows(rows, offset, row_bytes, gap, most):
 
 @kernel
 def read_runs(file, rows, places, starts, offset, row_bytes, counter, buffer, out):
-    """Read runs of rows, as `merge_rows` made them, taking their numbers from `counter`, into row `places[i]` of `out`.
+    """Read the runs of `merge_rows`, numbered by a shared `counter`; row i goes to row `places[i]` of `out`.
 
-    `buffer` holds the longest run and begins at a multiple of BLOCK. Returns (run that could not be read, or DONE; bytes
-    read).
+    `buffer` has the size of the longest run and begins at a multiple of BLOCK. Returns (the run that could not be read, or
+    DONE; bytes read).
     """
     total = 0
     while True:
@@ -77,9 +79,9 @@ def read_runs(file, rows, places, starts, offset, row_bytes, counter, buffer, ou
 
 @kernel
 def read_queued(file, rows, places, starts, offset, row_bytes, queue, requests, events, buffer, out):
-    """Read all runs by one thread that has as many under way as there are `requests`; `buffer` has a row for each of them.
+    """Read all runs with one thread and asynchronous I/O: one read in flight per request, each with its row of `buffer`.
 
-    Returns (whether all were read, bytes read). What was not read, and why, is for `read_runs` to find out.
+    Returns (whether all were read, bytes read). After a failure, `read_runs` finds the run and the cause.
     """
     depth = len(requests)
     addresses = np.empty(depth, np.int64)
@@ -105,7 +107,7 @@ def read_queued(file, rows, places, starts, offset, row_bytes, queue, requests, 
         sent = 0
         while sent < count:
             taken = _syscall(_SUBMIT, queue, count - sent, np.int64(addresses.ctypes.data) + 8 * sent, 0, 0)
-            if taken <= 0:  # what was not taken is free again
+            if taken <= 0:  # requests that were not accepted are free again
                 for i in range(sent, count):
                     free[num_free] = (addresses[i] - np.int64(requests.ctypes.data)) // (8 * REQUEST_WORDS)
                     num_free += 1
@@ -151,7 +153,7 @@ def _copy_run(rows, places, starts, run, offset, row_bytes, buffer, low, out):
 
 @kernel
 def open_queue(depth):
-    """A queue for so many reads under way; 0 where the system has none."""
+    """A queue for `depth` asynchronous reads; 0 if the system has none."""
     queue = np.zeros(1, np.int64)
     if _syscall(_SETUP, depth, np.int64(queue.ctypes.data), 0, 0, 0) != 0:
         return 0

@@ -1,4 +1,4 @@
-"""Sets of rows of a pattern as masks: which rows a set reads, taking some rows, and self loops put in on the way."""
+"""Subsets of a pattern's rows: the columns they read, taking some rows, and adding self loops as rows are taken."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Rows = slice | Tensor  # consecutive rows, or increasing row numbers, int64
 
 
 class LoopedAdjacency(Adjacency):
-    """An operator over a pattern with a self loop in every row, whose loops are put in when rows are taken.
+    """An operator with a self loop in every row; missing loops are added when rows are taken.
 
-    The pattern itself stays as it is stored, so that nothing of the size of its entries is copied. It is no operand of
-    a product: `slice_rows`, `select_rows` and `whole` give those.
+    The stored pattern is not copied. The operator cannot be multiplied itself: `slice_rows`, `select_rows` and `whole`
+    return operators that can.
     """
 
     def slice_rows(self, start: int, end: int) -> Adjacency:
@@ -57,7 +57,7 @@ def take_operator_rows(adj: Adjacency, rows: Rows) -> Adjacency:
 
 
 def take_rows(indptr: Tensor, indices: Tensor, rows: Tensor, *, loops: bool = False) -> tuple[Tensor, Tensor]:
-    """(indptr, indices) of the rows given, with `loops` each with an entry for itself, where it belongs by order."""
+    """(indptr, indices) of the given rows; with `loops` each gets a self loop, in sorted order, if it has none."""
     taken = torch.empty(len(rows) + 1, dtype=torch.int64)
     size = int((indptr[rows + 1] - indptr[rows]).sum()) + (len(rows) if loops else 0)
     entries = torch.empty(size, dtype=indices.dtype)
@@ -66,14 +66,14 @@ def take_rows(indptr: Tensor, indices: Tensor, rows: Tensor, *, loops: bool = Fa
 
 
 def find_loops(indptr: Tensor, indices: Tensor) -> Tensor:
-    """Which rows have an entry for themselves, (n,) bool; rows are sorted."""
+    """Which rows have a self loop, (n,) bool; rows must be sorted."""
     found = torch.zeros(len(indptr) - 1, dtype=torch.bool)
     _find_loops(indptr.numpy(), indices.numpy(), found.numpy())
     return found
 
 
 def grow_rows(indptr: Tensor, indices: Tensor, rows: Tensor) -> tuple[Tensor, int]:
-    """(mask of these rows and of the columns they read, entries read) for a mask of rows, one pass over their entries."""
+    """(mask of `rows` and of the columns they read, number of their entries); `rows` is a mask. One pass over the entries."""
     grown = rows.clone()
     return grown, int(_mark(indptr.numpy(), indices.numpy(), rows.numpy(), grown.numpy()))
 

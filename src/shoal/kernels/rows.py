@@ -41,9 +41,9 @@ def add_row(
 ):
     """out[o : o+f] (+)= scale · Σ_{start ≤ k < end} w_k · h[indices[k]·h_stride + h_offset : … + f]
 
-    with w_k = values[value_offset + k·value_stride] · column_scale[indices[k]], either of them None for one.
+    with w_k = values[value_offset + k·value_stride] · column_scale[indices[k]]; either may be None, for 1.
     All arrays are flat. h may be uint16 (bfloat16 bits), sums are then float32; out may be uint16 too.
-    With `prefetch` the rows of the entries to come are fetched ahead, as far as entry `last`.
+    With `prefetch` the rows of later entries are prefetched, up to entry `last`.
     """
     n, flag = types.int64, types.boolean
     where = (values, n, n, column_scale, out, n, n, scale, flag, flag)

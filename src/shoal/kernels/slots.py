@@ -1,9 +1,10 @@
-"""Which rows a cache of features holds: slots in lists by when their row is read next, the last to be read leaves first.
+"""Replacement policy of the feature cache: slots are listed by the next use of their row, and the farthest is evicted.
 
-A slot is in one of `classes + window + 1` lists. The first ones hold rows that no known batch reads, by their degree, lowest
-first; list `classes + u mod (window + 1)` rows that batch u reads next. A row is let in where one that is read later, or not
-known to be read and of a lower degree, can leave: with a window to the end that is Belady's rule with bypass, which
-reads the fewest rows. With `recent` there is one list in the order of last use instead, and every row is let in.
+A slot is in one of `classes + window + 1` lists. The first `classes` lists hold rows that no known batch reads, by
+increasing degree. List `classes + u mod (window + 1)` holds rows that batch u reads next. A row is admitted if it can
+evict one that is read later, or one of lower degree that no known batch reads. With a window over all batches this is
+Belady's algorithm with bypass, which reads the fewest rows. With `recent` there is one list in the order of last use
+(LRU), and every row is admitted.
 """
 
 import math
@@ -20,7 +21,7 @@ SLOT, LAST = range(2)
 ROW, LIST, BEFORE, AFTER = range(4)
 _CLASSES_PER_DOUBLING = 8
 _CLASSES = 32 * _CLASSES_PER_DOUBLING
-_AHEAD = 8  # rows, for each of the reads that lead to one another
+_AHEAD = 8  # rows, for each stage of dependent reads
 _LINE = 64  # bytes
 
 
@@ -28,14 +29,14 @@ class Slots(NamedTuple):
     """The state of a cache's slots.
 
     Attributes:
-        rows: of every row its SLOT and, with a window, its LAST place in `follow`; -1 for none.
-        links: of every slot its ROW, its LIST, and BEFORE and AFTER it there; side by side, to be one cache line.
-        heads, tails: of every list.
-        follow: for every row of the window's batches, the next batch that reads it, -1 for none; a ring.
-        used: slots in use, a single number.
-        window: batches looked ahead.
-        classes: lists by degree.
-        recent: whether the row that was not used for longest leaves.
+        rows: SLOT of every row and, with a window, its LAST position in `follow`; -1 for none.
+        links: ROW and LIST of every slot, and the slots BEFORE and AFTER it in that list; together, to share a cache line.
+        heads, tails: first and last slot of every list.
+        follow: for every row of the window's batches, the next batch that reads it, -1 for none; a ring buffer.
+        used: number of slots in use, an array of one.
+        window: number of batches known ahead.
+        classes: number of lists by degree.
+        recent: whether the least recently used row is evicted.
     """
 
     rows: np.ndarray
@@ -50,7 +51,7 @@ class Slots(NamedTuple):
 
 
 def make_slots(num_rows: int, num_slots: int, window: int, *, recent: bool = False) -> Slots:
-    """Empty slots; `follow` has no room yet."""
+    """Empty slots; `grow_follow` makes room in `follow`."""
     lists = _CLASSES + window + 1
     return Slots(
         rows=np.full((num_rows, 2 if window else 1), NONE, np.int32),
@@ -71,18 +72,18 @@ def slots_bytes(num_rows: int, num_slots: int, window: int) -> int:
 
 
 def grow_follow(slots: Slots, place: int, lists: list[np.ndarray], more: int) -> Slots:
-    """The state with room in `follow` for `more` rows; what is known of `lists`, the batches from `place` on, begins at 0."""
+    """The state with `follow` enlarged by `more` rows; the rows of `lists`, the batches from `place` on, move to 0."""
     held = sum(map(len, lists))
     follow = np.full(1 << (held + more - 1).bit_length(), NONE, np.int64)
     follow[:held] = slots.follow[(place + np.arange(held)) & (len(slots.follow) - 1)]
     for start, rows in zip(np.cumsum([0, *map(len, lists)]), lists):
-        slots.rows[rows, LAST] = start + np.arange(len(rows))  # the last of several stays
+        slots.rows[rows, LAST] = start + np.arange(len(rows))  # a repeated row keeps its last position
     return slots._replace(follow=follow)
 
 
 @kernel
 def enter_batch(slots, rows, batch, place):
-    """Batch number `batch`, which reads `rows`, is known from now on; its places in `follow` begin at `place`."""
+    """Register batch number `batch`, which reads `rows`; its positions in `follow` begin at `place`."""
     mask = len(slots.follow) - 1
     for i in range(len(rows)):
         _ask_ahead(slots, rows, i)
@@ -101,8 +102,8 @@ def enter_batch(slots, rows, batch, place):
 def plan_batch(slots, rows, batch, place, indptr):
     """(source, misses, moved, to): where batch number `batch` finds its rows, and what the cache holds afterwards.
 
-    `source[i]` is the slot of `rows[i]`, or `-1 - j` where that is not in the cache and `misses[j]` has to be read. When
-    the batch has its rows, row `misses[moved[i]]` goes to slot `to[i]`, in this order.
+    `source[i]` is the slot of `rows[i]`, or `-1 - j` if it is not in the cache and has to be read as `misses[j]`. After the
+    batch is gathered, row `misses[moved[i]]` is written to slot `to[i]`, in this order.
     """
     source = np.empty(len(rows), np.int32)
     misses = np.empty(len(rows), np.int32)
@@ -153,7 +154,7 @@ def plan_batch(slots, rows, batch, place, indptr):
 
 @kernel
 def _ask_ahead(slots, rows, i):
-    """Ask for what rows behind row i are looked up in: a row's state, then its slot's links, then its neighbours' there."""
+    """Prefetch for the rows after row i: first a row's state, then the links of its slot, then those of that slot's neighbours."""
     last, width = len(rows) - 1, slots.rows.shape[1]
     prefetch(slots.rows, width * np.int64(rows[min(i + 3 * _AHEAD, last)]))
     row = rows[min(i + 2 * _AHEAD, last)]
@@ -168,7 +169,7 @@ def _ask_ahead(slots, rows, i):
 
 @kernel
 def _find_list(slots, row, place, indptr):
-    """The list of a row that a batch reads just now: by its next batch, else by its degree."""
+    """The list of a row after the current batch has read it: by its next batch, else by its degree."""
     if slots.recent:
         return 0
     if slots.window > 0:
@@ -182,7 +183,7 @@ def _find_list(slots, row, place, indptr):
 
 @kernel
 def _rank(slots, chosen, batch):
-    """How early a list's rows leave: low degrees first, then those whose next batch is the farthest."""
+    """The order of eviction of a list: low degrees first, then those whose next batch is the farthest."""
     if chosen < slots.classes:
         return chosen
     ahead = (chosen - slots.classes - batch) % (slots.window + 1)

@@ -140,8 +140,8 @@ def _multiply_cpu(adj: Adjacency, h: Tensor, out: Tensor, accumulate: bool, vari
 def _weights(adj: Adjacency, dtype: torch.dtype, row_scale: Any) -> tuple[Any, Any, Any]:
     """(values, row_scale, column_scale) as arrays, None for ones.
 
-    float32 has a kernel for each combination, without the weights that are not there. float64 is for checking
-    gradients: one kernel, compiled once, with ones written out.
+    float32 has a kernel for each combination, which skips absent weights. float64 is for checking gradients: it has one
+    kernel, and absent weights are arrays of ones.
     """
     values, column_scale = adj.values, adj.column_scale
     if dtype == torch.float64:
@@ -160,7 +160,7 @@ def _numpy(part: Tensor | None, dtype: torch.dtype) -> np.ndarray | None:
 
 
 def _view(tensor: Tensor) -> Tensor:
-    """NumPy has no bfloat16: its bits stand in for it."""
+    """bfloat16 as its bits, since NumPy has no bfloat16."""
     return tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor
 
 
@@ -215,7 +215,7 @@ def _multiply_features(
     indptr, indices, values, row_scale, column_scale, h, h_stride, out, out_stride, f, one, accumulate,
     packed, width, num_threads,
 ):
-    """Each thread owns a run of adjacent parts, so that parts side by side are never worked on together.
+    """Each thread owns a run of adjacent parts, so that adjacent parts are not written at the same time.
 
     A part is copied to memory of its own first: with the row stride of the whole h, a power of two, it would
     map to a few sets of the cache and never fit.

@@ -1,4 +1,4 @@
-"""Kernels that look at a graph: arcs that go both ways, neighbours of equal label, components."""
+"""Statistics of a graph: sampled entries, reciprocal arcs, connected components."""
 
 import numpy as np
 
