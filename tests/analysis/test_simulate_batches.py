@@ -47,7 +47,7 @@ def test_what_serves_no_batches_is_refused(graph, model):
     for settings in ({"staleness": 1}, {"boundary_rate": 0.5}):
         with pytest.raises(ShoalError, match="leave out the sampler"):
             predict_shared(parts, sampler, model, MACHINE, exchange=PointToPoint(**settings))
-    with pytest.raises(ShoalError, match="no whole subgraphs"):
+    with pytest.raises(ShoalError, match="no induced subgraphs"):
         predict_shared(parts, package.NeighborSampler(graph), model, MACHINE)
 
 

@@ -57,7 +57,7 @@ def left_in(folder: Path) -> list[str]:
             ["--boundary-rate", "0.5"],
             "a boundary rate is for several ranks and there is one: add --workers N",
         ),
-        (["--workers", "2", "--sampler", "ladies"], "sampler 'ladies' draws no whole subgraphs"),
+        (["--workers", "2", "--sampler", "ladies"], "sampler 'ladies' draws no induced subgraphs"),
     ],
 )
 def test_nonsense_is_refused_in_one_sentence_before_a_folder_is_made(

@@ -67,7 +67,7 @@ def test_a_batch_of_a_graph_without_weights_has_none_of_its_parts():
 
 
 def test_what_cannot_be_shared_is_refused():
-    with pytest.raises(ShoalError, match="no whole subgraphs"):
+    with pytest.raises(ShoalError, match="no induced subgraphs"):
         make_one(lambda graph: shoal.NeighborSampler(graph))
     with pytest.raises(ShoalError, match="another split"):
         make_one(lambda graph: shoal.NodeSampler(graph.with_split(0.2, 0.2, seed=1), budget=10))

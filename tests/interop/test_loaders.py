@@ -189,9 +189,7 @@ def test_arguments_of_pyg_are_taken_where_they_change_nothing(graph):
         ("drop_last", True, "may have fewer nodes"),
     ):
         for make in (shoal.NeighborLoader, shoal.SubgraphLoader):
-            with pytest.raises(
-                shoal.ShoalError, match=f"{name}={value!r} is not for this loader: .*{reason}"
-            ):
+            with pytest.raises(shoal.ShoalError, match=f"{name}={value!r} is not supported: .*{reason}"):
                 make(graph, [2] if make is shoal.NeighborLoader else "neighbor", **{name: value})
     with pytest.raises(shoal.ShoalError, match="did you mean 'batch_size'"):
         shoal.NeighborLoader(graph, [2], batchsize=3)

@@ -164,7 +164,7 @@ def test_a_configuration_is_refused_without_a_graph(setting, message):
         ),
         (("partition.smoothing=0.5",), "add staleness=1"),
         (("sampler.roots=5",), "leave out sampler.roots"),
-        (("partition.sampled=true", "sampler.name=neighbor"), "'neighbor' draws no whole subgraphs"),
+        (("partition.sampled=true", "sampler.name=neighbor"), "'neighbor' draws no induced subgraphs"),
     ],
 )
 def test_contradictions_across_ranks_are_refused(settings, message):

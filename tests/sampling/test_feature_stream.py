@@ -126,7 +126,7 @@ def test_dropping_a_stream_ends_its_threads(stored):
 def test_a_closed_stream_does_not_hang(stored):
     stream = open_stream(shoal.FrontierSampler(stored["float32"], 150, 20))
     stream.close()
-    with pytest.raises(ShoalError, match="batch 100 was asked of a stream of features that is closed"):
+    with pytest.raises(ShoalError, match="batch 100 was requested from a closed feature stream"):
         stream.sample(100)
 
 

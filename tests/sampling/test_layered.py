@@ -157,7 +157,7 @@ def test_layered_samplers_refuse_bad_input(graph, name):
     option = "fanouts" if name in FANNED else "layer_size"
     with pytest.raises(shoal.ShoalError, match=option):
         make_sampler(name, graph, **{option: [0] if name in FANNED else 0})
-    with pytest.raises(shoal.ShoalError, match="weighs its own edges"):
+    with pytest.raises(shoal.ShoalError, match="normalises its own batches"):
         make_sampler(name, graph).normalize()
 
 

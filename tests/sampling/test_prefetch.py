@@ -201,9 +201,11 @@ def test_a_loader_makes_sparse_features_dense(graph):
 def test_a_loader_refuses_what_does_not_fit(graph, sampler):
     with pytest.raises(shoal.ShoalError, match="make the sampler for this graph"):
         shoal.SubgraphLoader(make_labelled(300), sampler)
-    with pytest.raises(shoal.ShoalError, match="give it to the sampler"):
+    with pytest.raises(shoal.ShoalError, match="give it to the constructor of the sampler"):
         shoal.SubgraphLoader(graph, sampler, budget=3)
-    with pytest.raises(shoal.ShoalError, match="input_nodes was given beside a made sampler"):
+    with pytest.raises(
+        shoal.ShoalError, match="input_nodes was given with a Sampler: give it to the constructor"
+    ):
         shoal.SubgraphLoader(graph, sampler, input_nodes=[1])
 
 

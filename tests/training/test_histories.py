@@ -270,7 +270,11 @@ def test_what_histories_cannot_stand_for_is_refused():
     refused = [
         (sage, None, "leaves nothing to histories"),
         (sage, "random-walk", "expected a Sampler"),
-        (sage, shoal.FullSampler(graph), "leaves no neighbours out"),
+        (
+            sage,
+            shoal.FullSampler(graph),
+            "leaves no neighbours out, so there is nothing to read from a history",
+        ),
         (shoal.GNN("gat", 8, 8, 3), shoal.NeighborSampler(graph, fanouts=(2, 2)), "no weighted sum"),
         (sage, shoal.NeighborSampler(graph, fanouts=(2,)), "aggregates 2 times"),
         (shoal.GNN("sage", 8, 8, 3, num_layers=1), shoal.NodeSampler(graph), "first layer only"),

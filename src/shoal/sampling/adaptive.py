@@ -1,4 +1,4 @@
-"""AdaptiveSampler: nodes for each layer drawn by a law that training teaches (AS-GCN)."""
+"""AdaptiveSampler: nodes for each layer drawn from a learned distribution (AS-GCN)."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ from shoal.sampling.layered import Grown, NumLayers
 from shoal.sampling.targets import BatchSize
 from shoal.settings import Range, Seed, check_settings
 
-FLOOR = 0.1  # of a node's score: every neighbour can be drawn, without which the estimate is not unbiased
+FLOOR = 0.1  # smallest score of a node: every neighbour can be drawn, otherwise the estimate is biased
 
 
 @SAMPLERS.register
 class AdaptiveSampler(ImportanceSampler):
     """A layer's nodes are drawn among the neighbours of the layer above with `q_v ∝ g(x_v) Σ_{u in rows} Â_uv`,
-    `g(x) = |w·x + b| + 0.1`, w and b learned (AS-GCN's self-dependent function); first w = 0, b = 1.
+    `g(x) = |w·x + b| + 0.1`. w and b are learned (AS-GCN's self-dependent function), starting from w = 0, b = 1.
 
-    For fixed w and b every aggregation is unbiased. They learn to lower the variance of the last aggregation, summed over its rows:
-    `Var = (Σ_v F_v / q_v - Σ_u |(Â h)_u|²) / layer_size` with `F_v = Σ_u Â_uv² |h_v|²`. Its gradient is estimated from the nodes that were drawn, without
-    bias: `-E_q[F_v / q_v² ∇ log q_v]`. They are weights of training: `sample(k)` is a pure function of (graph, settings, seed, k, w, b).
+    For fixed w and b every aggregation is unbiased. Training reduces the variance of the last aggregation, summed over its
+    rows: `Var = (Σ_v F_v / q_v - Σ_u |(Â h)_u|²) / layer_size` with `F_v = Σ_u Â_uv² |h_v|²`. The estimate of its gradient
+    from the drawn nodes, `-E_q[F_v / q_v² ∇ log q_v]`, is unbiased. `sample(k)` is a pure function of
+    (graph, settings, seed, k, w, b).
 
-    Cost: that of `ladies`, and a product of all features with w in a step.
+    Cost: that of `ladies`, and a product of all features with w per step.
     """
 
     name = "asgcn"
@@ -68,7 +69,7 @@ class AdaptiveSampler(ImportanceSampler):
         require_unweighted(graph, f"sampler {self.name!r} does")
         if graph.num_features == 0:
             raise ShoalError(
-                f"graph {graph.name!r} has no features, by which sampler {self.name} draws: use ladies"
+                f"graph {graph.name!r} has no features, which sampler {self.name} needs: use ladies"
             )
         self.rate = rate
         self.weight = nn.Parameter(torch.zeros(graph.num_features + 1))
@@ -92,7 +93,7 @@ class AdaptiveSampler(ImportanceSampler):
         return (product[:, 0] + self.weight[-1]).abs() + FLOOR
 
     def learn(self, batch: Batch, squares: Tensor) -> None:
-        """Take a step towards less variance of the last aggregation.
+        """Take an optimizer step that reduces the variance of the last aggregation.
 
         Args:
             batch: the batch of the step.
@@ -109,7 +110,7 @@ class AdaptiveSampler(ImportanceSampler):
         self._scores = None
 
     def measure(self, batch: Batch, squares: Tensor) -> tuple[float, Tensor]:
-        """Unbiased estimates for the last aggregation: of `Σ_v F_v / q_v`, and what has its gradient.
+        """Unbiased estimates for the last aggregation: `Σ_v F_v / q_v`, and a tensor that has its gradient.
 
         Args:
             batch: the batch of the step.
@@ -136,7 +137,7 @@ class AdaptiveSampler(ImportanceSampler):
         return float(shares.sum()), -(shares * chance).sum()
 
     def export(self) -> dict[str, Tensor]:
-        """What training needs to go on exactly."""
+        """The state from which training can be resumed exactly."""
         kept: dict[str, Any] = self._optimizer.state.get(self.weight, {})
         return {
             "weight": self.weight.detach(),
@@ -144,10 +145,10 @@ class AdaptiveSampler(ImportanceSampler):
         }
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Go on from what `export` gave.
+        """Restore the state of `export`.
 
         Args:
-            tensors: what `export` gave.
+            tensors: what `export` returned.
         """
         with torch.no_grad():
             self.weight.copy_(tensors["weight"])
@@ -167,7 +168,7 @@ class AdaptiveSampler(ImportanceSampler):
 
 @kernel
 def _add_column_sums(indptr, indices, rows, sums):
-    """sums[v] += Σ 1 / sqrt((d_u + 1)(d_v + 1)) over the rows u that list v, u itself left out."""
+    """sums[v] += Σ 1 / sqrt((d_u + 1)(d_v + 1)) over the rows u ≠ v that list v."""
     for i in range(len(rows)):
         u = rows[i]
         for k in range(indptr[u], indptr[u + 1]):
@@ -178,7 +179,7 @@ def _add_column_sums(indptr, indices, rows, sums):
 
 @kernel
 def _find_factors(indptr, indices, edge_norm, num_columns):
-    """The factor of every drawn column, `c_v / (layer_size · q_v)`; 0 of others."""
+    """The factor of every drawn column, `c_v / (layer_size · q_v)`; 0 for the others."""
     factor = np.zeros(num_columns, np.float64)
     for i in range(len(indptr) - 1):
         for k in range(indptr[i], indptr[i + 1]):

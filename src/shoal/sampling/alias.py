@@ -10,8 +10,8 @@ from shoal.rng import below, random_u64, uniform
 def build_alias(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The table (threshold, other) of a distribution proportional to `weights` (n,), in O(n).
 
-    A draw takes a slot i uniformly and answers i with probability threshold[i], other[i] otherwise. Weights
-    below the mean are filled up by one above it, so each slot needs at most two answers.
+    A draw takes a slot i uniformly and returns i with probability threshold[i], other[i] otherwise. Weights
+    below the mean are filled up by one above it, so each slot has at most two outcomes.
     """
     threshold = np.asarray(weights, np.float64) * (len(weights) / np.sum(weights, dtype=np.float64))
     other = np.arange(len(weights), dtype=index_dtype(len(weights)))

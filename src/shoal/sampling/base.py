@@ -1,4 +1,4 @@
-"""Sampler: what draws Batches. SAMPLERS: every sampler by name, and what its settings are."""
+"""Sampler: the base class of samplers, which draw Batches. SAMPLERS: samplers by name, with their settings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Coverage = Annotated[
     int | None,
     COUNT,
     Null("no normalisation"),
-    "GraphSAINT's normalisation; draws of each node to count, on average",
+    "GraphSAINT's normalisation, estimated from this many draws of each node, on average",
 ]
 _BATCHES_TO_ESTIMATE_SIZE = 8
 
@@ -46,25 +46,25 @@ _BATCHES_TO_ESTIMATE_SIZE = 8
 class Sampler(Buffers, ABC):
     """Draws Batches from the part of `graph` that training may see.
 
-    `sample(k)` is batch number k, a pure function of (graph, settings, seed, k), whoever calls it and in
-    whatever order. Subclasses say which nodes batch k has; the induced subgraph is taken here. Every
+    `sample(k)` is batch number k, a pure function of (graph, settings, seed, k): it may be called from any thread and in
+    any order. A subclass implements `draw_nodes`, the nodes of batch k; the base class takes the induced subgraph. Every
     argument of a subclass's constructor is kept as an attribute of the same name: `settings` reads them.
     Those with an annotated meaning are settings of a run (`shoal.settings`).
 
     Args:
         graph: the graph, with its split.
         seed: decides every batch.
-        setting: `"inductive"` or `"transductive"`: what training sees: the whole graph, or training nodes and the edges between them.
-        coverage: GraphSAINT's normalisation; draws of each node to count, on average (see
-            `shoal.sampling.normalize`); they are made before the first batch. None for no normalisation.
+        setting: what training sees. `"inductive"`: training nodes and the edges between them; `"transductive"`: the whole graph.
+        coverage: GraphSAINT's normalisation (`shoal.sampling.normalize`), estimated before the first batch from this many
+            draws of each node, on average. None: no normalisation.
 
     Attributes:
         notices: what was adapted to the graph, one sentence each.
     """
 
     name: ClassVar[str]
-    is_for_one_rank: ClassVar[bool] = False  # its batches are one rank's own already
-    draws_subgraphs: ClassVar[bool] = True  # a batch is a new induced subgraph, of which ranks can take rows
+    is_for_one_rank: ClassVar[bool] = False  # its batches are already those of one rank
+    draws_subgraphs: ClassVar[bool] = True  # a batch is an induced subgraph, whose rows ranks can share
     can_prefetch: ClassVar[bool] = True  # threads may draw its batches ahead of the step
     needs_edges: ClassVar[bool] = False  # a training graph without edges is refused
 
@@ -100,7 +100,7 @@ class Sampler(Buffers, ABC):
 
     @classmethod
     def is_shareable(cls) -> bool:
-        """Whether ranks that hold a part each can share a batch, each taking its rows."""
+        """Whether ranks with parts of the graph can share a batch, each computing its own rows."""
         return cls.draws_subgraphs and not cls.is_for_one_rank
 
     @classmethod
@@ -109,7 +109,7 @@ class Sampler(Buffers, ABC):
         if not cls.is_shareable():
             others = ", ".join(name for name, known in SAMPLERS.items() if known.is_shareable())
             raise ShoalError(
-                f"sampler {cls.name!r} draws no whole subgraphs that ranks could share: expected one of {others}"
+                f"sampler {cls.name!r} draws no induced subgraphs, which ranks could share: expected one of {others}"
             )
 
     @abstractmethod
@@ -165,8 +165,8 @@ class Sampler(Buffers, ABC):
 
         Args:
             nodes: increasing node numbers in `self.graph`.
-            with_entries: answer which of the graph's entries the subgraph has. False: None in their place.
-            values: one for every entry of the graph; those of the subgraph's entries are answered in place of `entries`.
+            with_entries: return which of the graph's entries the subgraph has. False: None in their place.
+            values: one for every entry of the graph; those of the subgraph's entries are returned in place of `entries`.
         """
         nodes = check_nodes(np.asarray(nodes), self.graph.num_nodes)
         return self._extract(nodes, with_entries=with_entries, values=values)
@@ -174,10 +174,10 @@ class Sampler(Buffers, ABC):
     def extract_drawn(
         self, nodes: np.ndarray, *, with_entries: bool = False, values: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """The same for nodes that `draw_nodes` gave: those of Shoal's own samplers are not checked.
+        """`extract` for nodes from `draw_nodes`: those of Shoal's own samplers are not checked.
 
         Args:
-            nodes: what `draw_nodes` gave.
+            nodes: the result of `draw_nodes`.
             with_entries: as in `extract`.
             values: as in `extract`.
         """
@@ -193,9 +193,7 @@ class Sampler(Buffers, ABC):
     def _extract(
         self, nodes: np.ndarray, *, with_entries: bool, values: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        places = (
-            with_entries or values is not None
-        )  # where an edge's entries are is kept of smaller graphs only
+        places = with_entries or values is not None  # positions of entries are stored for smaller graphs only
         oriented = None if places and self.graph.num_entries > MOST_PLACED else self._oriented
         make = lambda: (  # noqa: E731
             OrientedExtractor(oriented)
@@ -209,7 +207,7 @@ class Sampler(Buffers, ABC):
 
     @property
     def _oriented(self) -> OrientedGraph | None:
-        """The graph with every edge once, where that is the faster way to induce and fits in memory; batch 0 decides."""
+        """The degree-oriented graph, if extraction from it is faster (batch 0 decides) and it fits in memory."""
         if not self._is_orientation_known:
             with self._lock:
                 if not self._is_orientation_known:
@@ -242,7 +240,7 @@ class Sampler(Buffers, ABC):
         """Make batches unbiased from now on.
 
         Args:
-            coverage: draws of each node that are counted, on average.
+            coverage: draws of each node to count, on average.
             num_threads: threads that draw. None: all cores.
             progress: called as `progress(done, total, seconds_left)` while batches are counted.
         """
@@ -253,12 +251,12 @@ class Sampler(Buffers, ABC):
         return self._norms
 
     def inclusion_probabilities(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """(p_v for every node, p_uv for every entry) to be in a batch, where a closed form exists."""
+        """Probabilities to be in a batch, (p_v of every node, p_uv of every entry); None without a closed form."""
         return None
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The constructor's arguments: with the graph, all that decides what `sample` returns."""
+        """The constructor's arguments, which with the graph determine what `sample` returns."""
         names = list(inspect.signature(type(self)).parameters)[1:]
         return {name: getattr(self, name) for name in names}
 
@@ -274,7 +272,7 @@ class Sampler(Buffers, ABC):
 
     @property
     def _has_loop(self) -> np.ndarray | None:
-        """Which nodes have a self loop, None if no node has; found once, whichever threads ask."""
+        """Which nodes have a self loop, None if no node has; computed once, safe in any thread."""
         if self._loops is None:
             with self._loops_lock:
                 if self._loops is None:
@@ -305,14 +303,14 @@ class Sampler(Buffers, ABC):
         for k in range(number * count + first, (number + 1) * count):
             yield self.sample(k)
 
-    # -- what subclasses build on --------------------------------------------------------------------------
+    # -- for subclasses ------------------------------------------------------------------------------------
 
     def clip_to_graph(self, name: str, size: int) -> int:
-        """`size` nodes, or all of the graph's with a notice where that is fewer.
+        """`size`, or the number of nodes of the graph, with a notice, if that is smaller.
 
         Args:
-            name: what the notice calls the size.
-            size: number of nodes that was asked for.
+            name: name of the setting, for the notice.
+            size: requested number of nodes.
         """
         if size > self.graph.num_nodes:
             self.notices += (
@@ -321,20 +319,20 @@ class Sampler(Buffers, ABC):
         return min(size, self.graph.num_nodes)
 
 
-LOADER_ARGUMENTS = ("outputs", "shuffle")  # of constructors, and no settings: a configuration has none
+LOADER_ARGUMENTS = ("outputs", "shuffle")  # arguments of constructors that are not settings of a run
 SAMPLERS: Registry[type[Sampler]] = Registry("sampler", "shoal.sampling")
 
 
 def sampler_settings(name: str) -> Mapping[str, Setting]:
-    """The settings of the sampler called `name`, without those that a run gives to every one: setting and seed."""
+    """The settings of the sampler called `name`, without `setting` and `seed`, which a run gives to every sampler."""
     declared = list_settings(SAMPLERS[name])
     return {key: setting for key, setting in declared.items() if key not in ("setting", "seed")}
 
 
 def make_sampler(name: str, graph: Graph, **options: Any) -> Sampler:
-    """The sampler called `name` on `graph`; a setting it does not have is refused with the nearest one.
+    """The sampler called `name` on `graph`; an unknown setting raises ShoalError with the nearest one.
 
-    `setting` and `seed` are a run's, which every sampler takes; `outputs` and `shuffle` a loader's.
+    A run gives `setting` and `seed` to every sampler, a loader gives `outputs` and `shuffle`.
     """
     sampler = SAMPLERS[name]
     takes = inspect.signature(sampler).parameters

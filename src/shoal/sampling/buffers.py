@@ -1,4 +1,4 @@
-"""Buffers that a sampler keeps for each thread, so that no batch allocates one for all nodes."""
+"""Per-thread buffers of samplers, so that no batch allocates an array over all nodes."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from shoal.kernels.bits import make_bitmap
 
 
 class Buffers:
-    """What samplers borrow while they draw a batch."""
+    """Buffers that a sampler borrows while it draws a batch."""
 
     graph: Graph
     _local: threading.local
 
     @contextmanager
     def borrow(self, name: str, make: Callable[[], Any]) -> Iterator[Any]:
-        """A buffer of the calling thread's own, made on first use and left as it was found.
+        """A buffer of the calling thread, made on first use; the caller must leave it as it was.
 
-        An exception, such as Ctrl-C between marking and clearing, leaves it behind: the next one is new.
+        After an exception, such as Ctrl-C between marking and clearing, the buffer is dropped and a new one is made.
 
         Args:
-            name: names the buffer among those of the sampler.
+            name: name of the buffer among those of the sampler.
             make: makes a new one.
         """
         kept = self._local.__dict__
@@ -40,9 +40,9 @@ class Buffers:
         return self.borrow("bitmap", lambda: make_bitmap(self.graph.num_nodes))
 
     def borrow_numbers(self) -> AbstractContextManager[np.ndarray]:
-        """One -1 for each node of the graph; whoever uses it leaves it so."""
+        """An array with -1 for each node of the graph; the caller must leave it so."""
         return self.borrow("numbers", lambda: np.full(self.graph.num_nodes, -1, np.int32))
 
     def borrow_factor(self) -> AbstractContextManager[np.ndarray]:
-        """One 0 for each node of the graph; whoever uses it leaves it so."""
+        """An array with 0 for each node of the graph; the caller must leave it so."""
         return self.borrow("factor", lambda: np.zeros(self.graph.num_nodes))

@@ -1,4 +1,4 @@
-"""ClippedSampler: batches of a multiple of so many nodes (JPDC'21's node clipping)."""
+"""ClippedSampler: batches whose number of nodes is a given multiple (JPDC'21's node clipping)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal.rng import permute
 from shoal.sampling.base import Sampler
 from shoal.sampling.shard import RankSampler
 
-_FIRST_CLIP = 5 << 60  # streams of what is dropped, apart from those of batches, orders and deals
+_FIRST_CLIP = 5 << 60  # random streams for dropped nodes, distinct from those of batches, orders and deals
 
 
 class ClippedSampler(RankSampler):
@@ -26,7 +26,7 @@ class ClippedSampler(RankSampler):
     def __init__(self, source: Sampler, multiple: int) -> None:
         if not source.is_shareable():
             raise ShoalError(
-                f"sampler {source.name} draws no whole subgraphs to clip: leave out node_multiple, or use a subgraph sampler"
+                f"sampler {source.name} draws no induced subgraphs to clip: leave out node_multiple, or use a subgraph sampler"
             )
         super().__init__(source, source.graph)
         self.name = source.name  # type: ignore[misc]

@@ -20,12 +20,12 @@ _FIRST_ORDER = 1 << 62
 
 @SAMPLERS.register
 class ClusterSampler(Sampler):
-    """The subgraph induced by `clusters_per_batch` parts; every part is in one batch an epoch, in a new
+    """The subgraph induced by `clusters_per_batch` parts; every part is in one batch per epoch, in a new
     random order each epoch.
 
     A batch holds c of the P parts, every choice equally likely, so inclusion is known exactly: `p_v = c/P`,
-    and `p_uv = c/P` within a part, `c(c-1) / (P(P-1))` between two. Parts that c does not divide are left
-    out of an epoch's last batch, never twice in one epoch.
+    and `p_uv = c/P` within a part, `c(c-1) / (P(P-1))` between two. An epoch leaves out P mod c parts; no part is
+    in two of its batches.
 
     The partition is given as `assignment`, (num_nodes,), or made with METIS (needs `shoal[partition]`).
 
@@ -48,7 +48,7 @@ class ClusterSampler(Sampler):
             int | None,
             COUNT,
             Null("the parts of assignment"),
-            "parts to make with METIS where no assignment is given",
+            "parts to make with METIS if no assignment is given",
         ] = None,
         clusters_per_batch: Annotated[Count, "parts in a batch, with the edges between them"] = 1,
         setting: TrainingGraph = "transductive",

@@ -1,4 +1,4 @@
-"""DealtSampler: every rank samples the clusters dealt to it; they are dealt anew every few epochs."""
+"""DealtSampler: every rank samples its own clusters, which are dealt to the ranks again every few epochs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from shoal.sampling.base import Count, Sampler, TrainingGraph, make_sampler
 from shoal.sampling.normalize import Norms
 from shoal.settings import Seed, check_settings
 
-_FIRST_DEAL = 3 << 61  # streams of the deals, apart from those of batches and epochs
+_FIRST_DEAL = 3 << 61  # random streams of the deals, distinct from those of batches and epochs
 
 
 class DealtSampler(Sampler):
     """Batches of one rank's part only, drawn by any subgraph sampler (JPDC'21 §8).
 
-    The graph is cut into K ≥ num_ranks clusters; every `reshuffle_every` epochs they are put in a new random
-    order and dealt to the ranks in turn, so that edges between clusters of different ranks, which no batch
-    of this period can hold, come back in a later one. Rank r's step s of the common sequence draws number
-    `s · num_ranks + r`. Every rank computes the same deal from the seed: nothing is exchanged.
+    The graph is cut into K ≥ num_ranks clusters. Every `reshuffle_every` epochs they are shuffled and dealt to the ranks
+    in turn. Edges between clusters of different ranks are in no batch until a later deal brings these clusters together.
+    In step s rank r draws batch `s · num_ranks + r` of the common sequence. Every rank computes the same deal from the
+    seed, without communication.
 
     Args:
         sampler: the name of a subgraph sampler, made anew on each part with `options`.
@@ -93,7 +93,7 @@ class DealtSampler(Sampler):
         return np.flatnonzero(self.deal_owners(deal)[self.assignment] == self.rank)
 
     def count_moved(self, deal: int) -> np.ndarray:
-        """Rows that rank q sends to rank r when `deal` begins after the one before, (num_ranks, num_ranks).
+        """Rows that rank q sends to rank r when `deal` replaces the previous one, (num_ranks, num_ranks).
 
         Args:
             deal: number of the deal, from 1.

@@ -11,12 +11,12 @@ from shoal.sampling.layered import Grown
 
 @SAMPLERS.register
 class FastGCNSampler(ImportanceSampler):
-    """For each layer `layer_size` nodes drawn independently with `q_v ∝ ‖Â_:,v‖²`, whatever the layer above.
+    """For each layer `layer_size` nodes drawn independently with `q_v ∝ ‖Â_:,v‖²`, independent of the layer above.
 
-    Rows may come out empty, this method's known weakness on sparse graphs. Entries are weighted as
-    ImportanceSampler says.
+    Rows may come out empty, a known weakness of this method on sparse graphs. Entries are weighted as in
+    ImportanceSampler.
 
-    Cost: O(layer_size + total degree of the rows) a layer.
+    Cost: O(layer_size + total degree of the rows) per layer.
     """
 
     name = "fastgcn"

@@ -1,4 +1,4 @@
-"""FeatureCache: rows of features in memory that batches to come read soonest. FeatureCaching: its settings."""
+"""FeatureCache: a cache in memory of the feature rows that coming batches read soonest. FeatureCaching: its settings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ POLICIES = ("lookahead", "lru", "degree", "mapped")
 
 
 class FeatureCaching:
-    """How training reads features that lie on disk. Batches are the same whatever is chosen."""
+    """How training reads features on disk. The batches do not depend on these settings."""
 
     @check_settings
     def __init__(
@@ -38,12 +38,12 @@ class FeatureCaching:
         policy: Annotated[
             str,
             Choices(POLICIES),
-            "which rows stay in memory: those that coming batches read (lookahead), those used last (lru), those of high degree; or none (mapped)",
+            "which rows stay in memory: those that coming batches read (lookahead), those used last (lru), those of high degree (degree), or none (mapped)",
         ] = "lookahead",
         cache: Annotated[
             float | None,
             Share,
-            Null("the rest of the memory budget; no cache where all rows fit"),
+            Null("the rest of the memory budget; no cache if all rows fit"),
             "share of the feature rows to keep in memory",
         ] = None,
         window: Annotated[int, Range(1, 1 << 16), "batches that lookahead draws ahead"] = 200,
@@ -53,7 +53,7 @@ class FeatureCaching:
             "threads that read rows; direct reads are queued, 16 per thread, at most 256",
         ] = 8,
         direct: Annotated[
-            bool | None, Null("where the file exceeds the free memory"), "bypass the system's page cache"
+            bool | None, Null("if the file exceeds the free memory"), "bypass the system's page cache"
         ] = None,
     ) -> None:
         self.policy = policy
@@ -62,11 +62,11 @@ class FeatureCaching:
         self.readers = readers
         self.direct = direct
         self.room: int | None = (
-            None  # bytes that a cache may take; None for half of what is left when it is made
+            None  # bytes that a cache may take; None: half of the memory left when it is made
         )
 
     def make_cache(self, graph: Graph) -> FeatureCache | None:
-        """A cache for the features of `graph`; None where they are in memory, sparse, or few enough to be left mapped.
+        """A cache for the features of `graph`; None if they are in memory, sparse, or fit in memory as mapped pages.
 
         Args:
             graph: the graph whose features are read.
@@ -80,7 +80,7 @@ class FeatureCaching:
         return FeatureCache(x, num_slots, graph.indptr, window=self._window, recent=self.policy == "lru")
 
     def count_bytes(self, graph: Graph, room: int) -> int:
-        """What a cache would take that may take `room` bytes; 0 where none is made.
+        """Bytes of a cache that is limited to `room` bytes; 0 if none is made.
 
         Args:
             graph: the graph whose features are read.
@@ -97,7 +97,7 @@ class FeatureCaching:
         return self.window if self.policy == "lookahead" else 0
 
     def count_slots(self, graph: Graph, room: int) -> int | None:
-        """The rows that a cache of at most `room` bytes holds; None where none is made.
+        """Number of rows in a cache of at most `room` bytes; None if none is made.
 
         Args:
             graph: the graph whose features are read.
@@ -129,17 +129,17 @@ class Plan(NamedTuple):
 
 
 class FeatureCache:
-    """Rows of a matrix on disk, `num_slots` of them in memory; which ones follows from the batches to come.
+    """A cache of `num_slots` rows of a matrix on disk, chosen by the coming batches.
 
-    `enter` tells what a batch reads, batch after batch. `plan` decides for the next of them which rows are found and
-    which have to be read; it may run ahead of the data. `take` gets the batch's rows from the slots and from what was read,
-    and then lets rows in; it is called in the order of the plans.
+    `enter` registers the rows of each batch in order. `plan` decides for the next batch which rows are in the cache and
+    which have to be read; it may run ahead of the data. `take` gathers the batch's rows from the cache and from what was
+    read, then admits rows to the cache; it must be called in the order of the plans.
 
     Args:
         x: the features on disk.
-        indptr: of the graph whose rows x has, for degrees.
-        window: batches that are entered before the next is planned, 0 where degrees alone decide.
-        recent: keep the rows used last instead.
+        indptr: row pointers of the graph of x, for degrees.
+        window: batches that are entered before the next one is planned; 0: only degrees decide.
+        recent: keep the most recently used rows instead (LRU).
     """
 
     def __init__(
@@ -161,11 +161,11 @@ class FeatureCache:
         self._state = make_slots(len(codes), num_slots, window, recent=recent)
         self._kept = flatten_codes(np.empty((num_slots, codes.shape[1]), codes.dtype))
         self._entered: deque[np.ndarray] = deque()
-        self._first: int | None = None  # batch of the first one entered and not planned
-        self._place = self._end = 0  # of its rows, and behind the last one's, among all that were entered
+        self._first: int | None = None  # number of the first batch that is entered and not planned
+        self._place = self._end = 0  # position of its first row, and after the last entered row
 
     def enter(self, batch: int, rows: np.ndarray) -> None:
-        """Batch number `batch` reads `rows`, distinct; batches are entered in order."""
+        """Register that batch number `batch` reads `rows`, which are distinct; batches are entered in order."""
         if self._first is None:
             self._first = batch
         if batch != self._first + len(self._entered):
@@ -184,7 +184,7 @@ class FeatureCache:
 
     @property
     def num_entered(self) -> int:
-        """Batches that were entered and not planned."""
+        """Number of batches that are entered and not planned."""
         return len(self._entered)
 
     def plan(self) -> Plan:
@@ -197,7 +197,7 @@ class FeatureCache:
         return Plan(rows, *found)
 
     def take(self, plan: Plan, read: np.ndarray) -> Tensor:
-        """A planned batch's rows as float32; `read` are the bytes of its misses. By one thread, without the GIL."""
+        """The rows of a planned batch as float32; `read` has the bytes of its misses. One thread, without the GIL."""
         out = torch.empty(len(plan.rows), self._num_features)
         width, read = self.codes.shape[1], read.view(self._kept.dtype)
         flat = out.view(-1).numpy()

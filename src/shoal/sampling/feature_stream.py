@@ -1,4 +1,4 @@
-"""FeatureStream: a sampler's batches with features from disk, read ahead of the step by a thread that knows the future."""
+"""FeatureStream: a sampler's batches, whose features a thread reads from disk ahead of the step."""
 
 from __future__ import annotations
 
@@ -21,19 +21,17 @@ from shoal.sampling.row_file import Reading, RowFile
 
 STREAM = "shoal-features"
 READING = 2  # batches being read while one is gathered
-_FIRST_WINDOW, _GROWTH = (
-    16,
-    4,
-)  # batches drawn ahead of the first, and more ahead of each that follows: it does not wait for all
+# Batches drawn ahead of the first, and added with each batch, so that the first does not wait for the whole window.
+_FIRST_WINDOW, _GROWTH = 16, 4
 
 
 @dataclass
 class FeatureCounts:
-    """What batches asked of their features.
+    """Counts of feature reads.
 
     Attributes:
-        rows, found: rows asked for, and found in the cache.
-        read, read_bytes: rows read from the file, and bytes, with what lies between rows that are read together.
+        rows, found: rows requested, and rows found in the cache.
+        read, read_bytes: rows and bytes read from the file; bytes include gaps between rows of one read.
         wait_seconds: time that drawing a batch waited for its features.
     """
 
@@ -49,16 +47,16 @@ class FeatureCounts:
             setattr(self, name, getattr(self, name) + value)
 
     def to_record(self) -> dict[str, float]:
-        """The counts as an epoch's record has them."""
+        """The counts as fields of an epoch's record."""
         return {f"feature_{name}": value for name, value in vars(self).items()}
 
 
 class FeatureStream:
     """Batches `start`, `start + 1`, … of a sampler, each to be sampled once, whose features a thread reads ahead.
 
-    The thread draws the nodes of the next `window` batches, plans which rows stay in the cache, has missing rows read
-    while others are gathered, and is at most `ahead` batches before those that were sampled. An exception there is
-    raised by `sample` when its batch is due. `close`, or dropping the object, ends the threads.
+    The thread draws the nodes of the next `window` batches, plans which rows stay in the cache, starts reads of missing
+    rows while it gathers other batches, and runs at most `ahead` batches ahead of `sample`. `sample` raises its exceptions
+    when their batch is due. `close`, or dropping the object, ends the threads.
     """
 
     def __init__(
@@ -74,18 +72,18 @@ class FeatureStream:
         self._thread.start()
 
     def sample(self, k: int) -> Batch:
-        """Batch number k with its features; any thread may ask, for each number once."""
+        """Batch number k with its features, once for each k; safe in any thread."""
         batch = self.sampler.sample(k)
         started = time.perf_counter()
         rows, x, counts = self._reader.take(k)
         counts.wait_seconds = time.perf_counter() - started
         if np.array_equal(batch.graph.find_features(batch.nodes)[1], rows):
-            batch.x = x  # else a sampler whose `list_inputs` tells other nodes: gathered from the map
+            batch.x = x  # else `list_inputs` gave other nodes, and x is gathered from the memory map
         self._counts[k] = counts
         return batch
 
     def take_counts(self, k: int) -> FeatureCounts:
-        """What batch number k, which was sampled, asked of its features; told once."""
+        """The counts of batch number k, after it was sampled; can be taken once."""
         return self._counts.pop(k)
 
     def close(self) -> None:
@@ -96,7 +94,7 @@ class FeatureStream:
 
 
 class _Reader:
-    """What the thread does. Holds no FeatureStream, so that one nobody has any more is collected, and its threads end."""
+    """The work of the thread. It has no reference to the FeatureStream: a dropped one is collected, and its threads end."""
 
     def __init__(self, sampler: Sampler, start: int, cache: FeatureCache, file: RowFile, ahead: int) -> None:
         self._sampler = sampler
@@ -108,13 +106,13 @@ class _Reader:
         self._taken = 0
         self._error: BaseException | None = None
         self._is_stopped = False
-        self._lock = threading.RLock()  # taken itself, not by the Condition: that is not safe from Ctrl-C
+        self._lock = threading.RLock()  # acquired directly, since a Condition is not safe under Ctrl-C
         self._changed = threading.Condition(self._lock)
 
     def run(self) -> None:
         try:
             self._work()
-        except BaseException as error:  # raised where the batch is waited for
+        except BaseException as error:  # raised to the caller that waits for the batch
             with self._lock:
                 self._error = error
                 self._changed.notify_all()
@@ -135,7 +133,7 @@ class _Reader:
                 return self._ready.pop(k)
             if self._error is not None:
                 raise self._error
-            raise ShoalError(f"batch {k} was asked of a stream of features that is closed")
+            raise ShoalError(f"batch {k} was requested from a closed feature stream")
 
     def _work(self) -> None:
         entered = self._start
@@ -156,7 +154,7 @@ class _Reader:
         return self._sampler.graph.find_features(self._sampler.list_inputs(k))[1]
 
     def _finish(self, k: int, plan: Plan, reading: Reading) -> bool:
-        """Gather a batch whose rows are read and offer it; False when there is nobody to take it any more."""
+        """Gather a batch once its rows are read and make it available; returns False if the stream was stopped."""
         read, read_bytes = reading.wait()
         x = self._cache.take(plan, read)
         total, missed = len(plan.rows), len(plan.misses)

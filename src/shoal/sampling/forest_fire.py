@@ -21,10 +21,10 @@ class ForestFireSampler(Sampler):
     """The subgraph induced by `budget` burnt nodes.
 
     A fire starts at a uniformly drawn node. Nodes burn in the order in which they caught fire; a burning
-    node draws x with `P(x = j) = (1 - p) p^j`, p the `burning` probability (mean p / (1 - p)), and sets x of
-    the unburnt nodes it aggregates from alight, drawn uniformly without replacement (all, if fewer are
-    left). A fire that has gone out is lit again at a uniformly drawn unburnt node. A budget beyond the graph
-    is all of it, with a notice.
+    node draws x with `P(x = j) = (1 - p) p^j`, p the `burning` probability (mean p / (1 - p)), and sets alight x of
+    the unburnt nodes it aggregates from, drawn uniformly without replacement (all, if fewer are
+    left). A fire that has gone out is lit again at a uniformly drawn unburnt node. A budget above the number of nodes
+    is reduced to it, with a notice.
 
     Cost: O(budget) draws, and a scan of a row in which most nodes have burnt; then the total degree of the
     nodes to induce.
@@ -110,7 +110,7 @@ def _burn(indptr, indices, budget, log_burning, seed, k, bitmap):
 
 @kernel
 def _draw_unburnt(n, stream, counter, num_burnt, bitmap):
-    """A uniformly random unburnt node: a few tries, then the right one by counting."""
+    """A uniformly random unburnt node: by a few tries, then by counting unburnt nodes."""
     for j in range(_TRIES):
         v = below(random_u64(stream, counter + j), n)
         if not is_marked(bitmap, v):

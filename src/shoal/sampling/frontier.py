@@ -1,4 +1,4 @@
-"""FrontierSampler: m walkers, of which the one at a node of high degree moves first (multidimensional walk)."""
+"""FrontierSampler: m walkers, the next to move drawn by degree (multidimensional random walk)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class FrontierSampler(Sampler):
     A frontier of `frontier` distinct nodes is drawn uniformly; all of them are in the batch. Then, until the
     batch has `budget` distinct nodes: pop u from the frontier with probability w(u) / Σ w, replace it by a
     uniformly random node u' that u aggregates from, and put u' into the batch.
-    `w(v) = min(max(deg(v), 1), pin_cap)`. A node that aggregates from nobody is popped with weight 1 and
+    `w(v) = min(max(deg(v), 1), pin_cap)`. A node without neighbours is popped with weight 1 and
     replaced by a uniformly drawn node.
 
     Components smaller than the budget cannot fill it: a batch ends after 20·budget pops, with fewer nodes.
-    With `visits` it ends when the graph has no more nodes, at the latest.
+    With `visits` it ends at the latest when all nodes of the graph are in it.
 
     Cost: O(pops) with clocks, plus the total degree of the batch's nodes to induce.
     """
@@ -95,7 +95,7 @@ class FrontierSampler(Sampler):
         return self.draw(k)[0]
 
     def draw(self, k: int) -> tuple[np.ndarray, int]:
-        """Batch k's increasing nodes, and how many pops it took to find them.
+        """Batch k's increasing nodes, and the number of pops.
 
         Args:
             k: number of the batch.

@@ -13,7 +13,7 @@ from shoal.settings import Seed, check_settings
 
 @SAMPLERS.register
 class FullSampler(Sampler):
-    """Full-batch training as a sampler: one batch an epoch, the same one every time."""
+    """Full-batch training as a sampler: one batch per epoch, always the same."""
 
     name = "full"
     draws_subgraphs = False

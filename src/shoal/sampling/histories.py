@@ -1,4 +1,4 @@
-"""HistorySampler: batches whose rows read all their neighbours, those outside the batch from histories (GAS, VR-GCN)."""
+"""HistorySampler: batches that aggregate over all neighbours; those outside the batch come from histories (GAS, VR-GCN)."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from shoal.sampling.shard import RankSampler
 
 
 class HistorySampler(RankSampler):
-    """The batches of `source`, their blocks completed to `S h + (A - S) h̄`, which equals `A h` where h̄ = h.
+    """The batches of `source`, their blocks completed to `S h + (A - S) h̄`, which equals `A h` if h̄ = h.
 
-    A is the training graph's operator, h the rows that a batch computes, h̄ historical ones of any node. S is what the source
-    draws. A subgraph sampler's S is A between the batch's nodes: other neighbours are read from h̄ (GAS). A layered sampler's S
-    has the factors that make it an unbiased estimate of A: h̄ is a control variate (VR-GCN), and the completed estimate
-    is unbiased for any h̄. The columns of h̄ are the last ones of a block, its `outside`.
+    A is the training graph's operator, h are the embeddings that a batch computes, h̄ historical embeddings. S is the
+    operator that the source draws. For a subgraph sampler S is A between the batch's nodes, and other neighbours are read
+    from h̄ (GAS). For a layered sampler S is an unbiased estimate of A and h̄ a control variate (VR-GCN): the completed
+    estimate is unbiased for any h̄. The columns of h̄ are the last ones of a block, its `outside`.
 
-    Which entries and nodes a batch has is a pure function of (graph, settings, seed, k), as ever; histories are read in the step.
+    The nodes and entries of a batch are a pure function of (graph, settings, seed, k); histories are read in the step.
 
     Args:
         num_blocks: aggregations of the model.
-        wide: whether the first aggregation reads features of neighbours. They are all known, so that it is exact and
-            draws nothing; otherwise it starts from `A x`.
+        wide: whether the first aggregation reads features of neighbours. Features are exact, so nothing is drawn for it.
+            False: the model starts from `A x`.
 
     Cost: that of the source and the total degree of the rows.
     """
@@ -42,12 +42,12 @@ class HistorySampler(RankSampler):
         self.is_layered = isinstance(source, LayeredSampler)
         if not self.is_layered and not source.draws_subgraphs:
             raise ShoalError(
-                f"sampler {source.name} leaves no neighbours out that a history could stand for: leave out history, or use "
+                f"sampler {source.name} leaves no neighbours out, so there is nothing to read from a history: leave out history, or use "
                 "a subgraph or layered sampler"
             )
         if isinstance(source, LayeredSampler) and source.num_layers != num_blocks:
             raise ShoalError(
-                f"sampler {source.name} draws {source.num_layers} layers and the model aggregates {num_blocks} times: give as many"
+                f"sampler {source.name} draws {source.num_layers} layers and the model aggregates {num_blocks} times: expected as many layers as aggregations"
             )
 
     def sample(self, k: int) -> Batch:
@@ -88,7 +88,7 @@ class HistorySampler(RankSampler):
         return block
 
     def _take_input(self, nodes: np.ndarray) -> tuple[np.ndarray, Block]:
-        """The nodes whose features the first aggregation reads for the rows `nodes`, and its exact pattern; none from `A x`."""
+        """(columns, block) of the first aggregation for the rows `nodes`: exact, or empty if the model starts from `A x`."""
         if not self.wide:
             return nodes, self._make_block(
                 nodes, nodes, np.zeros(len(nodes) + 1, np.int64), np.empty(0, np.int32)
@@ -135,10 +135,10 @@ class HistorySampler(RankSampler):
 
 @kernel
 def _complete_rows(indptr, indices, nodes, sub_indptr, sub_indices, edge_norm, numbers, factor):
-    """(indptr, indices, outside, edge_norm): every row's drawn entries, then those that complete it to its row of the graph.
+    """(indptr, indices, outside, edge_norm): every row's drawn entries, and historical ones that complete it to its row of A.
 
-    A drawn entry with factor f, of column v, leaves 1 - f to be read from the history of v; one that is not drawn leaves 1. A row's
-    own node is never read from its history: a drawn pattern always has a self loop where the graph does.
+    A drawn entry with factor f in column v adds a historical entry for v with factor 1 - f; an entry that is not drawn
+    adds one with factor 1. A row never reads its own history: a drawn pattern has every self loop of the graph.
     """
     num_rows, num_fresh = len(sub_indptr) - 1, len(nodes)
     room = 0

@@ -39,13 +39,13 @@ def make_distribution(weights: np.ndarray, candidates: np.ndarray | None = None)
 class ImportanceSampler(LayeredSampler):
     """For each layer `layer_size` nodes drawn independently from a distribution q that a subclass chooses.
 
-    An entry (u, v) is kept where v was drawn, with its weight multiplied by `c_v / (layer_size · q_v)`, c_v
-    the times v was drawn: an unbiased estimate of the full aggregation. A row's own node is always among the
+    An entry (u, v) is kept if v was drawn, with its weight multiplied by `c_v / (layer_size · q_v)`, c_v
+    the number of times v was drawn: an unbiased estimate of the full aggregation. A row's own node is always among the
     columns, and its self loop is always kept.
 
-    A subclass that sets `row_normalize` scales what was drawn for a row to its degree: the weights of mean aggregation then
-    sum to 1 in every row with a drawn neighbour, as in the whole graph. It is a ratio of two unbiased estimates: not unbiased,
-    and of less variance.
+    A subclass that sets `row_normalize` scales the drawn entries of a row to its degree: the weights of mean aggregation
+    then sum to 1 in every row with a drawn neighbour, as in the whole graph. It is a ratio of two unbiased estimates:
+    biased, but with less variance.
     """
 
     row_normalize = False
@@ -65,7 +65,7 @@ class ImportanceSampler(LayeredSampler):
         self.layer_size = layer_size
 
     def find_candidates(self, add: Callable[[np.ndarray], None]) -> tuple[np.ndarray, np.ndarray]:
-        """The nodes that `add` gives a weight, increasing: (their weights, their numbers).
+        """(weights, nodes) of the nodes to which `add` gives a weight, in increasing order.
 
         Args:
             add: adds to an array of zeros, one for each node.
@@ -109,8 +109,8 @@ class ImportanceSampler(LayeredSampler):
 
 
 def find_column_norms(graph: Graph, rows: np.ndarray, weights: np.ndarray) -> None:
-    """weights[v] += Σ Â_uv² over the rows u that list v, u itself left out, Â = D̃^-½ (W + I) D̃^-½; without edge weights
-    that is 1 / ((d_u + 1)(d_v + 1))."""
+    """weights[v] += Σ Â_uv² over the rows u ≠ v that list v, Â = D̃^-½ (W + I) D̃^-½; without edge weights
+    Â_uv² is 1 / ((d_u + 1)(d_v + 1))."""
     if graph.edge_weight is None:
         add_column_norms(graph.indptr, graph.indices, rows, weights)
     else:
@@ -130,7 +130,7 @@ def _add_weighted_norms(indptr, indices, edge_weight, degree, rows, weights):
 
 @kernel
 def add_column_norms(indptr, indices, rows, weights):
-    """weights[v] += Σ 1 / ((d_u + 1)(d_v + 1)) over the rows u that list v, u itself left out."""
+    """weights[v] += Σ 1 / ((d_u + 1)(d_v + 1)) over the rows u ≠ v that list v."""
     for i in range(len(rows)):
         u = rows[i]
         for k in range(indptr[u], indptr[u + 1]):
@@ -158,7 +158,7 @@ def _draw_factors(threshold, other, candidates, weights, total, layer_size, stre
 
 @kernel
 def _number_columns(nodes, others, numbers):
-    """The rows' nodes and then those of `others` that are not among them; `numbers` maps them to places."""
+    """The rows' nodes, then those of `others` that are not among them; `numbers` maps nodes to positions."""
     columns = np.empty(len(nodes) + len(others), np.int64)
     for i in range(len(nodes)):
         columns[i] = nodes[i]
@@ -174,7 +174,7 @@ def _number_columns(nodes, others, numbers):
 
 @kernel
 def _normalize_rows(indptr, nodes, sub_indptr, sub_indices, edge_norm):
-    """Scale the factors of every row, its self loop aside, to sum to the number of its neighbours."""
+    """Scale the factors of every row, without its self loop, to sum to the number of its neighbours."""
     for i in range(len(nodes)):
         neighbours = indptr[nodes[i] + 1] - indptr[nodes[i]]
         total = 0.0
@@ -190,7 +190,7 @@ def _normalize_rows(indptr, nodes, sub_indptr, sub_indices, edge_norm):
 
 @kernel
 def _normalize_weighted(degree, nodes, sub_indptr, sub_indices, weights, edge_norm):
-    """Scale the factors of every row, its self loop aside, so that factors times weights sum to its neighbours' weights."""
+    """Scale the factors of every row, without its self loop: factors times weights sum to its neighbours' weights."""
     for i in range(len(nodes)):
         neighbours = degree[nodes[i]]
         total = 0.0

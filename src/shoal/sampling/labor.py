@@ -13,15 +13,15 @@ from shoal.sampling.neighbor import NeighborSampler
 
 @SAMPLERS.register
 class LaborSampler(NeighborSampler):
-    """Every node t of the graph draws one uniform number r_t for a layer of a batch; a node s of degree d reads from t if
-    `r_t < min(1, fanout / d)`. A self loop is always kept and does not count.
+    """In each layer of a batch every node t has one uniform random number r_t; a node of degree d aggregates from its
+    neighbour t if `r_t < min(1, fanout / d)`. A self loop is always kept and does not count.
 
-    A node reads from `fanout` neighbours on average. Rows that share neighbours share r_t and keep the same ones, so that a layer reads
-    from fewer nodes than with `neighbor`. An entry's weight is multiplied by `max(1, d / fanout)`: mean and GCN aggregation are unbiased.
-    It is LABOR-0, without the importance of LABOR-i, and with the factors of Horvitz and Thompson where its authors divide by what
-    was drawn.
+    A node keeps `fanout` neighbours on average. Rows that share neighbours share r_t and keep the same ones, so that a
+    layer reads fewer nodes than with `neighbor`. An entry's weight is multiplied by `max(1, d / fanout)`: mean and GCN
+    aggregation are unbiased. This is LABOR-0, without the importance weights of LABOR-i. The factors are those of Horvitz
+    and Thompson; the authors divide by the number of drawn neighbours instead.
 
-    Cost: O(total degree of the rows) a layer.
+    Cost: O(total degree of the rows) per layer.
     """
 
     name = "labor"

@@ -16,10 +16,10 @@ from shoal.settings import Seed, check_settings
 @SAMPLERS.register
 class LadiesSampler(ImportanceSampler):
     """Like FastGCN, but a layer's nodes are drawn among the neighbours of the layer above, with
-    `q_v ∝ Σ_{u in rows} Â_uv²`: every drawn node is used. Rows are normalised, as its authors do; without that every
-    aggregation is unbiased and has more variance.
+    `q_v ∝ Σ_{u in rows} Â_uv²`: every drawn node is used. Rows are normalised, as its authors do; without that
+    aggregations are unbiased, but have more variance.
 
-    Cost: O(num_nodes + layer_size + total degree of the rows) a layer.
+    Cost: O(num_nodes + layer_size + total degree of the rows) per layer.
     """
 
     name = "ladies"

@@ -21,12 +21,12 @@ Grown = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class LayeredSampler(TargetSampler):
-    """Batches of `batch_size` output nodes, each training node once an epoch in a new random order.
+    """Batches of `batch_size` output nodes, each training node once per epoch in a new random order.
 
     Other `outputs` than the training nodes may be given, and with `shuffle=False` they keep their order.
 
-    A subclass says how a layer grows: from the nodes it computes to the pattern it reads and the nodes it
-    reads from. Blocks are wide, their first columns are their rows, and they carry the training graph's
+    A subclass implements `grow`: from the nodes that a layer computes to its pattern and the nodes it aggregates from.
+    Blocks are wide, their first columns are their rows, and they carry the training graph's
     degrees, so that `edge_norm` makes both mean and GCN aggregation unbiased.
     """
 
@@ -93,7 +93,7 @@ class LayeredSampler(TargetSampler):
 
 @kernel
 def sort_row(columns, values):
-    """Sort a row's columns, values along with them (Shell's sort: in place, rows are short)."""
+    """Sort a row's columns and its values with them (Shell's sort: in place, rows are short)."""
     gap = len(columns) // 2
     while gap > 0:
         for i in range(gap, len(columns)):

@@ -23,19 +23,19 @@ _SIZES = (
     "roots",
     "num_edges",
     "clusters_per_batch",
-)  # what a sampler's size is called
+)  # settings for the size of a batch
 
 
 class SubgraphLoader:
     """Iterates over a sampler's batches as PyG users expect, for models that take `x` and `edge_index`.
 
-    Each batch has `x` (dense), `edge_index`, `y`, `n_id`, `train_mask`, `node_norm`, `edge_norm`, and can
-    be moved with nothing else to know. The layers of a layered sampler are one graph, whose first `num_outputs` nodes
-    y and train_mask are of. Every `for` loop is one more epoch; `len` is its number of batches.
+    Each batch has `x` (dense), `edge_index`, `y`, `n_id`, `train_mask`, `node_norm` and `edge_norm`. The layers of a
+    layered sampler are joined to one graph; y and train_mask have rows for its first `num_outputs` nodes. Every `for` loop
+    is the next epoch; `len` is its number of batches.
 
     Args:
-        data: the Graph or PyG `Data` that `sampler` was made for (only checked), or that it is to be made
-            for: then `sampler` is a name and `options` are its settings.
+        data: a Graph or PyG `Data`. If `sampler` is a name, the sampler is made for it with `options`; a Sampler must have
+            been made for it.
         sampler: a Sampler, or the name of one.
         batch_size: the size of a batch, whatever the sampler calls it: output nodes, nodes (`budget`), walks (`roots`),
             edges (`num_edges`) or clusters.
@@ -44,8 +44,8 @@ class SubgraphLoader:
         num_threads: sampling threads; 0 draws in the loop itself. The batches are the same.
         num_workers: the same by PyG's name: threads that share the graph, not processes that copy it.
         first_epoch: the epoch of the first loop; a resumed run gives the epochs it has done.
-        options: settings of the sampler, where it is given by name. Other arguments of PyG's loaders are taken where they change nothing
-            (`pin_memory=False`) and refused where they would.
+        options: settings of the sampler, if it is given by name. Other arguments of PyG's loaders are accepted if they have no
+            effect (`pin_memory=False`), and refused otherwise.
     """
 
     @check_settings
@@ -78,13 +78,15 @@ class SubgraphLoader:
         elif options or input_nodes is not None or shuffle is not None:
             named = {"input_nodes": input_nodes, "shuffle": shuffle}
             given = sorted([*options, *(name for name, value in named.items() if value is not None)])
-            raise ShoalError(f"{given[0]} was given beside a made sampler: give it to the sampler")
+            raise ShoalError(
+                f"{given[0]} was given with a Sampler: give it to the constructor of the sampler"
+            )
         home = sampler.graph if sampler.graph.parent is None else sampler.graph.parent
         if home.num_nodes != graph.num_nodes:
             raise ShoalError(
                 f"the sampler's graph has {home.num_nodes:,} nodes but data has {graph.num_nodes:,}: make the sampler for this graph"
             )
-        if isinstance(sampler, FullSampler):  # its one batch is made dense: let that be the loader's own
+        if isinstance(sampler, FullSampler):  # its one batch is made dense, so the loader needs its own
             sampler = FullSampler(graph, setting=sampler.setting, seed=sampler.seed)
         self.sampler = sampler
         self.num_threads = num_threads if num_workers is None else num_workers
@@ -124,7 +126,7 @@ class _JoinedSampler:
 
 
 def prepare_for_pyg(batch: Batch) -> None:
-    """Features made dense, edges as PyG has them, in the calling thread."""
+    """Make features dense and list edges as PyG does, in the calling thread."""
     gather_fields(batch)
     if batch.graph.num_features:
         batch.x = batch.dense_x
@@ -132,7 +134,7 @@ def prepare_for_pyg(batch: Batch) -> None:
 
 
 def _find_size(sampler: Sampler | str) -> str:
-    """What a sampler calls the size of its batches."""
+    """The name of a sampler's setting for the size of its batches."""
     if isinstance(sampler, Sampler):
         return "batch_size"
     declared = sampler_settings(sampler)
@@ -143,12 +145,12 @@ def _find_size(sampler: Sampler | str) -> str:
 
 
 def _check_outputs(sampler: str, input_nodes: Any, shuffle: bool | None) -> dict[str, Any]:
-    """Which output nodes, and in which order, as the sampler's arguments; refused where it has none."""
+    """`input_nodes` and `shuffle` as arguments of the sampler; raises ShoalError if it does not take them."""
     given = {"outputs": input_nodes, "shuffle": shuffle}
     given = {name: value for name, value in given.items() if value is not None}
     takes = inspect.signature(SAMPLERS[sampler]).parameters
     if given.get("shuffle") and "shuffle" not in takes:
-        del given["shuffle"]  # which others do anyway
+        del given["shuffle"]  # other samplers always do
     for name in given:
         if name not in takes:
             asked = "input_nodes" if name == "outputs" else "shuffle=False"

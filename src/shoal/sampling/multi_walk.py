@@ -1,4 +1,4 @@
-"""MultiRandomWalkSampler: independent walkers in step with each other until enough nodes are seen."""
+"""MultiRandomWalkSampler: independent walkers that step in turn until enough nodes are visited."""
 
 from typing import Annotated
 
@@ -18,12 +18,12 @@ STEPS_PER_NODE = 20
 
 @SAMPLERS.register
 class MultiRandomWalkSampler(Sampler):
-    """`walkers` distinct nodes drawn uniformly; every walker takes one step after the other in turn, to a
-    uniformly random node that its own aggregates from, until `budget` distinct nodes are seen.
+    """`walkers` distinct nodes drawn uniformly; the walkers step in turn, each to a uniformly random node that its
+    current node aggregates from, until `budget` distinct nodes are visited.
 
-    Unlike in frontier sampling all walkers move equally often, so hubs are visited more often than there.
-    A walker without anywhere to go restarts at a uniformly drawn node. A batch ends after 20·budget steps
-    where small components cannot fill it. A budget beyond the graph is all of it, with a notice.
+    Unlike in frontier sampling all walkers move equally often, so hubs are visited more often.
+    A walker at a node without neighbours restarts at a uniformly drawn node. A batch ends after 20·budget steps
+    if small components cannot fill it. A budget above the number of nodes is reduced to it, with a notice.
 
     Cost: O(steps + n/64) to draw, plus the total degree of the nodes to induce.
     """
@@ -61,7 +61,7 @@ class MultiRandomWalkSampler(Sampler):
 def _walk_in_turn(indptr, indices, num_walkers, budget, seed, k, bitmap):
     stream = key(seed, k)
     walkers = draw_frontier(len(indptr) - 1, num_walkers, stream, bitmap)
-    for i in range(num_walkers - 1, 0, -1):  # the set is random, its order is not yet
+    for i in range(num_walkers - 1, 0, -1):  # so far only the set is random, not its order
         j = below(random_u64(stream, num_walkers + i), i + 1)
         walkers[i], walkers[j] = walkers[j], walkers[i]
     count, steps = num_walkers, 0

@@ -1,4 +1,4 @@
-"""NeighborSampler: every node reads from a few random neighbours, layer by layer (GraphSAGE)."""
+"""NeighborSampler: every node aggregates from a few random neighbours, layer by layer (GraphSAGE)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALL = -1
 
 
 def parse_fanouts(fanouts: Sequence[int] | int | str) -> list[int]:
-    """`"25-10"`, as widths and orders are written, or a list."""
+    """Fan-outs as a list, from `"25-10"`, a number or a sequence."""
     if isinstance(fanouts, int):
         return [fanouts]
     if not isinstance(fanouts, str):
@@ -34,15 +34,14 @@ def parse_fanouts(fanouts: Sequence[int] | int | str) -> list[int]:
 
 @SAMPLERS.register
 class NeighborSampler(LayeredSampler):
-    """Each node of a layer reads from `fanout` of the nodes it aggregates from, drawn uniformly without
-    replacement; all of them where it has no more, or where the fan-out is -1. A self loop is always kept
-    and does not count.
+    """Each node of a layer aggregates from `fanout` of its neighbours, drawn uniformly without replacement; from all
+    of them if it has no more, or if the fan-out is -1. A self loop is always kept and does not count.
 
-    An entry's weight is multiplied by deg / drawn: the mean over the full degree becomes the mean over what
-    was drawn, and GCN's weighted sum stays unbiased. Nodes multiply by up to the fan-out from layer to
-    layer: `batch.nodes_per_layer` shows it.
+    An entry's weight is multiplied by deg / drawn: the mean over all neighbours becomes the mean over the drawn ones,
+    and GCN's weighted sum stays unbiased. The number of nodes grows by up to the fan-out per layer:
+    `batch.nodes_per_layer` shows it.
 
-    Fan-outs are given as in PyG: (25, 10) reads 25 neighbours of every output node and 10 of each of those;
+    Fan-outs are given as in PyG: (25, 10) draws 25 neighbours of every output node and 10 of each of those;
     "25-10" is the same.
 
     Cost: O(entries drawn).
@@ -61,7 +60,7 @@ class NeighborSampler(LayeredSampler):
         *,
         fanouts: Annotated[
             Sequence[int] | int | str,
-            "neighbours drawn for a node, one number for each layer, the output's first; -1 for all",
+            "neighbours drawn for a node, one number for each layer, output layer first; -1 for all",
         ] = (25, 10),
         batch_size: BatchSize = 1000,
         setting: TrainingGraph = "transductive",
@@ -102,9 +101,9 @@ class NeighborSampler(LayeredSampler):
 
 @kernel
 def draw_neighbours(indptr, indices, nodes, fanout, stream, counter, numbers):
-    """(indptr, indices, columns, edge_norm) of a block whose rows read `fanout` neighbours each, all if negative.
+    """(indptr, indices, columns, edge_norm) of a block whose rows have `fanout` drawn neighbours each, all if negative.
 
-    `numbers` has -1 for every node before, and the place of every one of the columns after.
+    `numbers` has -1 for every node; afterwards it has the position of every column.
     """
     room = 0
     for i in range(len(nodes)):
@@ -130,7 +129,7 @@ def draw_neighbours(indptr, indices, nodes, fanout, stream, counter, numbers):
         num_drawn = degree if fanout < 0 else min(degree, fanout)
         for j in range(num_drawn):
             place = j
-            if num_drawn < degree:  # Floyd's way to draw a set
+            if num_drawn < degree:  # Floyd's algorithm for a random set
                 top = degree - num_drawn + j
                 place = below(random_u64(stream, counter), top + 1)
                 counter += 1

@@ -1,18 +1,19 @@
-"""Norms: how often nodes and edges are drawn, and the factors that make batches unbiased estimates.
+"""Norms: inclusion probabilities of nodes and edges, and the factors that make batches unbiased estimates.
 
 With p_v and p_uv the probabilities that a batch holds node v and entry (v, u), and T training nodes:
 
     edge_norm(v, u) = p_v / p_uv      E[ Σ_u edge_norm·a_vu·h_u | v drawn ] = Σ_u a_vu·h_u
     node_norm(v)    = 1 / (T · p_v)   E[ Σ_v node_norm·loss_v ] = (1/T) Σ_v loss_v
 
-Where the sampler knows p_v and p_uv they are used. Otherwise N batches are drawn beforehand and counted; those batches
-have numbers that training never reaches. C_v / C_uv overestimates p_v / p_uv (Jensen), so the factors are
+If the sampler knows p_v and p_uv, they are used. Otherwise they are estimated from the counts C_v and C_uv in N batches,
+which are drawn before training and have numbers that training never reaches. C_v / C_uv overestimates p_v / p_uv (Jensen),
+so the factors are
 
     edge_norm(v, u) = (C_v + 1) / (C_uv + 1)      node_norm(v) = (N + 1) / (T · (C_v + 1))
 
 Given C_v, C_uv is Binomial(C_v, q) with q = p_uv / p_v, and then E[(C_v + 1) / (C_uv + 1)] = (1 - (1 - q)^(C_v + 1)) / q:
-short by the chance that C_v + 1 batches with v all miss u, which falls exponentially in the count. The same holds for the
-loss with p_v and N. No function of binomial counts estimates 1 / q without bias: its mean is a polynomial in q.
+too small by the probability that C_v + 1 batches with v all miss u, which falls exponentially in the count. The same holds
+for the loss with p_v and N. No function of binomial counts estimates 1 / q without bias: its mean is a polynomial in q.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 FIRST_COUNTED_BATCH = 1 << 48
 _FORMAT = 2
 _NAMED = 5
-_MOST_MISSED = 0.02  # share of entries never counted, which is what aggregation lacks
+_MOST_MISSED = 0.02  # share of entries never counted, by which aggregation is too small
 Progress = Callable[[int, int, float], None]
 
 
@@ -71,7 +72,7 @@ def make_norms(
     num_threads: int | None = None,
     progress: Progress | None = None,
 ) -> Norms:
-    """Exact where the sampler has a closed form, from the cache where it was counted before, else counted."""
+    """The norms of a sampler: exact if it has a closed form, else from counts, which are cached."""
     exact = sampler.inclusion_probabilities()
     if exact is not None:
         return norms_from_probabilities(sampler, *exact)
@@ -137,7 +138,7 @@ def count_batches(
 ) -> tuple[np.ndarray, np.ndarray]:
     """C_v (num_nodes,) and C_uv (num_entries,) over `num_batches` batches, int32.
 
-    The same whatever the number of threads. `progress(done, total, seconds_left)` after each batch.
+    The result does not depend on the number of threads. `progress(done, total, seconds_left)` is called after each batch.
     """
     node_counts = np.zeros(sampler.graph.num_nodes, np.int32)
     entry_counts = np.zeros(sampler.graph.num_entries, np.int32)
@@ -213,7 +214,7 @@ def _read_counts(folder: Path) -> tuple[np.ndarray, np.ndarray] | None:
 def _write_counts(
     folder: Path, counts: tuple[np.ndarray, np.ndarray], sampler: Sampler, num_batches: int
 ) -> None:
-    """Write beside, then rename: nothing half-written has the final name. A full disk costs only the cache."""
+    """Write the counts to the cache: under another name, then renamed. On a full disk nothing is cached."""
     with suppress(OSError, ShoalError), building(folder, wait=True) as scratch:
         fresh = scratch / "new"
         fresh.mkdir()

@@ -1,4 +1,4 @@
-"""The oriented form of large stored graphs, made once and kept in Shoal's home."""
+"""The degree-oriented form of large stored graphs, made once and cached in Shoal's home."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from shoal.kernels.orient import OrientedGraph, keep_lower
 from shoal.lock import building
 from shoal.memory import memory_left
 
-LEAST_KEPT = 1 << 24  # entries: a smaller graph is oriented faster than its file is found
+LEAST_KEPT = 1 << 24  # entries: orienting a smaller graph is faster than reading a file
 LEAST_TRUSTED = (
     1 << 28
-)  # bytes of both files, from which on they are read only if they have changed since they were made
-SHARE = 0.25  # of the memory that is left, which the form may take
+)  # bytes of both files: larger ones are verified only if they have changed since they were written
+SHARE = 0.25  # of the memory left, which the oriented form may take
 _PIECE = 1 << 24  # bytes held while the files are written
-_SUMS = "sums.json"  # of the bytes of both arrays, and what the files were when they had them
+_SUMS = "sums.json"  # checksums of both arrays, with the sizes and times of their files
 _FORMAT = "shoal-oriented-3"
 _NAMES = ("indptr", "indices")
 
 
 def orient_graph(graph: Graph) -> OrientedGraph | None:
-    """Every edge of an undirected graph once (`OrientedGraph`), read from the cache where it is kept; None where neither
-    the cache nor memory has room for it."""
+    """The degree-oriented form of an undirected graph, from the cache if it is there; None if it fits neither the cache
+    nor memory."""
     folder, room = find_folder(graph), SHARE * memory_left()
     if folder is not None:
         kept = _read(folder, graph)
         if kept is None and 4 * graph.num_nodes + _PIECE <= room and _write(folder, graph):
-            kept = _read(folder, graph)  # mapped, it is nobody's memory
+            kept = _read(folder, graph)  # memory-mapped: it takes no anonymous memory
         if kept is not None:
             return kept
     if 2 * graph.num_entries + 12 * graph.num_nodes > room:
@@ -47,7 +47,7 @@ def orient_graph(graph: Graph) -> OrientedGraph | None:
 
 
 def find_folder(graph: Graph) -> Path | None:
-    """Where the oriented form of a graph is kept; None for graphs that are small or whose files' digests are not known."""
+    """The cache folder of a graph's oriented form; None for graphs that are small or whose digests are not known."""
     arrays = {"indptr": graph.indptr, "indices": graph.indices}
     known = [graph._digests.get(name, (None, "")) for name in arrays]
     if graph.num_entries < LEAST_KEPT or any(
@@ -70,21 +70,21 @@ def _read(folder: Path, graph: Graph) -> OrientedGraph | None:
         return None
     is_trusted = same and indptr.nbytes + indices.nbytes >= LEAST_TRUSTED
     if not is_trusted and known["sums"] != [zlib.crc32(array.data) for array in (indptr, indices)]:
-        return None  # wrong numbers would be read beyond the arrays
+        return None  # wrong indices would be out of range in kernels
     ask_large_pages(indptr, indices, graph.indptr, graph.indices)
     return OrientedGraph(graph.indptr, graph.indices, (indptr, indices))
 
 
 def _describe_files(folder: Path) -> list[list[int]]:
-    """What tells whether the files were written to since."""
+    """Size and modification time of the files, which show whether they were changed."""
     stats = [os.stat(folder / f"{name}.npy") for name in _NAMES]
     return [[stat.st_size, stat.st_mtime_ns] for stat in stats]
 
 
 def _write(folder: Path, graph: Graph) -> bool:
-    """Write beside, piece by piece, then rename; what is there is damaged. False on a full disk, which costs only the cache.
+    """Write the files piece by piece under another name, then rename; a damaged form is replaced. False on a full disk.
 
-    What a killed writer left is removed; one that is still at it is waited for.
+    Leftovers of a killed writer are removed; a running one is waited for.
     """
     try:
         with building(folder, wait=True) as scratch:

@@ -21,7 +21,7 @@ _THREAD_NAME = "shoal-sampler"
 
 
 def gather_fields(batch: Batch) -> None:
-    """Gather a batch's features and labels now, where this is called, instead of on first use."""
+    """Gather a batch's features and labels in the calling thread, instead of on first use."""
     if batch.graph.num_features:
         _ = batch.x
     if batch.graph.y is not None:
@@ -29,17 +29,17 @@ def gather_fields(batch: Batch) -> None:
 
 
 class Draws(Protocol):
-    """A Sampler, or what draws batches as one does."""
+    """A Sampler, or anything with its `sample`."""
 
     def sample(self, k: int) -> Batch:
         """Batch number `k`."""
 
 
 class _Due:
-    """A batch that was asked for: `arrived` is held until `outcome` is the batch, or what drawing it raised.
+    """A requested batch: the lock `arrived` is held until `outcome` is the batch, or the exception of drawing it.
 
-    Waiting is `with due.arrived`. Locks that are written in Python (Condition, Semaphore, Future) can stay held where Ctrl-C
-    comes between taking one and knowing of it: the thread that needs it next, and who waits for that thread, then hang.
+    Wait by `with due.arrived`. Locks that are written in Python (Condition, Semaphore, Future) can stay held if Ctrl-C comes
+    right after they are acquired; other threads then hang.
     """
 
     def __init__(self, number: int) -> None:
@@ -142,7 +142,7 @@ class Prefetcher(Iterator[Batch]):
         self.close()
 
     def _fill(self) -> None:
-        """Ask for as many batches ahead as there is room for."""
+        """Request batches until `capacity` of them are ahead."""
         stop = self.position + self._capacity
         for k in range(
             self.position + len(self._ahead), stop if self._stop is None else min(stop, self._stop)
@@ -157,28 +157,28 @@ _open: weakref.WeakSet[Prefetcher] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """End the threads before Python ends, which they would not survive."""
+    """End the threads before the interpreter shuts down, which would crash them."""
     for prefetcher in list(_open):
         prefetcher.close()
 
 
 def _stop(tasks: _Tasks, num_threads: int) -> None:
-    """Have the threads end after the batch they are at; who waits for another one learns that it does not come."""
+    """End the threads after their current batch; a caller that waits for a later one gets an error."""
     with suppress(Empty):
         while True:
             due = tasks.get_nowait()
             if due is not None:
-                due.answer(ShoalError(f"batch {due.number} was asked of a prefetcher that is closed"))
+                due.answer(ShoalError(f"batch {due.number} was requested from a closed prefetcher"))
     for _ in range(num_threads):
         tasks.put(None)
 
 
 def _serve(sampler: Draws, prepare: Callable[[Batch], None], tasks: _Tasks) -> None:
-    """Draw what is asked for. Holds no Prefetcher, so that one nobody has any more is collected, and its threads end."""
+    """Draw requested batches. It has no reference to the Prefetcher: a dropped one is collected, and its threads end."""
     while (due := tasks.get()) is not None:
         try:
             due.answer(_draw(sampler, prepare, due.number))
-        except BaseException as error:  # raised where the batch is waited for
+        except BaseException as error:  # raised to the caller that waits for the batch
             due.answer(error)
         del due
 

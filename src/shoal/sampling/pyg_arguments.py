@@ -1,4 +1,4 @@
-"""Arguments of PyG's loaders and of torch's DataLoader: which a loader of Shoal takes, and why it refuses the others."""
+"""Arguments of PyG's loaders and of torch's DataLoader: which ones Shoal's loaders accept, and why others are refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shoal.errors import ShoalError
 
 
 class _Taken(NamedTuple):
-    """Values that change nothing here, None for any; and why others are refused."""
+    """Values without effect here, None for any; and the reason why others are refused."""
 
     values: tuple[Any, ...] | None
     reason: str = ""
@@ -32,9 +32,9 @@ _ARGUMENTS = {
     "directed": _Taken((True,), "a batch has the edges that were drawn"),
     "subgraph_type": _Taken(("directional",), "a batch has the edges that were drawn"),
     "drop_last": _Taken((False,), "the last batch of an epoch may have fewer nodes"),
-    "time_attr": _Taken((None,), "graphs have no times"),
-    "temporal_strategy": _Taken(("uniform",), "graphs have no times"),
-    "input_time": _Taken((None,), "graphs have no times"),
+    "time_attr": _Taken((None,), "graphs have no timestamps"),
+    "temporal_strategy": _Taken(("uniform",), "graphs have no timestamps"),
+    "input_time": _Taken((None,), "graphs have no timestamps"),
     "weight_attr": _Taken((None,), "neighbours are drawn with equal probabilities; edge_weight is given with a batch"),
     "transform_sampler_output": _Taken((None,), "give `transform`, which is called with each batch"),
     "neighbor_sampler": _Taken((None,), "Shoal draws the neighbours; shoal.SubgraphLoader takes a sampler"),
@@ -42,9 +42,9 @@ _ARGUMENTS = {
 
 
 def drop_pyg_arguments(options: dict[str, Any], own: Container[str] = ()) -> dict[str, Any]:
-    """`options` without arguments of PyG that change nothing here; one whose value would is refused.
+    """`options` without PyG's arguments that have no effect here; a value that would have one raises ShoalError.
 
-    Those in `own` are settings of the sampler and kept.
+    Arguments in `own` are settings of the sampler and kept.
     """
     kept = {}
     for name, value in options.items():
@@ -52,11 +52,11 @@ def drop_pyg_arguments(options: dict[str, Any], own: Container[str] = ()) -> dic
         if taken is None or name in own:
             kept[name] = value
         elif not (taken.values is None or value is None or _is_one_of(value, taken.values)):
-            raise ShoalError(f"{name}={value!r} is not for this loader: {taken.reason}; leave it out")
+            raise ShoalError(f"{name}={value!r} is not supported: {taken.reason}; leave it out")
     return kept
 
 
 def _is_one_of(value: Any, values: tuple[Any, ...]) -> bool:
-    """Whether a number, a text or a member of an enumeration is among `values`; arrays and functions never are."""
+    """Whether a number, a string or an enum member is among `values`; arrays and functions never are."""
     plain = getattr(value, "value", value)
     return isinstance(plain, (bool, int, float, str)) and plain in values

@@ -1,4 +1,4 @@
-"""RowFile: rows of a matrix on disk, read by number by threads; no page of the file is mapped."""
+"""RowFile: rows of a matrix on disk, read by number in the background, without mapping the file."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from shoal.kernels.pread import (
 )
 
 READER = "shoal-reader"
-_GAP = 4 * BLOCK  # bytes read in vain rather than reading twice
+_GAP = 4 * BLOCK  # bytes between rows that are read rather than starting another read
 _RUN = 1 << 18  # bytes of a read, at most
-_QUEUED_RUN = 1 << 16  # the same of a read that is queued
-_QUEUED = 16  # reads in a queue for every thread that there would be without
+_QUEUED_RUN = 1 << 16  # bytes of a queued read, at most
+_QUEUED = 16  # reads in a queue per thread of `num_threads`
 _DEEPEST = 256  # reads in a queue, at most
-_QUEUES = 2  # a batch's reads in each
+_QUEUES = 2  # queues, each with the reads of one batch
 
 
 def count_buffers(row_bytes: int, num_threads: int, direct: bool) -> int:
-    """Bytes that reads under way take at most, beside the rows that they bring."""
+    """Bytes of the buffers of reads in flight, at most, without the rows that are returned."""
     own = num_threads * _find_longest(row_bytes, _RUN)
     if not (direct and HAS_QUEUES):
         return own
@@ -56,10 +56,9 @@ def _find_depth(num_threads: int) -> int:
 class RowFile:
     """Reads rows of a memory-mapped array by their numbers.
 
-    Rows are sorted, those near each other become one read, and `num_threads` threads take read after read, so that as many
-    are under way. With `direct` the system's page cache is bypassed where the file system can; reads are then queued, many
-    in one call, which takes a fraction of the CPU time that a thread takes which sleeps for each. Where the system gives no
-    queue, threads read as without.
+    Rows are sorted, nearby rows share one read, and `num_threads` threads read in parallel. With `direct` the page cache is
+    bypassed if the file system supports it. Reads are then queued (Linux AIO), many in one call, which takes a fraction of
+    the CPU time of threads that sleep for each read. If the system has no such queues, threads read.
 
     Attributes:
         row_bytes: bytes of a row.
@@ -85,7 +84,7 @@ class RowFile:
         self._pool = ThreadPoolExecutor(len(self._queues) or num_threads, READER)
 
     def _open_queues(self) -> list[_Queue]:
-        """A queue for each thread; none where the system does not give as many."""
+        """The queues; an empty list if the system does not grant all of them."""
         longest = _find_longest(self.row_bytes, _QUEUED_RUN)
         queues = [_Queue(_find_depth(self._num_threads), longest) for _ in range(_QUEUES)]
         if all(queue.is_open for queue in queues):
@@ -95,7 +94,7 @@ class RowFile:
         return []
 
     def start(self, rows: np.ndarray) -> Reading:
-        """Begin to read `rows`, in any order."""
+        """Start reading `rows`, given in any order."""
         is_sorted = bool((rows[1:] >= rows[:-1]).all())
         places = np.arange(len(rows)) if is_sorted else np.argsort(rows, kind="stable")
         rows = rows if is_sorted else rows[places]
@@ -109,7 +108,7 @@ class RowFile:
         return Reading(out, [self._pool.submit(self._read, *job) for _ in range(threads)])
 
     def close(self) -> None:
-        """End the threads when they have read what was begun, and close the file."""
+        """End the threads after the reads in flight, and close the file."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         while self._queues:
             self._queues.pop().close()
@@ -120,7 +119,7 @@ class RowFile:
     def _read_queued(
         self, rows: np.ndarray, places: np.ndarray, starts: np.ndarray, counter: np.ndarray, out: np.ndarray
     ) -> int:
-        """All runs by one thread; returns the bytes read. What goes wrong is told by reading once more without a queue."""
+        """All runs by one thread; returns the bytes read. After a failure, reading again without a queue reports the error."""
         queue, where = self._idle.pop(), (self._offset, self.row_bytes)
         try:
             if queue.is_open:
@@ -146,17 +145,17 @@ class RowFile:
             if run == DONE:
                 return int(total)
             self._explain(rows[starts[run]], rows[starts[run + 1] - 1], buffer)
-            again = starts[run : run + 2] - starts[run]  # it can be read after all: interrupted before
+            again = starts[run : run + 2] - starts[run]  # it can be read: the first read was interrupted
             part = slice(starts[run], starts[run + 1])
             run, read = read_runs(
                 self._file, rows[part], places[part], again, *where, new_counter(), buffer, out
             )
             total += read
             if run != DONE:
-                raise ShoalError(f"{self.path} could not be read twice: is the disk failing?")
+                raise ShoalError(f"{self.path} could not be read in two attempts: check the disk")
 
     def _explain(self, first: int, last: int, buffer: np.ndarray) -> None:
-        """Raise what keeps rows `first` to `last` from being read; nothing if they can be."""
+        """Raise the error of reading rows `first` to `last`; does nothing if they can be read."""
         low = (self._offset + int(first) * self.row_bytes) // BLOCK * BLOCK
         end = self._offset + (int(last) + 1) * self.row_bytes
         got = low
@@ -176,7 +175,7 @@ class RowFile:
 
 
 class _Queue:
-    """The system's queue of reads under way, and a buffer for each of them. One thread's."""
+    """A queue of asynchronous reads with a buffer for each of them, used by one thread."""
 
     def __init__(self, depth: int, longest: int) -> None:
         buffer = np.frombuffer(mmap.mmap(-1, depth * longest), np.uint8).reshape(depth, longest)
@@ -189,12 +188,12 @@ class _Queue:
         return self.arrays[0] != 0
 
     def reopen(self) -> None:
-        """Another queue in place of one with reads that nobody waits for: when it is closed, none writes to a buffer."""
+        """Replace a queue with abandoned reads; closing it first ensures that none of them writes to a buffer later."""
         self.close()
         self.arrays = (int(open_queue(len(self.arrays[1]))), *self.arrays[1:])
 
     def close(self) -> None:
-        """End the queue when all that was under way has been read."""
+        """Close the queue after its reads in flight are done."""
         if self.is_open:
             close_queue(self.arrays[0])
             self.arrays = (0, *self.arrays[1:])
@@ -208,7 +207,7 @@ class Reading:
         self._asked = asked
 
     def wait(self) -> tuple[np.ndarray, int]:
-        """The rows' bytes in the order they were asked for, flat, and how many bytes were read for them."""
+        """The bytes of the rows in the requested order, flat, and the number of bytes read."""
         return self._out, sum(one.result() for one in self._asked)
 
 
@@ -228,14 +227,14 @@ def _open(path: Path, direct: bool) -> tuple[int, bool]:
     except OSError as error:
         raise ShoalError(f"{path} cannot be opened ({(error.strerror or '').lower()}): put it back") from None
     if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)  # rows beside those asked for are not wanted
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead
     return file, False
 
 
 def _can_read(file: int) -> bool:
-    """Whether blocks of a file that was opened to bypass the page cache can be read so: some systems open it only."""
+    """Whether a file opened with O_DIRECT can be read; on some systems only opening it succeeds."""
     try:
         os.preadv(file, [mmap.mmap(-1, BLOCK)], 0)
     except OSError as error:
-        return error.errno != errno.EINVAL  # others are told when rows are read
+        return error.errno != errno.EINVAL  # other errors are reported when rows are read
     return True

@@ -13,9 +13,9 @@ from shoal.settings import Seed, check_settings
 
 @SAMPLERS.register
 class RowSampler(TargetSampler):
-    """`batch_size` training nodes without edges, each once an epoch in a new random order; for models mlp and sign.
+    """`batch_size` training nodes without edges, each once per epoch in a new random order; for models mlp and sign.
 
-    Cost: a random order of the training nodes an epoch; a batch reads its own feature rows and nothing else.
+    Cost: a random order of the training nodes per epoch; a batch reads its own feature rows and nothing else.
     """
 
     name = "rows"

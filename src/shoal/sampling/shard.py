@@ -16,7 +16,7 @@ from shoal.settings import check_settings
 
 
 class RankSampler(Sampler):
-    """One rank's share of the batches that `source` draws; normalisation is that of `source`, alike on every rank."""
+    """One rank's share of the batches that `source` draws; normalisation is that of `source`, the same on every rank."""
 
     is_for_one_rank = True
 
@@ -45,9 +45,9 @@ class RankSampler(Sampler):
 class ShardedSampler(RankSampler):
     """Rank r of R draws the batches r, R + r, 2R + r, … of `sampler` (JPDC'21 §8).
 
-    The ranks' numbers are disjoint and together they are all numbers, so with gradients averaged over ranks
-    a step works on R batches of the same sequence that one process would go through, whatever R is: nothing
-    is exchanged to agree on it. Normalisation is that of `sampler`, the same on every rank.
+    The ranks' batches are disjoint and together are the whole sequence. With gradients averaged over ranks, a step uses R
+    batches of the sequence that one process would draw; this needs no communication. Normalisation is that of `sampler`,
+    the same on every rank.
 
     An epoch has `⌈num_batches / R⌉` steps on every rank.
 

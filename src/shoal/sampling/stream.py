@@ -1,4 +1,4 @@
-"""BatchStream: the batches of a run in their order, drawn in the loop or by threads, features on disk read ahead."""
+"""BatchStream: the batches of a run in order, drawn in the loop or by threads, with features on disk read ahead."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def count_features_ahead(num_threads: int) -> int:
 
 
 class BatchStream:
-    """A sampler's batches from any number on; they are the same whatever threads and cache there are.
+    """A sampler's batches from any number on; they do not depend on threads and cache.
 
-    Threads start with the first batch and go on to those behind the ones asked for, until `close`.
+    Threads start with the first batch and draw ahead of the requested ones until `close`.
 
     Args:
         num_threads: sampling threads, 0 to draw in the loop itself.
-        caching: how features on disk are read; a cache is made only where they exceed their share of memory.
+        caching: how features on disk are read; a cache is made only if they exceed their share of memory.
     """
 
     def __init__(self, sampler: Sampler, *, num_threads: int = 0, caching: FeatureCaching) -> None:
@@ -44,7 +44,7 @@ class BatchStream:
         self._counts = FeatureCounts()
 
     def take(self, start: int, count: int) -> Iterator[Batch]:
-        """Batches `start` to `start + count - 1`. Where they follow those taken last, they are on their way already."""
+        """Batches `start` to `start + count - 1`. If they follow those taken last, threads are already drawing them."""
         if self._position != start:
             self.close()
             self._open(start)
@@ -61,7 +61,7 @@ class BatchStream:
             raise
 
     def take_counts(self) -> dict[str, float]:
-        """What batches asked of their features since the last call; empty without a cache."""
+        """Counts of feature reads since the last call; empty without a cache."""
         counts, self._counts = self._counts, FeatureCounts()
         return counts.to_record() if counts.rows else {}
 

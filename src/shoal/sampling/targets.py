@@ -1,4 +1,4 @@
-"""TargetSampler: batches of training nodes as outputs, each once an epoch."""
+"""TargetSampler: batches of training nodes as outputs, each once per epoch."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from shoal.sampling.base import Count, Sampler, TrainingGraph
 from shoal.sampling.normalize import Norms
 from shoal.settings import Seed, check_settings
 
-_FIRST_ORDER = 1 << 62  # streams of the epochs' orders, apart from those of the batches
+_FIRST_ORDER = 1 << 62  # random streams of the epochs' orders, distinct from those of the batches
 BatchSize = Annotated[Count, "output nodes in a batch"]
 
 
 class TargetSampler(Sampler):
-    """Batches of `batch_size` output nodes, each training node once an epoch in a new random order.
+    """Batches of `batch_size` output nodes, each training node once per epoch in a new random order.
 
     Other `outputs` than the training nodes may be given, and with `shuffle=False` they keep their order.
     """
@@ -47,7 +47,7 @@ class TargetSampler(Sampler):
         self.batch_size = batch_size
         self._orders: dict[
             int, np.ndarray
-        ] = {}  # of the last two epochs: threads that sample ahead are in both
+        ] = {}  # of the last two epochs, since threads that sample ahead use both
 
     def draw_outputs(self, k: int) -> np.ndarray:
         """The output nodes of batch k: slice k mod num_batches of the epoch's order.
@@ -59,7 +59,7 @@ class TargetSampler(Sampler):
         return nodes
 
     def draw_places(self, k: int) -> np.ndarray:
-        """Where the output nodes of batch k are among all of them.
+        """Positions of the output nodes of batch k among all output nodes.
 
         Args:
             k: number of the batch.
@@ -88,12 +88,12 @@ class TargetSampler(Sampler):
         progress: Callable[[int, int, float], None] | None = None,
     ) -> Norms:
         raise ShoalError(
-            f"sampler {self.name!r} weighs its own edges: normalisation is for subgraph samplers"
+            f"sampler {self.name!r} normalises its own batches: leave out coverage, which is for subgraph samplers"
         )
 
 
 def _check_outputs(outputs: Any, graph: Graph, trained: Graph) -> np.ndarray:
-    """Output nodes as numbers, from numbers or a mask; refused where training does not see all of them."""
+    """Output nodes as numbers, from numbers or a mask; raises ShoalError if training does not see all of them."""
     given = np.asarray(outputs)
     if given.dtype == np.bool_ and given.shape == (graph.num_nodes,):
         given = np.flatnonzero(given)
@@ -101,5 +101,7 @@ def _check_outputs(outputs: Any, graph: Graph, trained: Graph) -> np.ndarray:
     if not len(nodes):
         raise ShoalError("there are no output nodes: expected at least one")
     if trained is not graph:
-        raise ShoalError("output nodes are those of the whole graph: leave out setting=inductive, or them")
+        raise ShoalError(
+            "outputs are nodes of the whole graph: leave out setting=inductive, or leave out outputs"
+        )
     return nodes

@@ -58,8 +58,7 @@ class RandomWalkSampler(Sampler):
 
 @kernel
 def _walk(indptr, indices, root_nodes, roots, depth, seed, k, bitmap):
-    """All walks take a step before any takes the next, and what a step reads is asked for ahead: their cache
-    misses overlap."""
+    """All walks take a step before any takes the next, and what a step reads is prefetched: cache misses overlap."""
     stream = key(seed, k)
     at = np.empty(roots, np.int64)
     place = np.empty(roots, np.int64)

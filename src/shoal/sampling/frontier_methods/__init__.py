@@ -1,1 +1,1 @@
-"""Ways to draw the frontier sampler's pops. Each file holds one; all draw the same law, at different cost."""
+"""Algorithms for the pops of the frontier sampler, one per file: the same distribution at different cost."""

@@ -1,4 +1,4 @@
-"""The frontier law by buckets of similar weight and rejection inside a bucket."""
+"""Frontier sampling by buckets of similar weight, with rejection inside a bucket."""
 
 import numpy as np
 
@@ -13,11 +13,11 @@ _NUM_BUCKETS = 48  # weights up to 2⁴⁸
 @FRONTIER_METHODS.named("buckets")
 @kernel
 def draw_by_buckets(indptr, indices, pin_cap, frontier, budget, max_pops, stream, bitmap):
-    """Put the batch's nodes into `bitmap`; returns (nodes, pops).
+    """Put the batch's nodes into `bitmap`; returns (number of nodes, pops).
 
     Bucket b holds the frontier nodes with weight in [2^b, 2^(b+1)). A pop draws a bucket by its exact total
     weight, then nodes of it uniformly until one is accepted with probability w(v) / 2^(b+1) ≥ 1/2.
-    Cost: O(log of the largest weight) a pop, at most 2 tries on average.
+    Cost: O(log of the largest weight) per pop, at most 2 tries on average.
     """
     members = np.empty((_NUM_BUCKETS, frontier), np.int64)
     size = np.zeros(_NUM_BUCKETS, np.int64)

@@ -1,4 +1,4 @@
-"""The frontier law by exponential clocks: walkers that do not know of each other, merged in time order."""
+"""Frontier sampling by exponential clocks: independent walkers, merged in time order."""
 
 import math
 
@@ -14,21 +14,21 @@ _AHEAD = 16  # walkers
 
 @kernel
 def _choose(start, degree, bits):
-    """Where a uniformly drawn neighbour stands, -1 for a node without any."""
+    """The position of a uniformly drawn neighbour, -1 for a node without neighbours."""
     return start + below(bits, degree) if degree > 0 else -1
 
 
 @FRONTIER_METHODS.named("clocks")
 @kernel
 def draw_by_clocks(indptr, indices, pin_cap, frontier, budget, max_pops, stream, bitmap):
-    """Put the batch's nodes into `bitmap`; returns (nodes, pops).
+    """Put the batch's nodes into `bitmap`; returns (number of nodes, pops).
 
-    Walker i at node v waits a time Exp(w(v)) and then steps. Of independent waiting times the first to end
-    is i's with probability w(v_i) / Σ w, whatever came before (they have no memory): so the steps of all
-    walkers in the order of time are the pops of the frontier law.
+    Walker i at node v waits a time Exp(w(v)) and then steps. The waiting times are independent and memoryless, so
+    walker i is the next to step with probability w(v_i) / Σ w. The steps of all walkers in time order therefore have the
+    distribution of the frontier's pops.
 
-    Walkers advance together through windows of time, one step of every active walker after the other, and what
-    a step reads is asked for ahead: their cache misses overlap. Inside a window the order matters only if the
+    Walkers advance together through windows of time: every active walker takes one step, then the next one. What a step
+    reads is prefetched, so that cache misses overlap. Inside a window the order matters only if the
     window could exceed the budget, so only the last window or two are sorted. Cost: O(pops + windows · m).
     """
     num_nodes = len(indptr) - 1
@@ -39,7 +39,7 @@ def draw_by_clocks(indptr, indices, pin_cap, frontier, budget, max_pops, stream,
     degree = np.empty(frontier, np.int64)
     when = np.empty(frontier)
     active = np.empty(frontier, np.int64)
-    place = np.empty(frontier, np.int64)  # of the next step's neighbour, -1 where there is none
+    place = np.empty(frontier, np.int64)  # of the next step's neighbour, -1 if there is none
     room = max(4 * frontier, 2 * budget)
     event_time = np.empty(room)
     event_node = np.empty(room, np.int64)

@@ -1,4 +1,4 @@
-"""The frontier law by a Dashboard of pins and tiles (IPDPS'19 algorithms 2-4, JPDC'21 §4.2)."""
+"""Frontier sampling by a Dashboard of pins and tiles (IPDPS'19 algorithms 2-4, JPDC'21 §4.2)."""
 
 import numpy as np
 
@@ -13,14 +13,14 @@ _INVALID = np.int32(-1)
 @FRONTIER_METHODS.named("dashboard")
 @kernel
 def draw_by_dashboard(indptr, indices, pin_cap, frontier, budget, max_pops, stream, bitmap, length):
-    """Put the batch's nodes into `bitmap`; returns (nodes, pops).
+    """Put the batch's nodes into `bitmap`; returns (number of nodes, pops).
 
     A frontier node owns w(v) consecutive pins on a board of `length` ≥ frontier pins; a pin holds the number
     of the node's tile (node, first pin, pins). A pop probes random pins until one is valid, and invalidates
-    that tile's pins; a push appends. When the board is full, live tiles are moved together. A node that
-    finds less room than it wants even then takes what is left: only then does the law deviate.
+    that tile's pins; a push appends. When the board is full, live tiles are compacted. If a node's pins do not fit even
+    then, it takes the pins that are left: only then does the distribution deviate.
 
-    Cost: O(η + d̄) a pop, on a board of η·m·d̄ pins.
+    Cost: O(η + d̄) per pop, on a board of η·m·d̄ pins.
     """
     num_nodes = len(indptr) - 1
     pins = np.empty(length, np.int32)

@@ -1,4 +1,4 @@
-"""The frontier law by a Fenwick tree over the weights of the frontier's slots."""
+"""Frontier sampling by a Fenwick tree over the weights of the frontier's slots."""
 
 import numpy as np
 
@@ -11,11 +11,11 @@ from shoal.sampling.frontier_methods.start import FRONTIER_METHODS, draw_frontie
 @FRONTIER_METHODS.named("fenwick")
 @kernel
 def draw_by_fenwick(indptr, indices, pin_cap, frontier, budget, max_pops, stream, bitmap):
-    """Put the batch's nodes into `bitmap`; returns (nodes, pops).
+    """Put the batch's nodes into `bitmap`; returns (number of nodes, pops).
 
     `tree[i]` sums the weights of the slots i - (i & -i) … i - 1. A pop draws x below the total, descends to
     the slot in which the running sum passes x, and adds the change of weight on the way up.
-    Cost: O(log m) a pop.
+    Cost: O(log m) per pop.
     """
     top = 1
     while top < frontier:

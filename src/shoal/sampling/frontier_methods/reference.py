@@ -1,4 +1,4 @@
-"""The frontier law as it is written down, in NumPy: O(m) a pop. What the fast methods are held to."""
+"""Reference of frontier sampling in NumPy, O(m) per pop. The fast methods are tested against it."""
 
 import numpy as np
 

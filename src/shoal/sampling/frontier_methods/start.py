@@ -1,4 +1,4 @@
-"""What every frontier method shares: its registry, the first frontier, a node's weight, a step to a neighbour."""
+"""Shared by all frontier methods: their registry, the first frontier, a node's weight, a step to a neighbour."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,8 +17,8 @@ FRONTIER_METHODS: Registry[Callable[..., Any]] = Registry("method", "shoal.sampl
 def draw_frontier(num_nodes, frontier, stream, bitmap):
     """`frontier` distinct nodes, every set equally likely; they are put into `bitmap`.
 
-    Floyd's way: for j = n-m … n-1 take a random node up to j, or j itself if that one is taken. Uses the
-    counters 0 … m-1 of the stream. Only the set is random: the order it comes in is not.
+    Floyd's algorithm: for j = n-m … n-1 take a random node up to j, or j itself if that one is taken. Uses the
+    counters 0 … m-1 of the stream. Only the set is random, not its order.
     """
     walkers = np.empty(frontier, np.int64)
     for i in range(frontier):
@@ -39,7 +39,7 @@ def weigh(degree, pin_cap):
 
 @kernel
 def step(indptr, indices, node, bits):
-    """A uniformly random node that `node` aggregates from; any node of the graph where there is none."""
+    """A uniformly random node that `node` aggregates from; any node of the graph if there is none."""
     start = indptr[node]
     degree = indptr[node + 1] - start
     if degree == 0:
