@@ -61,7 +61,7 @@ def test_graph_without_address_names_page_and_import_line(shoal: Callable[..., R
     assert "https://drive.google.com/drive/folders/" in said
     assert "`shoal data import FOLDER -o ppi --format graphsaint`" in said
     said = shoal("data", "get", "ppi", "--memory", "lots").refusal()
-    assert "'lots' is no size of memory" in said
+    assert "'lots' is not a memory size" in said
 
 
 def test_get_interrupted_by_ctrl_c_resumes_with_the_same_command(
@@ -118,7 +118,7 @@ def test_damaged_archive_is_removed_so_that_it_is_fetched_anew(
     with FileServer({SLASHDOT: pack_slashdot()[:-5000]}) as server:
         said = shoal("data", "get", "soc-Slashdot0902", SHOAL_MIRROR=server.address).refusal()
     assert "damaged or incomplete" in said
-    assert "the same command fetches it anew" in said
+    assert "the same command fetches it again" in said
     assert list((tmp_path / "home").rglob("*.tar.gz*")) == []
 
 

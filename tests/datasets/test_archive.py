@@ -70,7 +70,7 @@ def test_a_tar_of_a_folder_from_inside_it_comes_out_whole(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", [".", "/"])
 def test_a_file_without_a_name_is_refused(tmp_path: Path, name: str) -> None:
-    refuse(make_tar(tmp_path / "a.tar.gz", {name: b"x"}), tmp_path, "is no name of a file")
+    refuse(make_tar(tmp_path / "a.tar.gz", {name: b"x"}), tmp_path, "is not a file name")
 
 
 def test_single_gz_becomes_the_file_without_its_ending(tmp_path: Path) -> None:

@@ -104,6 +104,6 @@ def test_a_stored_graph_needs_no_import(tmp_path):
 
 def test_a_damaged_npz_is_refused_without_advice_to_unpickle(tmp_path):
     (tmp_path / "g.npz").write_bytes(b"neither a zip nor an array")
-    with pytest.raises(ShoalError, match=r"g\.npz cannot be read \(no plain NumPy array\)") as caught:
+    with pytest.raises(ShoalError, match=r"g\.npz cannot be read \(not a plain NumPy array\)") as caught:
         import_graph(tmp_path / "g.npz")
     assert "allow_pickle" not in str(caught.value)

@@ -43,7 +43,7 @@ def test_packed_folds_are_used_when_there_is_no_mask(tmp_path):
     np.savez(tmp_path / "f.npz", **PATH, y=[0, 1, 1], train_masks=folds)
     assert import_graph(tmp_path / "f.npz").train_mask.tolist() == [True, False, False]
     assert import_graph(tmp_path / "f.npz", fold=1).train_mask.tolist() == [False, True, False]
-    with pytest.raises(ShoalError, match="fold 2 is none of 0 to 1"):
+    with pytest.raises(ShoalError, match="has 2 folds and fold is 2: expected 0 to 1"):
         import_graph(tmp_path / "f.npz", fold=2)
 
 

@@ -49,7 +49,7 @@ def test_leading_zeros_stay_apart(tmp_path):
 def test_edge_file_without_names_keeps_its_first_edge(tmp_path):
     graph = import_graph(write(tmp_path, "0,1\n1,2\n") / "edges.csv", directed=False)
     assert (graph.num_edges, graph.name) == (2, "edges")
-    assert any("no line of column names" in notice for notice in graph.notices)
+    assert any("no header line" in notice for notice in graph.notices)
 
 
 @pytest.mark.parametrize("kind", ["int64", "int32", "string", "large_string", "dictionary"])
@@ -190,7 +190,7 @@ def test_node_table_elsewhere_and_compressed(tmp_path):
         (
             "source,target\na,z\n",
             "id,y,split\na,1,val\nz,0,\n",
-            r"nodes\.csv: column 'split' says train in no row",
+            r"nodes\.csv: column 'split' has train in no row",
         ),
         ("source,target\n", None, r"0 nodes.*"),
     ],

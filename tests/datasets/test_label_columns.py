@@ -36,9 +36,9 @@ def test_a_column_that_can_only_be_read_with_points_is_read_so_whatever_the_othe
 def test_many_classes_of_few_rows_are_pointed_out(tmp_path):
     rows = [f"{i};1;{i % 600}" for i in range(1500)]
     graph = import_graph(write(tmp_path, "\n".join(["id;f;label", *rows]) + "\n"))
-    assert says(graph, "600 classes in 1,500 labelled rows, 2.5 rows a class")
+    assert says(graph, "600 classes in 1,500 labelled rows, 2.5 rows per class")
     rows = [f"{i};1;{i % 30}" for i in range(1500)]
-    assert not says(import_graph(write(tmp_path, "\n".join(["id;f;label", *rows]) + "\n")), "rows a class")
+    assert not says(import_graph(write(tmp_path, "\n".join(["id;f;label", *rows]) + "\n")), "rows per class")
 
 
 def test_tables_like_a_graph_have_its_id_and_label_columns(tmp_path):

@@ -63,12 +63,12 @@ def test_missing_numbers_are_the_training_mean_and_marked(tmp_path):
     nodes = "id,f,split\n0,1,train\n1,3,train\n2,NA,val\n3,100,test\n4,,\n"
     graph = import_graph(write(tmp_path, nodes))
     assert graph.x.tolist() == [[1, 0], [3, 0], [2, 1], [100, 0], [2, 1]]
-    assert says(graph, "missing values are the training rows' mean")
+    assert says(graph, "missing values are the mean of the training rows")
     graph = import_graph(tmp_path, standardize=True)
     assert graph.x.tolist() == [[-1, 0], [1, 0], [0, 1], [98, 0], [0, 1]]
     x, graph = read_column(tmp_path, ["1", "nan", "3"])  # without a split: of all rows
     assert x.tolist() == [[1, 0], [2, 1], [3, 0]]
-    assert says(graph, "missing values are the rows' mean")
+    assert says(graph, "missing values are the mean of the rows")
 
 
 def test_missing_numbers_of_parquet(tmp_path):
@@ -104,7 +104,7 @@ def test_numbers_of_very_different_size_are_standardised(tmp_path):
 def test_categories_get_a_feature_each(tmp_path):
     x, graph = read_column(tmp_path, ["red", "blue", "", "red", "blue", "red"])
     assert x.tolist() == [[0, 1, 0], [1, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0], [0, 1, 0]]
-    assert says(graph, "categories, one feature a value: f (2)")
+    assert says(graph, "categories, one feature per value: f (2)")
     assert load_columns(graph.encoding, "g")[0].all_names == ["f=blue", "f=red", "f missing"]
     codes = ["10115", "80331", "10115", "80331"]
     assert read_column(tmp_path, codes, categories="f")[0].tolist() == [[1, 0], [0, 1], [1, 0], [0, 1]]
@@ -260,7 +260,7 @@ def test_arcs_say_what_they_mean_and_how_many_go_both_ways(tmp_path):
     graph = import_graph(tmp_path)
     assert says(graph, "edges are arcs: a node aggregates from the sources of its arcs")
     assert says(graph, "67% of the arcs have their reverse; --undirected adds the others")
-    assert says(graph, "left out since of edges.csv: edges have a weight, or none")
+    assert says(graph, "left out since of edges.csv: an edge has at most one weight")
     for directed in (True, False):
         assert not says(import_graph(tmp_path, directed=directed), "edges are arcs")
 

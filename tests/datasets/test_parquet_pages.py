@@ -51,9 +51,9 @@ def test_a_page_that_claims_too_much_is_refused_by_its_column(tmp_path: Path) ->
     check_pages(path, ["a"])
     for claimed, said in (
         (b"\x15" + encode(2**31 - 1) + b"\x15" + size, "claims to unpack to 2,147,483,647"),
-        (b"\x15" + size + b"\x15" + encode(10**6), "has 1,000,000 bytes, which is not what"),
+        (b"\x15" + size + b"\x15" + encode(10**6), "has 1,000,000 bytes, which contradicts the metadata"),
         (b"\x15\x01\x15" + size, "claims to unpack to -1"),
-        (b"\x1f", "has a header that is none"),
+        (b"\x1f", "has an invalid header"),
         (b"\xff" * 12, "has a"),
     ):
         path.write_bytes(content[:6] + claimed + content[12:])

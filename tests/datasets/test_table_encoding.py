@@ -57,7 +57,7 @@ def test_new_rows_get_the_old_columns_means_and_classes(stored, tmp_path):
     assert (graph.num_classes, graph.class_names) == (2, ("cat", "dog"))
     assert says(graph, f"values that {stored} lacks are zeros: colour (1)")
     assert says(graph, "missing values where")
-    assert says(graph, "left unlabelled what has a class that")
+    assert says(graph, "nodes with a class that")
     assert says(graph, "left out the columns shoe of nodes.csv")
 
 
@@ -97,6 +97,6 @@ def test_encoding_survives_ordering_and_is_checked(stored, tmp_path):
     for damage in ({"version": 9}, {"columns": [{"kind": "number"}]}, {"columns": [3]}):
         graph.encoding = {**open_graph(stored).encoding, **damage}
         save_graph(graph, stored, overwrite=True)
-        with pytest.raises(ShoalError, match=r"meta\.json holds no encoding of columns"):
+        with pytest.raises(ShoalError, match=r"meta\.json has no column encoding"):
             import_graph(tmp_path / "old", like=stored)
         save_graph(import_graph(tmp_path / "old", **OPTIONS), stored, overwrite=True)

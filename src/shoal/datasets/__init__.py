@@ -46,7 +46,7 @@ def load(name_or_path: str | Path, **settings: Any) -> Graph:
 
 
 def check_known(name_or_path: str | Path) -> None:
-    """Refuse a path or name that `load` does not find, with the nearest name or what to do."""
+    """Raise if `load` does not find a path or name; the message has the nearest name or what to do."""
     name = str(name_or_path)
     if find_path(name) is not None:
         return

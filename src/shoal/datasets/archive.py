@@ -51,7 +51,7 @@ def is_archive(path: str | Path) -> bool:
 
 
 def unpack_archive(archive: str | Path, folder: str | Path, *, limit: int | None = None) -> Path:
-    """Unpack `archive` into the new folder `folder`; nothing appears under that name unless all of it is sound.
+    """Unpack `archive` into the new folder `folder`; the folder appears only if the whole archive is valid.
 
     Args:
         limit: bytes the unpacked files may have together; by default 200 times the archive's size.
@@ -78,7 +78,7 @@ def unpack_archive(archive: str | Path, folder: str | Path, *, limit: int | None
 
 
 def is_damage(error: OSError) -> bool:
-    """Whether an error while unpacking is the archive's and not the disk's: an odd stream, a folder named as a file."""
+    """Whether an error while unpacking is due to the archive, such as a damaged stream, and not to the disk."""
     of_archives = (None, errno.EINVAL, errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR)
     return isinstance(error, gzip.BadGzipFile) or error.errno in of_archives
 
@@ -117,13 +117,13 @@ def _unpack_zip(archive: Path, folder: Path, room: _Room) -> Members:
 
 
 def check_directory(archive: Path, num_members: int) -> None:
-    """Refuse a zip whose directory lists another number of members than its end says: damage hides some of them."""
+    """Raise if a zip's directory lists another number of members than its end record: it is damaged."""
     with open(archive, "rb") as file:
         file.seek(max(archive.stat().st_size - _LONGEST_END, 0))
         end = file.read()
     at = end.rfind(b"PK\x05\x06")
     said = int.from_bytes(end[at + 10 : at + 12], "little") if at >= 0 else 0
-    if said not in (num_members, 0xFFFF):  # the latter where they are counted elsewhere
+    if said not in (num_members, 0xFFFF):  # 0xFFFF: the count is in the zip64 record
         raise zipfile.BadZipFile(f"{num_members:,} of {said:,} members are listed")
 
 
@@ -136,7 +136,7 @@ def _unpack_tar(archive: Path, folder: Path, room: _Room) -> Members:
                 declared += member.size
                 room.check(declared, number)
                 if member.isdir() and PurePosixPath(member.name) == PurePosixPath("."):
-                    continue  # the packed folder itself, which is there
+                    continue  # the packed folder itself, which exists
                 path = folder / _safe_path(archive, member.name)
                 if not (member.isdir() or member.isreg()) or member.issparse():
                     raise _unsafe(archive, member.name, "is a link or a device")
@@ -154,7 +154,7 @@ def _unpack_gzip(archive: Path, folder: Path, room: _Room) -> Members:
 
 
 class _Room:
-    """How many bytes may still be written; refuses before a disk is filled, not after."""
+    """Limits the bytes and files that an archive may unpack to; raises before the disk is full."""
 
     def __init__(self, archive: Path, limit: int) -> None:
         self.archive, self.limit, self.taken = archive, limit, 0
@@ -199,7 +199,7 @@ def _write(
 def _safe_path(archive: Path, name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     if not path.name:
-        raise _unsafe(archive, name, "is no name of a file")
+        raise _unsafe(archive, name, "is not a file name")
     if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name or ":" in name.split("/")[0]:
         raise _unsafe(archive, name, "points outside the folder it is unpacked to")
     return path

@@ -36,7 +36,7 @@ def draw_normal(
 ) -> np.ndarray:
     """Independent standard normals, float32 `(num_rows, num_columns)`. A row does not depend on num_rows.
 
-    Features are of the open workspace's type, if it has another.
+    Features are stored in the open workspace's type, if it has one.
     `shift` may change the block of rows that begins with row `start`, before it is stored.
     """
     values = (
@@ -50,7 +50,7 @@ def draw_normal(
         _fill_normal(block, start, seed, stream)
         shift(start, block)
         values.append(block)
-        follow_work("drawing features", start + len(block), num_rows)
+        follow_work("generating features", start + len(block), num_rows)
     return values.finish()
 
 

@@ -49,7 +49,7 @@ def _gather_classes(order, y, cursor, members):
 
 @parallel_kernel
 def _draw_edges(start, y, members, offsets, homophily, power, seed, sources, targets):
-    """The chance of member r has a closed inverse, r = ⌊m · u^power⌋: no table is needed."""
+    """Member r is drawn by the closed-form inverse of its distribution, r = ⌊m · u^power⌋: no table is needed."""
     k = key(seed, EDGES)
     num_classes = len(offsets) - 1
     for e in prange(len(sources)):

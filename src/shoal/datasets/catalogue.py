@@ -39,7 +39,7 @@ def _planetoid(name: str, title: str, nodes: int, edges: int, features: int, cla
         format="planetoid",
         files=tuple(RemoteFile(f"{PLANETOID}/{file}", file) for file in names),
         split=f"{train} / 500 / 1,000 nodes",
-        task="transductive, one label a node",
+        task="transductive, single-label",
         score=Score(score, "accuracy", "GCN", GCN_PAPER),
         reference="Revisiting Semi-Supervised Learning with Graph Embeddings, ICML 2016",
     )
@@ -63,7 +63,7 @@ def _saint(name: str, title: str, nodes: int, edges: int, features: int, classes
         files=files,
         folder=folder,
         split=split,
-        task=f"inductive, {'many labels' if multi else 'one label'} a node",
+        task=f"inductive, {'multi-label' if multi else 'single-label'}",
         score=published,
         reference=SAINT_PAPER,
     )
@@ -94,7 +94,7 @@ def _ogb(name: str, archive: str, title: str, nodes: int, edges: int, features: 
         files=(RemoteFile(f"{OGB}/{archive}.zip", f"{archive}.zip"),),
         folder=archive,
         split=split,
-        task="transductive, one label a node",
+        task="transductive, single-label",
         score=score,
         reference=OGB_PAPER,
     )

@@ -1,4 +1,4 @@
-"""Dataset: what is known of a published graph before it is fetched."""
+"""Dataset: the description of a published graph."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """One file to fetch. `size` in bytes where the publisher states it, else None: then the server's is used. `sha256`
-    where it is known, else None: then the first download decides what later ones must be."""
+    """One file to fetch. `size` in bytes if the publisher states it; None: the server's is used. `sha256` if it is known;
+    None: later downloads must match the first one."""
 
     url: str
     name: str
@@ -21,7 +21,7 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Score:
-    """A published result that a run on this dataset can be held against."""
+    """A published result to compare a run on this dataset with."""
 
     value: float
     metric: str
@@ -34,7 +34,7 @@ class Dataset:
     """A published graph: where it comes from, how it is read, what it must contain.
 
     `num_edges` counts edges of an undirected graph once and arcs of a directed one, as published.
-    `files` is empty where the publisher offers no direct address: then `page` is where a person fetches it.
+    `files` is empty if the publisher offers no direct download: then it is fetched by hand from `page`.
     `format` and `options` are those of `shoal data import`; `folder` is the part of the unpacked files to import.
     """
 
@@ -59,7 +59,7 @@ class Dataset:
 
     @property
     def by_hand(self) -> bool:
-        """Whether a person has to fetch it: the publisher gives no address of the files themselves."""
+        """Whether it has to be fetched by hand, because the publisher offers no direct download."""
         return not self.files
 
     @property

@@ -1,6 +1,6 @@
-"""What to look at first in a graph: degrees, components, labels, homophily, features, split, memory.
+"""Statistics of a graph: degrees, components, labels, homophily, features, split, memory.
 
-Work is bounded on large graphs: neighbours are compared in a sample of the edges, features looked at in a sample of rows.
+Work is bounded on large graphs: homophily is measured on a sample of the edges, features on a sample of the rows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LabelFigures:
 
 @dataclass(frozen=True)
 class TargetFigures:
-    """Targets of a regression: how many a node has, their range and mean, and how many nodes have none."""
+    """Targets of a regression: their number per node, their range and mean, and the number of unlabelled nodes."""
 
     count: int
     least: float
@@ -49,9 +49,9 @@ class TargetFigures:
 
 @dataclass(frozen=True)
 class FeatureFigures:
-    """Features, by a sample of `rows` rows where they are dense.
+    """Features, measured on a sample of `rows` rows if they are dense.
 
-    `missing` is the share of missing values of columns of a table that have some.
+    `missing` is the share of missing values, for the table columns that have some.
     """
 
     count: int
@@ -68,8 +68,8 @@ class FeatureFigures:
 class Homophily:
     """`edges`: share of the edges between labelled nodes that join equal labels.
 
-    `adjusted`: (edges − c) / (1 − c) with c, the share that random edges between nodes of the same degrees would have: 1 where
-    all neighbours are alike, 0 where labels say nothing of each other, however unequal the classes.
+    `adjusted`: (edges − c) / (1 − c), c the expected share for random edges between nodes of the same degrees: 1 if all
+    neighbours have equal labels, 0 if labels of neighbours are independent, whatever the class sizes.
     """
 
     edges: float
@@ -79,7 +79,7 @@ class Homophily:
 
 @dataclass(frozen=True)
 class WeightFigures:
-    """Edge weights, by a sample of the entries where there are many."""
+    """Edge weights, measured on a sample of the entries if there are many."""
 
     least: float
     most: float
@@ -115,7 +115,7 @@ class Description:
 
 
 def describe_graph(graph: Graph) -> Description:
-    """Measure `graph` in a few passes over its topology; features and homophily from samples where it is large."""
+    """Measure `graph` in a few passes over its topology; features and homophily on samples if it is large."""
     loops, isolated = _scan_topology(graph)
     degree = graph.degree
     degrees = {name: float(np.quantile(degree, q, method="inverted_cdf")) for name, q in QUANTILES.items()}
@@ -164,7 +164,7 @@ def _scan_topology(graph: Graph) -> tuple[int, int]:
 
 
 def _share_of_top(degree: np.ndarray) -> float:
-    """The share of all entries that the hundredth of the nodes with the highest degree has."""
+    """The share of all entries in the rows of the 1 % of nodes with the highest degree."""
     count = max(int(len(degree) * _TOP), 1)
     top = np.partition(degree, len(degree) - count)[-count:]
     return float(top.sum() / max(degree.sum(), 1))
@@ -214,7 +214,7 @@ def _describe_targets(graph: Graph) -> TargetFigures | None:
 
 
 def measure_homophily(graph: Graph, most: int = SAMPLED_ENTRIES) -> Homophily | None:
-    """Edge homophily and its value adjusted for class sizes, in a sample of at most `most` entries; None without single labels."""
+    """Edge homophily and its value adjusted for class sizes, in a sample of at most `most` entries; None unless single-label."""
     y = graph.y
     if y is None or y.ndim == 2 or y.dtype.kind == "f":
         return None

@@ -1,4 +1,4 @@
-"""Streaming download over http(s): resumes, retries, checks sizes, and renames into place only when whole."""
+"""Streaming download over http(s): resumes, retries, checks sizes, and renames only a complete file."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ Progress: TypeAlias = Callable[
 ]  # bytes so far, bytes in all (None: the server does not say)
 
 CHUNK = 1 << 18
-WORTHWHILE = 1 << 18  # bytes an attempt must gain to count as getting on
+WORTHWHILE = 1 << 18  # bytes an attempt must gain to count as progress
 LONGEST_PAUSE = 30.0
 RETRYABLE = {408, 425, 429, 500, 502, 503, 504}
 
 
 class DownloadInterrupted(KeyboardInterrupt):
-    """Ctrl-C during a download; its message says how to go on."""
+    """Ctrl-C during a download; its message says how to continue."""
 
 
 class _Broken(Exception):
-    """The connection failed in a way that trying again may mend."""
+    """The connection failed in a way that a retry may fix."""
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, but never from https to plain http: no checksum would notice what came back."""
+    """Follows redirects, but never from https to plain http, where content could be changed unnoticed."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         if urlsplit(req.full_url).scheme == "https" and urlsplit(newurl).scheme != "https":
@@ -57,11 +57,11 @@ def download_file(
     timeout: float = 30.0,
     pause: float = 1.0,
 ) -> Path:
-    """Fetch `url` to `target`. What an earlier, interrupted call left in `target.partial` is continued.
+    """Fetch `url` to `target`. A download that was interrupted earlier is resumed from `target.partial`.
 
     Args:
         size: bytes the file must have, if known.
-        retries: attempts in a row that may fail without getting well beyond the furthest one.
+        retries: attempts in a row that may fail without progress.
         timeout: seconds that connecting, or one read, may take.
         pause: seconds before the first retry; doubles up to 30.
     """
@@ -137,7 +137,7 @@ def _fetch_with_retries(url: str, file: IO[bytes], record: _Record, size: int | 
 def _fetch_once(
     url: str, file: IO[bytes], record: _Record, size: int | None, progress: Progress | None, timeout: float
 ) -> None:
-    """One request for what is missing; returns when the file is whole."""
+    """One request for the missing bytes; returns when the file is complete."""
     known = record.read(url)
     validator, total = known.get("validator"), known.get("total")
     start = os.fstat(file.fileno()).st_size

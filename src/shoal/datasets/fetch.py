@@ -37,7 +37,7 @@ class Watcher(Protocol):
 
 
 class Silence:
-    """A Watcher that says nothing."""
+    """A Watcher that ignores everything."""
 
     def on_bytes(self, file: str, done: int, total: int | None) -> None:
         """Ignore arrived bytes."""
@@ -61,7 +61,7 @@ def fetch_dataset(
     """Fetch `dataset` and store it in `folder` (by default where `shoal.load` finds it by name).
 
     The publisher's files are removed once the graph is stored, unless `keep`. An interrupted call leaves them, and
-    the next one goes on from there.
+    the next call continues from there.
     """
     watcher = watcher or Silence()
     target = Path(folder) if folder is not None else graph_folder(dataset.name)
@@ -97,7 +97,7 @@ def fetch_dataset(
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Keep a second fetch of the same dataset out of `folder` while the block runs."""
+    """Lock `folder` against a second fetch of the same dataset while the block runs."""
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -131,9 +131,9 @@ def _download(file: RemoteFile, folder: Path, watcher: Watcher, settings: dict[s
 
 
 def _check_digest(file: RemoteFile, path: Path, watcher: Watcher) -> tuple[Path, str]:
-    """Refuse a file with another SHA-256 than the registered one, or than the one that was stored first from its address.
+    """Raise if a file's SHA-256 differs from the registered one, or from that of the first download of its address.
 
-    Returns where the latter is kept, and the file's own.
+    Returns the path of the record of the latter, and the file's SHA-256.
     """
     from shoal.array_files import hash_file
 
@@ -145,8 +145,12 @@ def _check_digest(file: RemoteFile, path: Path, watcher: Watcher) -> tuple[Path,
         path.unlink()
         whose = "the registered one" if file.sha256 else f"that of the first download ({pin})"
         raise ShoalError(
-            f"{file.url} came with SHA-256 {found[:16]}…, expected {expected[:16]}…, {whose}: the file was changed where it lies or on its way; "
-            + ("ask the publisher" if file.sha256 else "remove that file if the publisher says so")
+            f"{file.url} came with SHA-256 {found[:16]}…, expected {expected[:16]}…, {whose}: the file was changed at the server or in transit; "
+            + (
+                "ask the publisher"
+                if file.sha256
+                else "remove that file if the publisher confirms the change"
+            )
         )
     return pin, found
 
@@ -158,7 +162,7 @@ def _write_pin(pin: Path, digest: str) -> None:
 
 
 def _unpack(paths: list[Path], folder: Path, watcher: Watcher) -> Path:
-    """Unpack the archives among `paths`; where there are none, their own folder is the source."""
+    """Unpack the archives among `paths`; without archives, the folder of `paths` is the source."""
     archives = [path for path in paths if is_archive(path)]
     for archive in archives:
         watcher.on_step(f"unpacking {archive.name}")
@@ -169,12 +173,12 @@ def _unpack(paths: list[Path], folder: Path, watcher: Watcher) -> Path:
                 unpack_archive(archive, place)
         except ArchiveError as error:
             archive.unlink()
-            raise ShoalError(f"{error} (it was removed: the same command fetches it anew)") from None
+            raise ShoalError(f"{error} (it was removed: the same command fetches it again)") from None
     return folder if archives else paths[0].parent
 
 
 def _choose_source(folder: Path, inner: str) -> Path:
-    """The part of the unpacked files to import; a wrapping folder that the entry does not name is entered."""
+    """The part of the unpacked files to import; a single wrapping folder is skipped."""
     source = folder / inner
     if source.exists() and inner != ".":
         return source
@@ -196,7 +200,7 @@ def _import(dataset: Dataset, source: Path, watcher: Watcher) -> Graph:
 
 
 def _check_sizes(dataset: Dataset, graph: Graph) -> None:
-    """Refuse a graph of other sizes than published. Edges are not compared: publications count them differently."""
+    """Raise if the graph has other sizes than published. Edges are not compared: publications count them differently."""
     for what in ("num_nodes", "num_features", "num_classes"):
         found, expected = getattr(graph, what), getattr(dataset, what)
         if found != expected:

@@ -25,18 +25,18 @@ FORMATS: Registry[Reader] = Registry("format", "shoal.datasets.importers")
 
 
 class Recognition(NamedTuple):
-    """How a path is known to be of a format; formats of lower priority are asked first."""
+    """How a format recognises its paths; formats of lower priority are tried first."""
 
     matches: Callable[[Path], bool] = lambda path: False
     priority: int = 50
 
 
 def recognised(matches: Callable[[Path], bool], priority: int = 50) -> Callable[[F], F]:
-    """A decorator that says which paths a reader is for; without it a format must be named (`--format`).
+    """A decorator that declares which paths a reader recognises; without it a format must be named (`--format`).
 
     Args:
-        matches: whether a path is of the format.
-        priority: formats of lower priority are asked first.
+        matches: whether a path has the format.
+        priority: formats of lower priority are tried first.
     """
 
     def attach(reader: F) -> F:
@@ -47,7 +47,7 @@ def recognised(matches: Callable[[Path], bool], priority: int = 50) -> Callable[
 
 
 def recognise(path: Path) -> str | None:
-    """The name of the first format that `path` is of."""
+    """The name of the first format that recognises `path`; None if none does."""
 
     def ask(name: str) -> Recognition:
         found: Recognition = getattr(FORMATS[name], "recognition", Recognition())

@@ -9,7 +9,7 @@ from shoal.datasets.attributes import EDGES, NUMBERING
 from shoal.kernels.jit import parallel_kernel
 from shoal.rng import key, permute, random_u64
 
-# Chance that an edge falls in quadrant (0,0), (0,1), (1,0), (1,1): [[0.9, 0.5], [0.5, 0.1]] over its sum.
+# Probability that an edge falls in quadrant (0,0), (0,1), (1,0), (1,1): [[0.9, 0.5], [0.5, 0.1]] over its sum.
 INITIATOR = (0.45, 0.25, 0.25, 0.05)
 _BOUNDS = np.round(np.cumsum(INITIATOR)[:3] * 2**32).astype(np.uint64)
 _EDGES_AT_ONCE = 1 << 20

@@ -10,7 +10,7 @@ from shoal.datasets.generators import GENERATORS
 from shoal.errors import ShoalError
 from shoal.home import home_folder
 
-META = "meta.json"  # what makes a folder a stored graph; repeated here so that a look-up needs no NumPy
+META = "meta.json"  # the file that marks a stored graph; repeated here so that a look-up needs no NumPy
 
 
 def graph_folder(name: str) -> Path:
@@ -19,7 +19,7 @@ def graph_folder(name: str) -> Path:
 
 
 def download_folder(name: str) -> Path:
-    """Where the publisher's files of a dataset are kept while they are fetched and read."""
+    """The folder of a dataset's published files while they are fetched and read."""
     return home_folder() / "downloads" / name
 
 
@@ -50,13 +50,13 @@ def local_names() -> list[str]:
 
 
 def find_path(data: str | Path) -> Path | None:
-    """The existing file or folder that `data` names; None where there is none, or no file can have such a name."""
+    """The existing file or folder that `data` names; None if there is none."""
     path = os.path.expanduser(data)
     return Path(path) if os.path.exists(path) else None
 
 
 def locate_data(data: str) -> Path | None:
-    """Where `shoal.load` finds the graph that a path or a name stands for; None for one that is generated or gone."""
+    """The path where `shoal.load` finds the graph of a path or name; None if it is generated or missing."""
     return find_path(data) or (None if data in GENERATORS else find_graph(data))
 
 
@@ -67,13 +67,13 @@ def absolute_data(data: str) -> str:
 
 
 def is_data_stored(data: str) -> bool:
-    """Whether a path or a name stands for a stored graph."""
+    """Whether a path or name refers to a stored graph."""
     path = locate_data(data)
     return path is not None and is_stored(path)
 
 
 def explain_missing(data: str) -> str | None:
-    """Where data that is gone was looked for; None where it is here or generated."""
+    """The places where missing data was searched; None if it exists or is generated."""
     if locate_data(data) is not None or data in GENERATORS:
         return None
     return f"{data} in $SHOAL_DATA and {home_folder() / 'graphs'}" if is_plain_name(data) else data

@@ -19,7 +19,7 @@ def registered() -> Mapping[str, Dataset]:
 
 
 def find_dataset(name: str) -> Dataset:
-    """The registered dataset called `name`; an unknown one is refused with the nearest known."""
+    """The registered dataset called `name`; an unknown name raises ShoalError with the nearest one."""
     if name not in REGISTERED:
         raise unknown_name("dataset", name, (*REGISTERED, *GENERATORS))
     return REGISTERED[name]

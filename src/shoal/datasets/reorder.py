@@ -1,4 +1,4 @@
-"""A graph with its nodes renumbered; in files where a workspace is open and the arrays are large."""
+"""Renumbering the nodes of a graph; large arrays are written to files if a workspace is open."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ROWS_AT_ONCE = 1 << 16
 def reorder_graph(graph: Graph, by: str, **settings: Any) -> Graph:
     """`graph` with its nodes renumbered by an order of `ORDERS`, so that neighbours lie together.
 
-    What users call the nodes stays: `node_ids` of a graph without any are the numbers that nodes had before.
+    Node ids are kept; a graph without ids gets the previous node numbers as `node_ids`.
     """
     find = ORDERS[by]
     order = np.ascontiguousarray(find(graph, **check_options(list_settings(find), settings, what=by)))
@@ -38,7 +38,7 @@ def reorder_graph(graph: Graph, by: str, **settings: Any) -> Graph:
 
 
 def take_order(graph: Graph, order: np.ndarray) -> Graph:
-    """The graph whose node i is node `order[i]` of `graph`, with all that belongs to it."""
+    """The graph whose node i is node `order[i]` of `graph`, with its features, labels, masks and id."""
     n = graph.num_nodes
     number = np.empty(n, index_dtype(n))
     number[order] = np.arange(n, dtype=number.dtype)
@@ -95,7 +95,7 @@ def take_order(graph: Graph, order: np.ndarray) -> Graph:
 
 
 def mean_gap(graph: Graph) -> float:
-    """How far apart the numbers of neighbours are, on average."""
+    """Mean difference between the numbers of neighbours."""
     total = 0.0
     for start in range(0, graph.num_nodes, _ROWS_AT_ONCE):
         stop = min(start + _ROWS_AT_ONCE, graph.num_nodes)

@@ -1,6 +1,6 @@
-"""The graphs Shoal can make by itself, one file each; every one is a pure function of its settings, of which one is a seed.
+"""Graph generators, one file each. A generated graph is a pure function of the settings, which include a seed.
 
-Their names and settings are known without NumPy: what draws a graph is imported when one is drawn.
+Names and settings are known without NumPy; a generator imports what it needs when it is called.
 """
 
 from __future__ import annotations

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 def blocks(
     num_nodes: Annotated[int, Range(1, MAX_NODES), "nodes of the graph"] = 10_000,
     num_classes: Annotated[int, AtLeast(1), "classes of equal size, at most one per node"] = 10,
-    degree: Annotated[float, AtLeast(0), "edges drawn, counted per node"] = 20,
+    degree: Annotated[
+        float, AtLeast(0), "average degree before self loops and repeated edges are removed"
+    ] = 20,
     num_features: Annotated[int, Range(1, 2**20), "features of a node"] = 64,
     homophily: Annotated[float, Share, "share of edges drawn inside a class"] = 0.5,
     signal: Annotated[
@@ -29,17 +31,17 @@ def blocks(
 ) -> Graph:
     """Degree-corrected stochastic block model with features and labels, any size (drawn from a seed).
 
-    Features are too weak to classify by alone; 60 / 20 / 20 percent train, validate and test.
+    Features alone are too weak to classify nodes. The split is 60 / 20 / 20 percent train, validation and test.
 
-    An edge picks a class a, then with chance `homophily` the same class, else one of the others; each end
-    is then a member of its class, the r-th of m members with chance ((r+1)/m)^(1-skew) - (r/m)^(1-skew).
-    Degrees so follow a power law with exponent 1 + 1/skew. Features are `signal · μ_class + noise` with
+    An edge picks a class a, then with probability `homophily` the same class, else one of the others; each end
+    is then a member of its class, the r-th of m members with probability ((r+1)/m)^(1-skew) - (r/m)^(1-skew).
+    Degrees then follow a power law with exponent 1 + 1/skew. Features are `signal · μ_class + noise` with
     standard normal noise and random directions μ of length about 1.
 
     `degree * num_nodes / 2` edges are drawn. Self loops are dropped and repeated edges merged, so the average degree
-    ends a little below. A homophily of 1 / num_classes makes edges uninformative, a signal of 0 features.
+    is a little lower. A homophily of 1 / num_classes makes edges uninformative, a signal of 0 makes features uninformative.
 
-    Cost: linear in nodes and edges, in parallel; memory 16 bytes an edge at the peak, besides the features. `shoal data
+    Cost: linear in nodes and edges, in parallel; memory 16 bytes per edge at the peak, besides the features. `shoal data
     generate` keeps to its memory budget instead.
     """  # fmt: skip
     check_whole("num_classes", num_classes, 1, num_nodes)

@@ -27,15 +27,17 @@ def digits(
         int, Range(1, NUM_IMAGES - 1), "nearest neighbours that each image is joined to, by pixels"
     ] = 10,
     train: Annotated[
-        float, Range(1 / NUM_IMAGES, 0.8), "share of training nodes; a fifth validates, the rest tests"
+        float,
+        Range(1 / NUM_IMAGES, 0.8),
+        "share of training nodes; a fifth is for validation, the rest for test",
     ] = 0.2,
     seed: Seed = 0,
 ) -> Graph:
     """1,797 handwritten digits (UCI, CC BY 4.0), joined to their nearest neighbours; ships with Shoal.
 
-    64 pixels each, 10 classes. Distances are Euclidean, ties go by number; an edge holds both ways, so most nodes
-    have a few more than `neighbors`. With the default share the edges more than halve the error of a network that
-    sees pixels alone (4.6 to 2.0 %); with most labels given both are near 98 % and there is little to tell apart.
+    64 pixels each, 10 classes. Distances are Euclidean, ties are broken by number. Edges are undirected, so most nodes
+    have a few more neighbours than `neighbors`. With the default `train`, edges more than halve the error of a network
+    that sees pixels alone (4.6 to 2.0 %); with most labels given, both have an accuracy near 98 %.
     """  # fmt: skip
     import numpy as np
 
@@ -57,14 +59,14 @@ def digits(
         name="digits",
         **draw_split(np.arange(num_nodes), num_nodes, train=train, seed=seed),
     )
-    graph.notices = ()  # two images that are each other's neighbour are no mistake in the data
+    graph.notices = ()  # duplicate edges, of two images that are each other's neighbour, are expected
     return graph
 
 
 def _find_nearest(points: np.ndarray, count: int) -> np.ndarray:
-    """The `count` nearest other rows of each row of whole numbers, `(num_rows, count)`, in no special order.
+    """The `count` nearest other rows of each row of whole numbers, `(num_rows, count)`, in no particular order.
 
-    Distances are exact, and a tie goes to the lower number: the same neighbours on every machine.
+    Distances are exact and ties go to the lower number, so the neighbours are the same on every machine.
     """
     import numpy as np
 

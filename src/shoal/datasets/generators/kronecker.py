@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 @check_settings
 def kronecker(
     scale: Annotated[int, Range(1, 31), "the graph has 2^scale nodes"] = 16,
-    degree: Annotated[float, AtLeast(0), "edges drawn, counted per node; twice the arcs if directed"] = 16,
+    degree: Annotated[
+        float, AtLeast(0), "average degree before self loops and repeated edges are removed"
+    ] = 16,
     num_features: Annotated[
         int, Range(0, 2**20), "standard normal features, independent of the classes; 0 for none"
     ] = 50,
@@ -26,15 +28,15 @@ def kronecker(
 ) -> Graph:
     """Power-law R-MAT graph with random features and classes, any scale (drawn from a seed).
 
-    60 / 20 / 20 percent train, validate and test.
+    The split is 60 / 20 / 20 percent train, validation and test.
 
-    Every edge picks one quadrant of the adjacency matrix with chances ∝ [[.9, .5], [.5, .1]], then one quadrant
+    Every edge picks one quadrant of the adjacency matrix with probabilities ∝ [[.9, .5], [.5, .1]], then one quadrant
     of that quadrant, and so on, `scale` times. Nodes are then renumbered at random, so that a node's number
     says nothing about its degree. `degree * 2^scale / 2` edges are drawn, `degree * 2^scale` arcs if directed. Self
-    loops are dropped and repeated edges merged, so that the average degree ends below `degree`, the more so the
+    loops are dropped and repeated edges merged, so that the average degree is below `degree`, the more so the
     smaller the graph.
 
-    Cost: linear in edges × scale, in parallel; memory 16 bytes an edge at the peak, besides the features. `shoal data
+    Cost: linear in edges × scale, in parallel; memory 16 bytes per edge at the peak, besides the features. `shoal data
     generate` keeps to its memory budget instead.
     """  # fmt: skip
     num_nodes = 1 << scale

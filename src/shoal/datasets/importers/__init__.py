@@ -1,4 +1,4 @@
-"""Graph files of other programs, read into a Graph: one reader per format, and import_graph, the door to all of them."""
+"""Graph files of other programs, read into a Graph: one reader per format, and import_graph, which calls them."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def import_graph(
         directed: `False` adds the reverse of every edge, `True` keeps arcs as they are; by default what the
             format or the file says.
         name: the graph's name, by default after the source.
-        progress: called with a short sentence now and then.
-        options: what the format's reader takes, `list_settings(FORMATS[format])` lists them.
+        progress: called with a short sentence at every step.
+        options: settings of the format's reader, which `list_settings(FORMATS[format])` lists.
 
     Raises ShoalError, naming file and row, for anything that cannot be read.
     """
@@ -73,7 +73,7 @@ def _check_options(format: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def detect_format(path: Path) -> str:
-    """The name of the format whose files `path` is or holds."""
+    """The name of the format of a file or folder."""
     format = recognise(path)
     if format is not None:
         return format

@@ -54,7 +54,7 @@ def parse_dates(column: pa.Array, form: str) -> np.ndarray:
 
 
 def _read_offsets(zones: pa.Array) -> np.ndarray:
-    """Seconds that the clock of each zone, `+02:00` or `Z`, is ahead of UTC; 0 where none is said."""
+    """Seconds that the clock of each zone, `+02:00` or `Z`, is ahead of UTC; 0 without a zone."""
     offsets = np.zeros(len(zones))
     for zone in pc.unique(zones).to_pylist():
         if zone and zone != "Z":

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 POINT, COMMA = "point", "comma"
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "<NA>", "#N/A", "?", "-")
-_GAPS = " '’\u00a0\u202f"  # between thousands, besides the character that is no decimal mark
+_GAPS = " '’\u00a0\u202f"  # separators of thousands, besides the character that is not the decimal mark
 _EXPONENT = r"(?:[eE][+-]?\d+)?$"
 _SHAPES = {
     POINT: rf"^[+-]?(?:\d+\.?\d*|\.\d+|\d{{1,3}}(?:[,{_GAPS}]\d{{3}})+(?:\.\d*)?){_EXPONENT}",
@@ -18,7 +18,7 @@ _THOUSANDS = {POINT: f"[,{_GAPS}]", COMMA: f"[.{_GAPS}]"}
 
 
 def blank(cells: pa.Array) -> pa.Array:
-    """Large strings, null where a cell says that its value is missing."""
+    """Large strings, null where a cell stands for a missing value."""
     return pc.if_else(pc.is_in(cells, pa.array(MISSING, cells.type)), pa.scalar(None, cells.type), cells)
 
 
@@ -28,7 +28,7 @@ def count_shapes(cells: pa.Array) -> dict[str, pa.Array]:
 
 
 def parse_plain(cells: pa.Array) -> np.ndarray | None:
-    """The cells as float64, NaN where null, if all are numbers as programs write them; else None."""
+    """The cells as float64, NaN where null, if all are numbers in plain notation (-1.5e3); else None."""
     try:
         return np.array(cells.cast(pa.float64()).to_numpy(zero_copy_only=False))
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""What a column of a node table holds, found out by reading all of it: numbers, dates, yes/no, categories, text."""
+"""Detection of what a column of a node table holds, by reading all of it: numbers, dates, yes/no, categories, text."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ PAIRS = (
     ("sim", "não"),
     ("да", "нет"),
 )
-_KEY_SHARE = 0.8  # of the filled cells that differ: such a column names rows
-_WORDS_OF_TEXT = 2.5  # a cell on average
+_KEY_SHARE = 0.8  # share of distinct values from which a column is a key
+_WORDS_OF_TEXT = 2.5  # words per cell, on average, from which a column is prose
 _CELLS_LOOKED_AT = 1 << 16  # for the two figures above
-# One word however many signs it has (an address, a path), in writing that has spaces between words.
+# One word, with any characters (an address, a path), in scripts that have spaces between words.
 _ONE_WORD = r"^[^\s,;|\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]+$"
 
 
 @dataclass(frozen=True)
 class ColumnOptions:
-    """What users say of columns: see the settings of the table format."""
+    """Options for columns: see the settings of the table format."""
 
     categories: tuple[str, ...] = ()
     max_categories: int = 32
@@ -67,7 +67,7 @@ class ColumnOptions:
 
 
 class Moments:
-    """Count, mean and sum of squared deviations of values that come in blocks."""
+    """Count, mean and sum of squared deviations of values, updated by blocks."""
 
     def __init__(self) -> None:
         self.count, self.mean, self.squares = 0, 0.0, 0.0
@@ -85,15 +85,15 @@ class Moments:
 
     @property
     def deviation(self) -> float:
-        """0 for a constant column, whatever rounding its mean left."""
+        """The standard deviation; exactly 0 for a constant column, despite rounding."""
         found = float(np.sqrt(self.squares / self.count)) if self.count else 0.0
         return found if found > 1e-9 * abs(self.mean) else 0.0
 
 
 class ColumnScan:
-    """What was seen of one column. `add` takes its cells block by block, `decide` says what it is.
+    """The scan of one column: `add` takes its cells block by block, `decide` returns its encoding.
 
-    Means and deviations are those of the rows that `train` marks.
+    Means and standard deviations are those of the rows that `train` marks.
     """
 
     def __init__(self, table: Table, name: str, options: ColumnOptions) -> None:
@@ -144,7 +144,7 @@ class ColumnScan:
     def _add_plain(
         self, cells: pa.Array, found: np.ndarray, filled: int, train: np.ndarray | None, done: int
     ) -> None:
-        """Cells that are all numbers as programs write them; their values are not counted."""
+        """Add cells that are all numbers in plain notation; their distinct values are not counted."""
         self.plain = True
         self.numbers[POINT] += filled
         self._note(POINT, found, train)
@@ -218,7 +218,7 @@ class ColumnScan:
         return self._decide_text(marked)
 
     def _choose_mark(self) -> str | None:
-        """The decimal mark of a column of numbers, None if it is none."""
+        """The decimal mark of a column of numbers; None if the column is not numeric."""
         whole = [mark for mark, count in self.numbers.items() if count == self.filled]
         if self.options.decimal in whole:
             return self.options.decimal
@@ -239,7 +239,7 @@ class ColumnScan:
         return None
 
     def _choose_form(self) -> str | None:
-        """The form of a column of dates, None if it is none, "" if it may be two."""
+        """The form of a column of dates; None if the column has no dates, "" if the form is ambiguous."""
         forms = [form for form, count in self.dates.items() if count == self.filled]
         if self.options.day_first is not None:
             first = "day" if self.options.day_first else "month"

@@ -32,9 +32,9 @@ def is_database(path: Path) -> bool:
 
 @contextmanager
 def export_tables(path: Path, edges: str | None, nodes: str | None) -> Iterator[Path]:
-    """A folder with edges.* and nodes.* of a database, for a while. `edges` and `nodes` are tables or SELECTs.
+    """Yield a temporary folder with edges.* and nodes.* of a database. `edges` and `nodes` are tables or SELECTs.
 
-    What is said of the files there is said of the database.
+    Errors about these files name the database instead.
     """
     with tempfile.TemporaryDirectory(prefix="shoal-") as place:
         folder = Path(place) / path.stem
@@ -71,9 +71,9 @@ def _select_all(path: Path, table: str, tables: list[str]) -> str:
 
 @contextmanager
 def _connect(path: Path, kind: str, *, trusted: bool) -> Iterator[Any]:
-    """A connection that only reads; whatever the database refuses becomes a sentence.
+    """A read-only connection; errors of the database become ShoalError.
 
-    Views of a DuckDB file may read other files only where the user wrote a query.
+    Views of a DuckDB file may read other files only if the user wrote a query (`trusted`).
     """
     if kind == "sqlite":
         errors: type[Exception] = sqlite3.Error

@@ -1,4 +1,4 @@
-"""The edge table of a CSV or Parquet import: which columns are the ends, and ids turned into node numbers."""
+"""The edge table of a CSV or Parquet import: its source and target columns, and ids converted to node numbers."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _NO_ID = int(np.iinfo(np.int64).min)
 
 
 def open_edges(path: Path) -> Table:
-    """The edge table at `path`; of CSV files without a line of names, the columns are numbered."""
+    """The edge table at `path`; columns of a CSV file without a header line are numbered."""
     edges = open_table(path)
     if len(edges.names) < 2:
-        raise ShoalError(f"{path} has {len(edges.names)} column: expected two node ids a row")
+        raise ShoalError(f"{path} has {len(edges.names)} column: expected two node ids per row")
     if edges.is_csv and all(cell.lstrip("-").isdigit() for cell in edges.names[:2]):
         return open_table(path, header=False)
     return edges
@@ -75,9 +75,9 @@ def number_edges(
     dropped: list[int] | None,
     weight: str | None = None,
 ) -> Iterator[Any]:
-    """(sources, targets) of all edges, as node numbers; with the values of the column `weight`, where one is named.
+    """(sources, targets) of all edges, as node numbers, and the values of the column `weight`, if given.
 
-    An edge with an end that has no number is refused, or left out and counted in `dropped`.
+    An edge with an unknown id raises ShoalError, or is left out and counted in `dropped`.
     """
     done = 0
     for batch in _gather(edges.batches([*ends, weight] if weight else ends), ids.batch_rows):
@@ -90,7 +90,7 @@ def number_edges(
 
 
 def _id_column(edges: Table, name: str, batch: pa.RecordBatch, done: int, kind: pa.DataType) -> pa.Array:
-    """One column of ids as `kind`, int64 or large strings; refuses an empty one."""
+    """One column of ids as `kind`, int64 or large strings; raises ShoalError for an empty cell."""
     column = plain(batch.column(name))
     if column.null_count:
         path, row = edges.locate(done + first_null(column))
@@ -106,7 +106,7 @@ def _id_column(edges: Table, name: str, batch: pa.RecordBatch, done: int, kind: 
 
 
 def _gather(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Batches joined until each has at least `rows` rows; the last one has what is left."""
+    """Batches joined until each has at least `rows` rows; the last one may have fewer."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -180,7 +180,7 @@ def _read_weights(edges: Table, name: str, batch: pa.RecordBatch, done: int) -> 
 
 
 def _as_integer(text: str) -> int:
-    """An id of a table of integers, 5.0 for 5 too; one that is none becomes a number that no table holds."""
+    """An integer id from text, such as 5 or 5.0; any other text becomes a number that is no id."""
     found = _WHOLE.fullmatch(text)
     number = int(found[1]) if found else _NO_ID
     return number if abs(number) < 2**63 else _NO_ID

@@ -1,4 +1,4 @@
-"""How a column of a node table becomes features: one class a kind, stored with the graph so that new tables are encoded alike."""
+"""Encodings of node-table columns as features: one class per kind, stored with the graph to encode new tables the same way."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VERSION = 1
 
 @dataclass
 class Tally:
-    """What was met while columns were encoded, for notices: by column, how often."""
+    """Counts of missing and unknown values by column, for notices."""
 
     missing: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
@@ -29,7 +29,7 @@ class Tally:
 
 @dataclass
 class Column:
-    """One column. `marked`: a feature of its own is 1 where the value is missing."""
+    """One column. `marked`: an additional feature is 1 where the value is missing."""
 
     column: str
     marked: bool = False
@@ -43,12 +43,12 @@ class Column:
 
     @property
     def all_names(self) -> list[str]:
-        """Names of the features that the column becomes, the one that marks missing values last."""
+        """The names of its features, the one that marks missing values last."""
         return [*self.names, *([f"{self.column} missing"] if self.marked else [])]
 
     def encode(self, table: Table, values: pa.Array, done: int, tally: Tally) -> np.ndarray:
         """float32 features `(rows, width)` of some rows, the first of which is row `done` of the table."""
-        if pa.types.is_null(values.type):  # nothing is known
+        if pa.types.is_null(values.type):  # a column without any value
             values = values.cast(pa.large_string())
         block, missing = self._encode(table, values, done, tally)
         block = block.reshape(len(values), -1)
@@ -73,7 +73,7 @@ class Column:
 
 @dataclass
 class NumberColumn(Column):
-    """A number as it is, or less the mean and over the deviation; a missing one is the mean."""
+    """A number, standardised if `deviation` is set; a missing one becomes the mean."""
 
     mark: str = ""  # the decimal mark of numbers in text
     mean: float = 0.0
@@ -109,7 +109,7 @@ class NumberColumn(Column):
 
 @dataclass
 class ListColumn(Column):
-    """A list of as many numbers in every row, such as an embedding."""
+    """A list of numbers, equally long in every row, such as an embedding."""
 
     width: int = 0
 
@@ -150,7 +150,7 @@ class ListColumn(Column):
 
 @dataclass
 class CategoryColumn(Column):
-    """One feature a value: 1 where the cell holds it. Other values are zeros."""
+    """One-hot: one feature per value. Unknown values are all zeros."""
 
     values: list[str] = field(default_factory=list)
 
@@ -228,7 +228,7 @@ class DateColumn(Column):
 
 @dataclass
 class WordsColumn(Column):
-    """Words of a text hashed into `width` features with a sign, scaled to length 1."""
+    """The words of a text, hashed into `width` signed features and scaled to length 1."""
 
     width: int = 64
 
@@ -264,7 +264,7 @@ KINDS: dict[str, type[Column]] = {
 
 
 def split_words(cells: pa.Array) -> pa.Array:
-    """Lists of the words of each cell, in lower case; some are empty."""
+    """The words of each cell as lists, in lower case; some words are empty."""
     return pc.split_pattern_regex(pc.utf8_lower(cells), r"[^\pL\pN]+")
 
 
@@ -291,8 +291,8 @@ def dump_columns(columns: list[Column]) -> dict[str, Any]:
 
 
 def load_columns(encoding: dict[str, Any], place: str) -> list[Column]:
-    """The columns that `dump_columns` wrote; refuses what it cannot have written."""
-    damaged = ShoalError(f"{place} holds no encoding of columns that this Shoal reads: import it again")
+    """The columns that `dump_columns` wrote; raises ShoalError for anything else."""
+    damaged = ShoalError(f"{place} has no column encoding that this version reads: import it again")
     if encoding.get("version") != VERSION or not isinstance(encoding.get("columns"), list):
         raise damaged
     called = [encoding.get("id", ""), *(encoding.get("labels") or [])]

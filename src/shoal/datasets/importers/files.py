@@ -1,4 +1,4 @@
-"""Opening source files: whatever goes wrong while one is read becomes a ShoalError that names it."""
+"""Opening source files: every error while one is read becomes a ShoalError that names the file."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from shoal.workspace import Rows
 
 _BYTES_AT_ONCE = 1 << 24
 _EDGES_AT_ONCE = 1 << 22
-_MOST_DEFLATED = 1100  # bytes that one byte can stand for
-_FEW_NODES = 1 << 22  # so many may be isolated, however small the file
+_MOST_DEFLATED = 1100  # largest compression ratio of deflate
+_FEW_NODES = 1 << 22  # allowed for any file: nodes may be isolated
 _NODES_PER_BYTE = 16
 
 
@@ -38,7 +38,7 @@ def silent(message: str) -> None:
 
 @contextmanager
 def reading(path: Path, expected: str) -> Iterator[None]:
-    """While `path` is read: a missing, empty, damaged or foreign file is refused, saying what was `expected`."""
+    """Turn errors of the block, which reads `path`, into ShoalError that says what was `expected`."""
     if not path.exists():
         raise ShoalError(f"{path} does not exist: expected {expected}")
     if path.is_dir():
@@ -64,12 +64,12 @@ def reading(path: Path, expected: str) -> Iterator[None]:
 
 
 def compression_of(path: Path) -> str | None:
-    """How a file is compressed, by its name, in Arrow's words."""
+    """The compression of a file by its name, as Arrow calls it."""
     return {".gz": "gzip", ".zst": "zstd"}.get(path.suffix)
 
 
 def open_text(path: Path) -> IO[str]:
-    """A text file, plain or compressed by its name."""
+    """Open a text file, plain or compressed according to its name."""
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8", errors="replace")
     if path.suffix == ".zst":
@@ -79,13 +79,13 @@ def open_text(path: Path) -> IO[str]:
 
 
 def read_json(path: Path, expected: str) -> Any:
-    """The content of a JSON file; anything else is refused as not what was `expected`."""
+    """The content of a JSON file; raises ShoalError that says what was `expected`."""
     with reading(path, expected), open(path, encoding="utf-8") as file:
         return json.load(file)
 
 
 def read_json_object(path: Path, expected: str) -> dict[str, Any]:
-    """The object in a JSON file; anything else is refused as not what was `expected`."""
+    """The object in a JSON file; raises ShoalError that says what was `expected`."""
     found = read_json(path, expected)
     if not isinstance(found, dict):
         raise ShoalError(f"{path} holds a {type(found).__name__}: expected {expected}")
@@ -101,12 +101,12 @@ def read_npy(path: Path, expected: str) -> np.ndarray:
 def read_npz(path: Path, expected: str, *, required: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
     """Every array of a .npz file; never a pickled one.
 
-    Where a workspace is open, an array too large for its memory budget is unpacked into it and mapped.
+    If a workspace is open, an array too large for the memory budget is unpacked into it and memory-mapped.
     """
     arrays: dict[str, np.ndarray] = {}
     with reading(path, expected), open(path, "rb") as file:
         if file.read(2) != b"PK":
-            raise ValueError("no plain NumPy array")
+            raise ValueError("not a plain NumPy array")
         size = os.fstat(file.fileno()).st_size
         with zipfile.ZipFile(file) as archive:
             check_directory(path, len(archive.infolist()))
@@ -124,7 +124,7 @@ def read_npz(path: Path, expected: str, *, required: tuple[str, ...] = ()) -> di
 
 
 def _check_member(member: zipfile.ZipInfo, size: int) -> None:
-    """Refuse a member that is encrypted, packed in an odd way, or larger than what is packed can be."""
+    """Raise if a member is encrypted, has an unknown compression, or declares an impossible size."""
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or member.flag_bits & 0x1:
         raise ValueError(f"{member.filename} is encrypted or packed in an unknown way")
     if member.compress_size > size or member.file_size > _MOST_DEFLATED * (member.compress_size + 64):
@@ -132,7 +132,7 @@ def _check_member(member: zipfile.ZipInfo, size: int) -> None:
 
 
 def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo, key: str) -> np.ndarray:
-    """One array of an archive, block by block; the sum over its bytes is checked with the last one."""
+    """One array of an archive, block by block; its checksum is checked after the last one."""
     with archive.open(member) as file:
         shape, by_column, dtype = read_header(file, member.file_size)
         if by_column or not shape:
@@ -154,14 +154,14 @@ def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo, key: str) -> np.n
 
 
 def check_num_nodes(path: Path, num_nodes: int) -> int:
-    """`num_nodes`, unless a file or folder so small cannot mean so many: arrays of that length would be made."""
+    """`num_nodes`; raises ShoalError if it is implausible for the files' size, before arrays of that length are made."""
     if num_nodes < 0:
         raise ShoalError(f"{path} counts {num_nodes:,} nodes: expected 0 or more")
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     size = sum(file.stat().st_size for file in files)
     if num_nodes > max(_FEW_NODES, _NODES_PER_BYTE * size):
         raise ShoalError(
-            f"{path} has {size:,} bytes and speaks of {num_nodes:,} nodes: it is damaged, or its nodes need other numbers, 0, 1, 2, …"
+            f"{path} has {size:,} bytes but {num_nodes:,} nodes: it is damaged, or its nodes need to be numbered 0, 1, 2, …"
         )
     return num_nodes
 
@@ -174,7 +174,7 @@ def read_scalar(path: Path, name: str, value: np.ndarray) -> int:
 
 
 def cut_edges(sources: np.ndarray, targets: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Long, maybe mapped, rows of edge ends in chunks."""
+    """Chunks of long arrays of sources and targets, which may be memory-mapped."""
     for start in range(0, max(len(sources), len(targets)), _EDGES_AT_ONCE):
         yield sources[start : start + _EDGES_AT_ONCE], targets[start : start + _EDGES_AT_ONCE]
 
@@ -182,5 +182,5 @@ def cut_edges(sources: np.ndarray, targets: np.ndarray) -> Iterator[tuple[np.nda
 def _first_line(error: BaseException) -> str:
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     if "pickle" in text:  # NumPy's advice to allow it is not ours
-        return "no plain NumPy array"
+        return "not a plain NumPy array"
     return (text.strip().splitlines() or [type(error).__name__])[0].rstrip(".")

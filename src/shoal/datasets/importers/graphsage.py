@@ -31,7 +31,9 @@ def read_graphsage(
     directed: bool | None = None,
     name: str | None = None,
     progress: Progress = silent,
-    standardize: Annotated[bool, "scale features with mean and deviation of the training rows"] = False,
+    standardize: Annotated[
+        bool, "scale features with mean and standard deviation of the training rows"
+    ] = False,
 ) -> Graph:
     """GraphSAGE files: PREFIX-G.json, PREFIX-id_map.json, PREFIX-class_map.json, PREFIX-feats.npy; undirected unless the file says so.
 
@@ -130,7 +132,7 @@ def _read_nodes(
 def _read_links(
     path: Path, nodes: list[Any], links: list[Any], numbers: np.ndarray
 ) -> tuple[np.ndarray, list[str]]:
-    """Ends as node numbers. Links name ids (NetworkX 2 and later) or places in "nodes" (before, as published)."""
+    """Ends as node numbers. Links hold ids (NetworkX 2 and later) or positions in "nodes" (NetworkX 1, as published)."""
     try:
         ends = [link[key] for key in ("source", "target") for link in links]
         place = {node["id"]: i for i, node in enumerate(nodes)}
@@ -140,7 +142,7 @@ def _read_links(
     by_place = all(type(end) is int and 0 <= end < len(nodes) for end in ends)
     notices = []
     if by_id and by_place and any(node["id"] != i for i, node in enumerate(nodes)):
-        notices.append('links could name node ids or places in "nodes": read them as ids')
+        notices.append('links could be node ids or positions in "nodes": read them as ids')
     if not by_id and not by_place:
         bad = next(end for end in ends if end not in place)
         raise ShoalError(f'{path}: a link names node {bad!r}, which "nodes" lacks: expected ids listed there')

@@ -44,7 +44,9 @@ def read_graphsaint(
     directed: bool | None = None,
     name: str | None = None,
     progress: Progress = silent,
-    standardize: Annotated[bool, "scale features with mean and deviation of the training rows"] = True,
+    standardize: Annotated[
+        bool, "scale features with mean and standard deviation of the training rows"
+    ] = True,
 ) -> Graph:
     """GraphSAINT folder: adj_full.npz, role.json, class_map.json, feats.npy; direction as stored.
 
@@ -108,7 +110,9 @@ def _read_adjacency(path: Path) -> sp.csr_array:
         for ends in (first, second):
             tidy_ends(ends, n)
         if len(first) != len(second):
-            raise ShoalError(f"{path} has {len(first):,} rows for {len(second):,} columns: expected as many")
+            raise ShoalError(
+                f"{path} has {len(first):,} row numbers and {len(second):,} column numbers: expected as many of both"
+            )
         return sp.csr_array((np.ones(len(first), np.float32), (first, second)), shape=(n, n))
     check_csr(path.name, first, second, n, n)
     made = (sp.csr_array if kind == "csr" else sp.csc_array)(

@@ -24,7 +24,7 @@ LINES_AT_ONCE = 1 << 18
 
 
 class Header(NamedTuple):
-    """What stands before the entries: `lines` lines. An entry has `width` numbers."""
+    """The header, which has `lines` lines. An entry has `width` numbers."""
 
     num_nodes: int
     num_entries: int
@@ -57,8 +57,8 @@ def read_mtx(
 
     Entry (i, j) is the arc i → j, the convention of published graph matrices: node j aggregates from i.
 
-    Every stored entry is an edge, an explicit zero too. Values are weights where all are above 0, and left out otherwise.
-    `symmetric` files are undirected, `general` ones undirected exactly if their pattern, and their weights, are symmetric.
+    Every stored entry is an edge, even an explicit zero. Values are weights if all are above 0, and ignored otherwise.
+    `symmetric` files are undirected; `general` ones are undirected if their pattern and weights are symmetric.
     """
     progress(f"reading {path.name}")
     with reading(path, EXPECTED):
@@ -130,7 +130,7 @@ def _list_arcs(path: Path, header: Header) -> Iterator[Chunk]:
 
 
 def _stream_entries(path: Path, header: Header) -> Iterator[Chunk]:
-    """Rows, columns and values, 1 where there are none, as they stand; regular files are parsed by Arrow, others line by line."""
+    """(rows, columns, values) as stored, values 1 if there are none. Arrow parses regular files; others are read by lines."""
     if header.num_entries == 0:
         return
     given = 0
@@ -144,7 +144,7 @@ def _stream_entries(path: Path, header: Header) -> Iterator[Chunk]:
 
 
 def _stream_lines(path: Path, header: Header, skip: int) -> Iterator[Chunk]:
-    """The slow reader, behind the first `skip` entries: any white space, and the number of a bad line."""
+    """The slow reader, after the first `skip` entries: accepts any white space and names the number of a bad line."""
     pairs: list[tuple[int, int]] = []
     values: list[float] = []
     with open_text(path) as file:

@@ -12,10 +12,10 @@ from shoal.names import Names
 
 
 class NodeIds:
-    """The distinct node ids of a graph; an id's number is its place in `values`.
+    """The distinct node ids of a graph; an id's number is its position in `values`.
 
     Integer ids whose range is not much wider than their number are looked up in a table. Others go
-    through a hash table that is built anew for each call, so give at least `batch_rows` ids at a time.
+    through a hash table that is built again for each call, so give at least `batch_rows` ids at a time.
     """
 
     def __init__(self, values: pa.Array) -> None:
@@ -35,7 +35,7 @@ class NodeIds:
         return len(self.values)
 
     def as_names(self) -> np.ndarray | Names | None:
-        """The ids as a Graph keeps them: None where they are the numbers themselves."""
+        """The ids as a Graph stores them: None if they are 0, 1, 2, …"""
         if not self.are_integers:
             return Names.from_arrow(self.values)
         ids: np.ndarray = self.values.to_numpy()
@@ -48,7 +48,7 @@ class NodeIds:
 
     @property
     def first_repeated(self) -> int:
-        """The first position whose id came before, or -1."""
+        """The first position whose id occurs earlier, or -1."""
         distinct = pc.unique(self.values)
         if len(distinct) == len(self.values):
             return -1
@@ -75,7 +75,7 @@ class NodeIds:
 
 
 def collect_ids(batches: Iterable[pa.ChunkedArray], kind: pa.DataType) -> pa.Array:
-    """The distinct values of all batches, sorted. Merges when as many are waiting as are known."""
+    """The distinct values of all batches, sorted. Batches are merged once they hold as many values as are known."""
     known = pa.array([], kind)
     waiting: list[pa.Array] = []
     size = 0

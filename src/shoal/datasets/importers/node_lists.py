@@ -1,4 +1,4 @@
-"""Splits and features as node-indexed files give them: lists of nodes to masks, standardised features."""
+"""Masks from lists of nodes, and standardised features."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def standardize_features(x: np.ndarray, train_mask: np.ndarray, path: Path) -> n
     """`(x - mean) / std` with mean and population standard deviation of the training rows, in float32.
 
     A column that is constant on the training rows is only centred. Sums run in float64 over blocks of
-    rows, so that beside the result only one block is held.
+    rows, so that only one block is in memory besides the result.
     """
     if x.ndim != 2 or x.dtype.kind not in "fiub":
         raise ShoalError(f"{path} holds {x.dtype} of shape {x.shape}: expected one row of numbers per node")

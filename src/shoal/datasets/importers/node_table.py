@@ -38,9 +38,9 @@ ROWS_AT_ONCE = 1 << 16
 
 @dataclass(frozen=True)
 class Like:
-    """A stored graph whose encoding of columns and numbering of classes new tables are given.
+    """A stored graph whose column encodings and class numbers are used for new tables.
 
-    `id` and `labels` are the columns that held its ids and labels, where it is known.
+    `id` and `labels` are the columns that held its ids and labels, if known.
     """
 
     place: str
@@ -52,7 +52,7 @@ class Like:
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """What users say of a node table: see the settings of the table format."""
+    """Options for a node table: see the settings of the table format."""
 
     id: str | None = None
     features: str | None = None
@@ -73,8 +73,8 @@ def read_nodes(table: Table, options: NodeOptions, notices: list[str]) -> tuple[
 
     The id is column `id`, else the first; the label `label`, `y`, `class` or `target`, or the columns named by
     `labels`; the split is column `split`. Every other column is a feature if it can be encoded as one
-    (`feature_columns`); what cannot is left out with a notice. `features` names the feature columns instead.
-    The table is read twice where columns hold more than lists: means and categories come first.
+    (`feature_columns`); other columns are left out with a notice. `features` names the feature columns instead.
+    The table is read twice unless all features are lists: first for means and categories.
     """
     excluded = [table.require(name) for name in split_names(options.exclude)]
     known_id, known_labels = ("", []) if options.like is None else (options.like.id, options.like.labels)
@@ -149,7 +149,7 @@ def _read_columns(table: Table, names: list[str]) -> dict[str, pa.Array]:
 
 
 def _read_features(table: Table, columns: list[Column], rows: np.ndarray | None, tally: Tally) -> Any:
-    """All features, of the rows that `rows` marks."""
+    """All features of the rows that `rows` marks; None: of all rows."""
     total = table.num_rows if rows is None else int(np.count_nonzero(rows))
     x: FeatureRows | None = None
     done = 0
@@ -184,7 +184,7 @@ def _read_ids(table: Table, name: str, column: pa.Array) -> NodeIds:
 
 
 def whole_ids(table: Table, name: str, column: pa.Array) -> pa.Array:
-    """Ids of a column of numbers as int64: whole ones, even as floats; others are refused."""
+    """Ids of a column of numbers as int64; floats must be whole numbers."""
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         raise ShoalError(f"{table.path}: column {name!r} holds {column.type}: expected integer or string ids")
     try:

@@ -53,7 +53,9 @@ def read_npz_graph(
     fold: Annotated[
         int | None, AtLeast(0), Null("train_mask, or the first"), "which of several splits"
     ] = None,
-    standardize: Annotated[bool, "scale features with mean and deviation of the training rows"] = False,
+    standardize: Annotated[
+        bool, "scale features with mean and standard deviation of the training rows"
+    ] = False,
     weight: Annotated[str | None, Null("edge_weight, if any"), WEIGHT] = None,
     task: TaskChoice = None,
 ) -> Graph:
@@ -61,9 +63,9 @@ def read_npz_graph(
 
     Rows of a directed graph are sources, so it is transposed: the target of an arc aggregates from its source.
 
-    Where `train_masks` and its like hold several folds (rows of bits), `fold` chooses one; a `train_mask` beside them is
-    the split where none is chosen. `standardize` gives every feature mean 0 and deviation 1 over the training rows; sparse
-    features become dense by it.
+    If `train_masks`, `val_masks` and `test_masks` hold several folds (rows of bits), `fold` chooses one; without `fold`,
+    `train_mask` is used if it is there too. `standardize` gives every feature mean 0 and standard deviation 1 over the
+    training rows, which makes sparse features dense.
     """
     progress(f"reading {path.name}")
     arrays = read_npz(path, EXPECTED, required=("indptr", "indices"))
@@ -116,7 +118,7 @@ def read_npz_graph(
 
 
 def _make_dense(path: Path, x: sp.csr_array) -> np.ndarray:
-    """Sparse features as a matrix, where that has room."""
+    """Sparse features as a dense matrix; raises ShoalError if it does not fit in memory."""
     if 4 * x.shape[0] * x.shape[1] > memory_left():
         raise ShoalError(
             f"{path}: standardized, x would be a dense matrix of {x.shape[0]:,} × {x.shape[1]:,}: leave out standardize"
@@ -128,7 +130,7 @@ def _make_dense(path: Path, x: sp.csr_array) -> np.ndarray:
 def _find_weights(
     path: Path, arrays: dict[str, np.ndarray], name: str | None, entries: int
 ) -> np.ndarray | None:
-    """The array of weights that is chosen, one for each entry; None for none."""
+    """The chosen array of weights, one for each entry; None without weights."""
     if name == NO_WEIGHT or (name is None and "edge_weight" not in arrays):
         return None
     weights = arrays.get(name or "edge_weight")
@@ -164,7 +166,7 @@ def _check_pattern(path: Path, arrays: dict[str, np.ndarray]) -> None:
     for key, array in (("indptr", indptr), ("indices", indices)):
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
             raise ShoalError(
-                f"{path}: {key} is {array.dtype} of shape {array.shape}: expected a row of integers"
+                f"{path}: {key} is {array.dtype} of shape {array.shape}: expected integers of one dimension"
             )
     if len(indptr) < 2 or indptr[0] != 0 or int(indptr[-1]) != len(indices) or first_fall(indptr) >= 0:
         raise ShoalError(
@@ -187,13 +189,17 @@ def _read_features(path: Path, arrays: dict[str, np.ndarray]) -> np.ndarray | sp
         raise ShoalError(f"{path} holds {', '.join(given)}: sparse features need all of {', '.join(SPARSE)}")
     data, indices, indptr, shape = (arrays[key] for key in SPARSE)
     if data.ndim != 1 or data.dtype.kind not in "fiub" or shape.shape != (2,) or shape.dtype.kind not in "iu":
-        raise ShoalError(f"{path}: x_data and x_shape are no CSR matrix: expected values and two sizes")
+        raise ShoalError(
+            f"{path}: x_data and x_shape do not form a CSR matrix: expected values and two sizes"
+        )
     rows, columns = (int(size) for size in shape)
     try:
         check_csr("x", indptr, indices, rows, columns)
         return sp.csr_array((data.astype(np.float32), indices, indptr), shape=(rows, columns))
     except (ShoalError, ValueError, TypeError, OverflowError) as error:
-        raise ShoalError(f"{path}: x_data, x_indices and x_indptr are no CSR matrix ({error})") from None
+        raise ShoalError(
+            f"{path}: x_data, x_indices and x_indptr do not form a CSR matrix ({error})"
+        ) from None
 
 
 def _unpack_fold(path: Path, key: str, packed: np.ndarray, fold: int, num_nodes: int) -> np.ndarray:
@@ -205,7 +211,7 @@ def _unpack_fold(path: Path, key: str, packed: np.ndarray, fold: int, num_nodes:
         )
     if not 0 <= fold < len(packed):
         raise ShoalError(
-            f"{path}: {key} has {len(packed)} folds: fold {fold} is none of 0 to {len(packed) - 1}"
+            f"{path}: {key} has {len(packed)} folds and fold is {fold}: expected 0 to {len(packed) - 1}"
         )
     if packed.shape[1] != (num_nodes if bits is not None else (num_nodes + 7) // 8):
         raise ShoalError(

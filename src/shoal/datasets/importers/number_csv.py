@@ -1,4 +1,4 @@
-"""Streaming columns of numbers out of CSV files without a header, plain or gzipped."""
+"""Streaming columns of numbers from CSV files without a header, plain or gzipped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal.datasets.importers.files import open_text, reading
 from shoal.errors import ShoalError
 
 BLOCK_BYTES = 1 << 24
-_LONGEST_LINE = BLOCK_BYTES  # the parser takes no longer one
+_LONGEST_LINE = BLOCK_BYTES  # the parser's limit
 
 
 def stream_numbers(
@@ -24,7 +24,7 @@ def stream_numbers(
     num_columns: int | None = None,
     skip_empty: bool = True,
 ) -> Iterator[np.ndarray]:
-    """Blocks of rows `(rows, columns)` of `dtype`. An empty cell is NaN, or refused where `dtype` is an integer."""
+    """Blocks of rows `(rows, columns)` of `dtype`. An empty cell is NaN, or an error if `dtype` is an integer."""
     with reading(path, expected):
         with open_text(path) as file:
             width = len(file.readline(_LONGEST_LINE).split(","))

@@ -44,8 +44,8 @@ def read_ogb(
 
     Edge (u, v) is the arc u → v: node v aggregates from u. A NaN label is -1, unlabelled.
 
-    `directed=False` adds reverse edges; without the option that is done for the datasets for which OGB does
-    it, by folder name. `split` names the scheme where the split folder holds several.
+    `directed=False` adds reverse edges; by default this is done for the datasets for which OGB does
+    it, recognised by folder name. `split` names the scheme if the split folder holds several.
     """
     notices: list[str] = []
     if directed is None and path.resolve().name.startswith(INVERSE_EDGES):
@@ -74,7 +74,7 @@ def _read_text(raw: Path, progress: Progress) -> tuple[Chunks, int, dict[str, An
     def read_edges() -> Chunks:
         progress("reading raw/edge.csv.gz")
         path = raw / "edge.csv.gz"
-        for block in stream_numbers(path, np.int64, "two node numbers a line", num_columns=2):
+        for block in stream_numbers(path, np.int64, "two node numbers per line", num_columns=2):
             yield _check_range(path, block, n)
 
     fields: dict[str, Any] = {}
@@ -86,7 +86,7 @@ def _read_text(raw: Path, progress: Progress) -> tuple[Chunks, int, dict[str, An
     if path.is_file():
         progress("reading raw/node-label.csv.gz")
         fields["y"] = _read_labels(
-            path, read_numbers(path, np.float64, "a label number a line", skip_empty=False)
+            path, read_numbers(path, np.float64, "a label number per line", skip_empty=False)
         )
     return read_edges(), n, fields
 
@@ -186,7 +186,7 @@ def _read_split(path: Path, scheme: str | None, num_nodes: int) -> dict[str, np.
         )
     files = {mask: folder / (scheme or schemes[0]) / file for mask, file in SPLIT_FILES.items()}
     lists = {
-        mask: read_numbers(file, np.int64, "one node number a line", num_columns=1)[:, 0]
+        mask: read_numbers(file, np.int64, "one node number per line", num_columns=1)[:, 0]
         for mask, file in files.items()
     }
     return masks_from_lists(lists, num_nodes, {mask: str(file) for mask, file in files.items()})

@@ -1,6 +1,6 @@
-"""Sizes that the page headers of a Parquet file claim, held against the file before Arrow takes memory for them.
+"""Validation of the sizes that page headers of a Parquet file declare, before Arrow allocates memory for them.
 
-Arrow takes as much memory as a page says that it unpacks to, up to 2 GB, before it looks at the page.
+Arrow allocates the declared uncompressed size of a page, up to 2 GB, before it reads the page.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import IO, Any
 
 from shoal.errors import ShoalError
 
-_LARGE = 1 << 26  # bytes that any page may unpack to
-_MOST_PACKED = 1100  # times its own size that a larger one may unpack to
+_LARGE = 1 << 26  # uncompressed bytes that any page may declare
+_MOST_PACKED = 1100  # largest compression ratio of a larger page
 _HEADERS = (1 << 10, 1 << 24)  # bytes of a header: usual, and the most that Arrow reads
 _DEEPEST = 16
 _TAIL = 8  # bytes behind the footer: its length, and the name of the format
@@ -22,19 +22,19 @@ _ENDS, _TRUTH, _BYTE, _NUMBERS, _DOUBLE, _BINARY, _LISTS, _MAP, _STRUCT = (
 )
 
 
-Wanted = dict[int, Any]  # fields, each with what is wanted of it
+Wanted = dict[int, Any]  # fields to read, each with the fields to read of it
 
-# What is read of a footer: row groups (4), their columns (1), what is said of each (3) with the path of its name (3).
+# Fields that are read of a footer: row groups (4), their columns (1), column metadata (3) with the column's path (3).
 _NAME = 3
 _ABOUT_COLUMN: Wanted = {_NAME: {}}
 _FOOTER: Wanted = {4: {1: {3: _ABOUT_COLUMN}}}
-_VALUES, _PACKED, _DATA, _DICTIONARY = 5, 7, 9, 11  # fields of what is said of a column
+_VALUES, _PACKED, _DATA, _DICTIONARY = 5, 7, 9, 11  # fields of column metadata
 
 
 def check_pages(path: Path, columns: Collection[str]) -> None:
-    """Refuse a file with a page of one of the columns that claims more bytes than it can have.
+    """Raise if a page of one of the columns declares more bytes than it can have.
 
-    The footer is read here: asked for a column whose description contradicts itself, pyarrow ends the process.
+    The footer is parsed here, because pyarrow crashes on columns with contradictory metadata.
     """
     with open(path, "rb") as file:
         for about in _list_chunks(file, path):
@@ -47,7 +47,7 @@ def check_pages(path: Path, columns: Collection[str]) -> None:
 
 
 def _list_chunks(file: IO[bytes], path: Path) -> list[dict[int, Any]]:
-    """What the footer says of every column of every row group."""
+    """The metadata of every column of every row group, from the footer."""
     size = file.seek(0, os.SEEK_END)
     try:
         file.seek(size - _TAIL)
@@ -75,7 +75,7 @@ def _check_chunk(file: IO[bytes], about: dict[int, Any]) -> None:
             raise ValueError(f"of {packed:,} bytes claims to unpack to {unpacked:,}")
         place += length + packed
         if packed < 0 or place > end:
-            raise ValueError(f"has {packed:,} bytes, which is not what the file says of its column")
+            raise ValueError(f"has {packed:,} bytes, which contradicts the metadata of its column")
 
 
 def _read_header(file: IO[bytes], place: int) -> tuple[int, int, int]:
@@ -87,22 +87,22 @@ def _read_header(file: IO[bytes], place: int) -> tuple[int, int, int]:
             fields = reader.read_struct()
         except IndexError:
             if most == _HEADERS[-1] or len(reader.content) < most:
-                raise ValueError("has no whole header") from None
+                raise ValueError("has an incomplete header") from None
             continue
         if 2 not in fields or 3 not in fields:
-            raise ValueError("does not say its size")
+            raise ValueError("does not declare its size")
         return fields[2], fields[3], reader.place
     raise AssertionError("a header was neither read nor refused")
 
 
 class _Thrift:
-    """Thrift's compact protocol, as far as footers and page headers need it: what is not wanted is passed over."""
+    """Thrift's compact protocol, as far as footers and page headers need it: other fields are skipped."""
 
     def __init__(self, content: bytes) -> None:
         self.content, self.place = content, 0
 
     def read_struct(self, depth: int = 0, wanted: Wanted | None = None) -> dict[int, Any]:
-        """A struct's whole numbers by their fields, and the structs and lists that are `wanted`, with what is wanted of them."""
+        """A struct's integers by field, and the structs and lists in `wanted`, read recursively."""
         if depth > _DEEPEST:
             raise ValueError("has a header that is nested too deeply")
         values: dict[int, Any] = {}
@@ -116,12 +116,12 @@ class _Thrift:
                 values[field] = self.read_struct(depth + 1, asked[field])
             elif kind in _LISTS and field in asked:
                 values[field] = self._read_list(depth + 1, asked[field])
-            elif kind not in _TRUTH:  # a truth value is its kind
+            elif kind not in _TRUTH:  # a boolean's value is in its type
                 self._pass(kind, depth)
         return values
 
     def _read_list(self, depth: int, wanted: Wanted) -> list[Any]:
-        """The structs or texts of a list."""
+        """The structs or byte strings of a list."""
         first = self._byte()
         values: list[Any] = []
         for _ in range(self._varint() if first >> 4 == 15 else first >> 4):
@@ -156,7 +156,7 @@ class _Thrift:
                 self._pass(kinds >> 4, depth + 1)
                 self._pass(kinds & 15, depth + 1)
         elif kind != _MAP:
-            raise ValueError("has a header that is none")
+            raise ValueError("has an invalid header")
 
     def _byte(self) -> int:
         self.place += 1

@@ -31,7 +31,7 @@ def read_planetoid(
 ) -> Graph:
     """Planetoid files: ind.NAME.x, .tx, .allx, .y, .ty, .ally, .graph, .test.index; undirected.
 
-    The public split: the len(y) first nodes train, the next 500 validate, test.index tests.
+    The public split: the first len(y) nodes are for training, the next 500 for validation, those in test.index for test.
 
     Test rows are put where test.index says. Nodes that fall into its gaps (citeseer) get no features and
     label -1. Self loops are dropped and neighbour lists made symmetric, as is usual for these graphs.
@@ -52,7 +52,7 @@ def read_planetoid(
     n = check_num_nodes(prefix.parent, max(int(test.max()) + 1, allx.shape[0]))
     if not x.shape[1] == tx.shape[1] == allx.shape[1]:
         raise ShoalError(
-            f"{prefix}: x, tx and allx have {x.shape[1]:,}, {tx.shape[1]:,} and {allx.shape[1]:,} columns: expected as many"
+            f"{prefix}: x, tx and allx have {x.shape[1]:,}, {tx.shape[1]:,} and {allx.shape[1]:,} columns: expected the same number"
         )
     if len(y) > allx.shape[0]:
         raise ShoalError(
@@ -132,15 +132,15 @@ def _check_labels(path: Path, labels: Any) -> np.ndarray:
 
 
 def _read_test_index(path: Path, num_rows: int, first: int) -> np.ndarray:
-    with reading(path, "one node number a line"), open_text(path) as file:
+    with reading(path, "one node number per line"), open_text(path) as file:
         test = np.array([int(line) for line in file if line.strip()], np.int64)
     if len(test) != num_rows or len(np.unique(test)) != len(test) or not len(test):
         raise ShoalError(
-            f"{path} lists {len(test):,} nodes: expected {num_rows:,} distinct ones, a row of tx each"
+            f"{path} lists {len(test):,} nodes: expected {num_rows:,} distinct ones, one for each row of tx"
         )
     if int(test.min()) < first:
         raise ShoalError(
-            f"{path} lists node {test.min()}: expected {first:,} or more, as allx holds the nodes before"
+            f"{path} lists node {test.min()}: expected {first:,} or more, since allx has the nodes before that"
         )
     return test
 

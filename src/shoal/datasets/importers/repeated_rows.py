@@ -1,4 +1,4 @@
-"""Rows of a node table whose id came before: allowed where the rows are the same, refused otherwise."""
+"""Repeated ids in a node table: allowed if the rows are equal, an error otherwise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal.wording import count
 
 
 def find_first_rows(table: Table, name: str, ids: pa.Array, notices: list[str]) -> np.ndarray:
-    """Which rows are the first with their id, where others repeat them cell by cell."""
+    """Mask of the first row of every id; raises ShoalError if another row with that id differs in a cell."""
     codes = np.asarray(ids.dictionary_encode().indices)
     _, first = np.unique(codes, return_index=True)
     rows = np.zeros(len(codes), np.bool_)

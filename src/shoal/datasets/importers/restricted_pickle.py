@@ -1,7 +1,7 @@
 """Reading Planetoid's pickles without running them: containers, NumPy arrays and CSR matrices, nothing else.
 
-No class of NumPy or SciPy is handed to the unpickler. The few names that such files refer to are answered
-with inert records, and arrays are made afterwards from the records' bytes, shape and plain number type.
+No class of NumPy or SciPy is given to the unpickler. The few names that such files refer to are resolved to
+inert records, and arrays are made afterwards from the records' bytes, shape and plain number type.
 """
 
 from __future__ import annotations
@@ -156,10 +156,10 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _check_sizes(content: bytes) -> None:
-    """Refuse lengths beyond the file and places in the memo that nothing filled: the unpickler makes room for both."""
+    """Raise for lengths beyond the file and for unused memo positions: the unpickler would allocate memory for both."""
     for count, (code, argument, _) in enumerate(pickletools.genops(content), 1):
         if "PUT" in code.name and int(argument or 0) > count:
-            raise ValueError(f"place {argument} of a memo with at most {count}")
+            raise ValueError(f"position {argument} of a memo with at most {count}")
 
 
 def read_pickle(path: Path) -> Any:
@@ -173,5 +173,5 @@ def read_pickle(path: Path) -> Any:
             return found.resolve() if isinstance(found, _Array | _Matrix) else found
         except (ShoalError, EOFError, OSError):
             raise
-        except Exception as error:  # a malformed pickle fails in any way it likes
+        except Exception as error:  # a malformed pickle can raise any exception
             raise ValueError(str(error) or type(error).__name__) from None

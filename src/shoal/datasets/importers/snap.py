@@ -1,4 +1,4 @@
-"""SNAP edge lists (.txt, .txt.gz): `#` comments, then one arc of two integer ids a line."""
+"""SNAP edge lists (.txt, .txt.gz): `#` comments, then one arc of two integer ids per line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.wording import count
 
-EXPECTED = "an edge list: # comments, then two integer node ids a line, separated by a tab or spaces"
+EXPECTED = "an edge list: # comments, then two integer node ids per line, separated by a tab or spaces"
 LINES_AT_ONCE = 1 << 18
 KIND = re.compile(r"\b(un)?directed\b", re.IGNORECASE)
 
@@ -119,7 +119,7 @@ def _stream_fast(path: Path, delimiter: str, skip_lines: int) -> Iterator[tuple[
 
 
 def _stream_lines(path: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The slow reader: any white space, comments anywhere, and the number of a bad line."""
+    """The slow reader: accepts any white space and comments anywhere, and names the number of a bad line."""
     pairs: list[tuple[int, int]] = []
     with open_text(path) as file:
         for number, line in enumerate(file, 1):

@@ -106,8 +106,8 @@ def read_table(
     ] = None,
     standardize: Annotated[
         bool | None,
-        Null("where deviations differ a hundredfold, or one exceeds 100"),
-        "scale numbers with mean and deviation of the training rows",
+        Null("if standard deviations differ a hundredfold, or one exceeds 100"),
+        "scale numbers with mean and standard deviation of the training rows",
     ] = None,
     task: TaskChoice = None,
     like: Annotated[
@@ -134,7 +134,7 @@ def read_table(
             )
     if edges is not None:
         raise ShoalError(
-            f"the option edges names a table of a database, and {path} is none: name the edge table itself"
+            f"the option edges names a table of a database, and {path} is not a database: give the edge table as path"
         )
     edge_path = find_edges(path) if path.is_dir() else path
     if edge_path is None:
@@ -143,7 +143,7 @@ def read_table(
     links = open_edges(edge_path)
     notices: list[str] = []
     if not links.header:
-        notices.append(f"{edge_path.name} has no line of column names: read its first line as an edge")
+        notices.append(f"{edge_path.name} has no header line: read its first line as an edge")
     ends = choose_ends(links, source, target)
     weights = choose_weight(links, ends, weight)
     _note_extra(links, [*ends, *([weights] if weights else [])], notices)
@@ -191,20 +191,20 @@ def read_table(
 def _note_extra(edges: Table, ends: list[str], notices: list[str]) -> None:
     extra = [column for column in edges.names if column not in ends]
     if extra and edges.header:
-        notices.append(f"left out {list_some(extra)} of {edges.path.name}: edges have a weight, or none")
+        notices.append(f"left out {list_some(extra)} of {edges.path.name}: an edge has at most one weight")
 
 
 def _describe_arcs(graph: Graph) -> str:
-    """What a table of arcs means for aggregation, and how many of them go both ways."""
+    """The notice on how arcs are aggregated, with the share of reciprocal arcs."""
     share = share_mirrored(graph.indptr, graph.indices)
     return (
         f"edges are arcs: a node aggregates from the sources of its arcs, not from their targets; {share:.0%} of the arcs "
-        "have their reverse; --undirected adds the others, model.directions=both aggregates over both ways"
+        "have their reverse; --undirected adds the others, model.directions=both aggregates over both directions"
     )
 
 
 def read_like(graph: str | Path | Graph) -> Like:
-    """The encoding of columns and the classes of a graph, maybe a stored one."""
+    """The column encodings and the classes of a graph or a stored graph."""
     if isinstance(graph, Graph):
         place, file = f"graph {graph.name!r}", f"graph {graph.name!r}"
         names = ("encoding", "class_names", "num_classes", "multi_label")

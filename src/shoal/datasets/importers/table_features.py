@@ -1,4 +1,4 @@
-"""Which columns of a node table are features and how each is encoded: found out, or as in another graph; and the notices that say so."""
+"""The feature columns of a node table and their encodings, detected or taken from another graph, with notices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shoal.errors import ShoalError
 from shoal.wording import list_some
 
 ROWS_AT_ONCE = 1 << 16
-_FAR_APART = 100  # deviations of features whose ratio is larger are worth a word
+_FAR_APART = 100  # ratio of standard deviations above which numbers are standardised
 
 
 def find_columns(
@@ -30,9 +30,9 @@ def find_columns(
     *,
     named: bool,
 ) -> list[Column]:
-    """How each of the columns is encoded; means are those of the rows that `train` marks.
+    """The encoding of each column; means are those of the rows that `train` marks.
 
-    A column that cannot be a feature is left out with a notice, or refused if the user `named` it.
+    A column that cannot be a feature is left out with a notice, or an error if the user `named` it.
     """
     for name in options.categories:
         table.require(name)
@@ -52,7 +52,7 @@ def find_columns(
         elif named:
             row, cell = scan.odd.get(POINT, (0, ""))
             path, number = table.locate(row)
-            held = f"holds {cell!r} in row {number}" if cell else f"is of no use ({found})"
+            held = f"holds {cell!r} in row {number}" if cell else f"cannot be a feature ({found})"
             raise ShoalError(
                 f"{path}: column {name!r} {held}: expected a number, a date or a category that rows share"
             )
@@ -73,7 +73,7 @@ def _needs_no_scan(table: Table, name: str) -> bool:
 def _standardize(
     columns: list[Column], scans: dict[str, ColumnScan], wanted: bool | None, notices: list[str]
 ) -> None:
-    """Scale all numbers if that is `wanted`; where nobody said, if their deviations are far apart."""
+    """Standardise all numbers if `wanted`; None: if their standard deviations are far apart."""
     numbers = [column for column in columns if isinstance(column, NumberColumn)]
     spread = {one.column: scans[one.column].moments[one.mark or POINT].deviation for one in numbers}
     sizes = [size for size in spread.values() if size > 0]
@@ -101,7 +101,9 @@ def require_columns(
     used = {column.column for column in columns}
     extra = [name for name in others if name not in used]
     if extra:
-        notices.append(f"left out the columns {list_some(extra)} of {table.path.name}: {place} has no such")
+        notices.append(
+            f"left out the columns {list_some(extra)} of {table.path.name}: {place} does not have them"
+        )
     return columns
 
 
@@ -115,18 +117,18 @@ def describe_columns(columns: list[Column], *, trained: bool) -> list[str]:
     if commas:
         said.append(f"read decimal commas in {list_some(commas)}")
     for kind, text in {
-        "category": "categories, one feature a value: {}",
+        "category": "categories, one feature per value: {}",
         "yes/no": "yes/no as 1 and 0: {}",
         "date": "dates as years since the mean date and sine and cosine of the time of year: {}",
-        "words": "texts as hashed words: {}; embeddings of your own, as a column of lists (Parquet), say more",
+        "words": "texts as hashed words: {}; embeddings of your own, as a column of lists (Parquet), carry more information",
     }.items():
         if kind in by_kind:
             said.append(text.format(list_some([_show(column) for column in by_kind[kind]])))
     marked = [column for column in columns if column.marked]
     if marked:
-        of = "training rows'" if trained else "rows'"
+        of = "training rows" if trained else "rows"
         said.append(
-            f"missing values are the {of} mean (0 for what is no number), with a feature that marks them: {list_some([column.column for column in marked])}"
+            f"missing values are the mean of the {of} (0 if not numeric), with a feature that marks them: {list_some([column.column for column in marked])}"
         )
     return said
 
@@ -137,7 +139,7 @@ def _show(column: Column) -> str:
 
 
 def describe_tally(tally: Tally, place: str | None) -> list[str]:
-    """What new tables had that the graph they are encoded like had not."""
+    """Notices of values that the graph whose encoding is used did not have."""
     said = []
     unknown = [f"{name} ({count:,})" for name, count in tally.unknown.items() if count]
     if unknown:

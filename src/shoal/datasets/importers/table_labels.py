@@ -1,4 +1,4 @@
-"""Labels and split of a node table: class names or numbers, several classes a node, `train`/`val`/`test`."""
+"""Labels and split of a node table: class names or numbers, single-label or multi-label, `train`/`val`/`test`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MASK_OF = {
     "test": "test_mask",
 }
 _MOST_NAMES_SAID = 50
-_FEW_LABELS = 20  # of fewer it cannot be told whether classes are shared
+_FEW_LABELS = 20  # with fewer, classes are not checked for being shared
 _FEW_ROWS = 10  # of a class, on average
 
 
@@ -47,10 +47,10 @@ def read_labels(
     task: str | None = None,
     decimal: str | None = None,
 ) -> tuple[np.ndarray, list[str] | None]:
-    """Labels and, where they were given, the names of the classes; those of `like` where that is given.
+    """Labels and the names of the classes, None if they have none; with `like`, its classes.
 
-    One column: class numbers, names, or names joined by `|` (several classes). Several columns: 0/1 each. Numbers with
-    fractions are targets of a regression (`read_targets`), and so are all numbers where `task` says so.
+    One column: class numbers, names, or names joined by `|` (multi-label). Several columns: 0/1 each (multi-label).
+    Numbers with fractions are regression targets (`read_targets`), and so are all numbers if `task` is regression.
     """
     if like is not None:
         task = "regression" if like.regression else "classification"
@@ -121,7 +121,7 @@ def _to_class_numbers(table: Table, name: str, column: pa.Array, decimal: str | 
 
 
 def _refuse_real(table: Table, name: str, values: np.ndarray) -> None:
-    """Refuse labels that are no whole numbers."""
+    """Raise if labels are not whole numbers."""
     wrong = values != np.floor(values)
     if wrong.any():
         row = int(np.argmax(wrong))
@@ -133,7 +133,7 @@ def _refuse_real(table: Table, name: str, values: np.ndarray) -> None:
 
 
 def _check_shared(table: Table, name: str, y: np.ndarray, num_classes: int, notices: list[str]) -> None:
-    """Refuse classes of which hardly two nodes have the same; say where few have."""
+    """Raise if hardly two nodes share a class; add a notice if few nodes do."""
     labelled = int(np.count_nonzero(y >= 0)) if y.ndim == 1 else 0
     if labelled >= _FEW_LABELS and 2 * num_classes > labelled:
         raise ShoalError(
@@ -142,13 +142,13 @@ def _check_shared(table: Table, name: str, y: np.ndarray, num_classes: int, noti
         )
     if num_classes > _FEW_LABELS and labelled < _FEW_ROWS * num_classes:
         notices.append(
-            f"column {name!r} has {num_classes:,} classes in {labelled:,} labelled rows, {labelled / num_classes:.1f} rows a class: "
+            f"column {name!r} has {num_classes:,} classes in {labelled:,} labelled rows, {labelled / num_classes:.1f} rows per class: "
             "few to learn from; if they are amounts, --task regression takes them as numbers"
         )
 
 
 def _read_known(column: pa.Array, like: Classes, notices: list[str]) -> np.ndarray:
-    """Class numbers, or a 0/1 matrix, of a graph whose classes are known; other classes are none."""
+    """Labels in the known classes of `like`; nodes with other classes are unlabelled."""
     names = like.names or [str(number) for number in range(like.number)]
     if like.several:
         y, given = _read_names(column, [], several=True)
@@ -162,12 +162,12 @@ def _read_known(column: pa.Array, like: Classes, notices: list[str]) -> np.ndarr
         known = np.array(pc.fill_null(codes, -1).to_numpy(zero_copy_only=False), np.int64)
         strange = sorted({*pc.unique(column.drop_null()).to_pylist()} - {*names})
     if strange:
-        notices.append(f"left unlabelled what has a class that {like.place} lacks: {list_some(strange)}")
+        notices.append(f"nodes with a class that {like.place} lacks are unlabelled: {list_some(strange)}")
     return known
 
 
 def _close_gaps(values: np.ndarray, notices: list[str]) -> tuple[np.ndarray, list[str] | None]:
-    """Class numbers 0 … k-1 as they are; others numbered in order and named by what they were."""
+    """Class numbers 0 … k-1 as they are; others are renumbered in order, with the old numbers as names."""
     found = np.unique(values[values >= 0])
     if np.array_equal(found, np.arange(len(found))):
         return values, None
@@ -177,7 +177,7 @@ def _close_gaps(values: np.ndarray, notices: list[str]) -> tuple[np.ndarray, lis
 
 
 def _read_names(column: pa.Array, notices: list[str], several: bool = False) -> tuple[np.ndarray, list[str]]:
-    """Names to class numbers in sorted order; a missing one is -1, or a row of zeros with several classes."""
+    """Names to class numbers in sorted order; a missing one is -1, or a row of zeros if multi-label."""
     if not several and not pc.any(pc.match_substring(column, SEPARATOR)).as_py():
         names = sorted(pc.unique(column.drop_null()).to_pylist())
         found = pc.index_in(column, pa.array(names, column.type), skip_nulls=True)
@@ -222,7 +222,7 @@ def _read_matrix(table: Table, columns: dict[str, pa.Array]) -> np.ndarray:
 
 
 def find_training_rows(column: pa.Array) -> np.ndarray:
-    """Which rows a column of `train`, `val` and `test` has for training."""
+    """Mask of the rows that are `train` in a split column."""
     if not pa.types.is_large_string(column.type):
         return np.zeros(len(column), np.bool_)  # read_split refuses it
     return np.asarray(pc.fill_null(pc.equal(pc.utf8_lower(column), "train"), False))
@@ -231,7 +231,7 @@ def find_training_rows(column: pa.Array) -> np.ndarray:
 def read_split(table: Table, name: str, column: pa.Array, *, training: bool = True) -> dict[str, np.ndarray]:
     """Masks from a column of `train`, `val` and `test`; an empty cell is in none of them.
 
-    Where no `training` rows are needed, in data that a model is used on, there may be none.
+    With `training=False`, for data that a trained model is applied to, there may be no training rows.
     """
     if not pa.types.is_large_string(column.type):
         raise ShoalError(f"{table.path}: column {name!r} holds {column.type}: expected train, val or test")
@@ -250,13 +250,13 @@ def read_split(table: Table, name: str, column: pa.Array, *, training: bool = Tr
         if not training:
             return {}
         raise ShoalError(
-            f"{table.path}: column {name!r} says train in no row: expected at least one training node"
+            f"{table.path}: column {name!r} has train in no row: expected at least one training node"
         )
     return masks
 
 
 def check_labelled(table: Table, split: str, y: np.ndarray, masks: dict[str, np.ndarray]) -> None:
-    """Refuse a row that is in the split but has no label."""
+    """Raise if a row is in the split but has no label."""
     for mask, rows in masks.items():
         if (unlabelled := rows & ~find_labelled(y)).any():
             path, number = table.locate(int(np.argmax(unlabelled)))

@@ -50,7 +50,7 @@ class TableParts(Table):
         return self.parts[part].path, row - (self._starts[part] if self._starts else 0) + 1
 
     def _find_type(self, name: str) -> pa.DataType:
-        """The type of a column; a part where all of it is missing may have none."""
+        """The type of a column; a part in which the column is empty may have none."""
         types = {str(part.types[name]): part.types[name] for part in self.parts}
         types.pop("null", None)
         if len(types) > 1:
@@ -72,7 +72,7 @@ def open_table(path: Path, *, header: bool = True) -> Table:
 
 
 def list_files(folder: Path) -> list[Path]:
-    """The table files in a folder, by name; hidden ones and those that begin with `_` are a writer's own."""
+    """The table files in a folder, by name, without hidden files and those that begin with `_` (metadata of writers)."""
     found = [path for path in folder.iterdir() if path.name.endswith(ENDINGS) and path.is_file()]
     return sorted(path for path in found if not path.name.startswith((".", "_")))
 

@@ -16,9 +16,9 @@ UNLABELLED = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "<NA>", "#N/
 def read_targets(
     table: Table, columns: dict[str, pa.Array], task: str | None, decimal: str | None = None
 ) -> np.ndarray | None:
-    """Targets (rows, columns) as float32, NaN where a cell is empty; None where the labels are classes.
+    """Targets (rows, columns) as float32, NaN where a cell is empty; None if the labels are classes.
 
-    Numbers are targets where any of them has a fraction, or where `task` says so; `decimal` is their decimal mark.
+    Numbers are targets if any of them has a fraction, or if `task` is regression; `decimal` is their decimal mark.
     """
     if task == "classification":
         return None
@@ -30,7 +30,7 @@ def read_targets(
             if task is None:
                 return None
             raise ShoalError(
-                f"{table.path}: label column {name!r} holds values that are no numbers: a regression needs numbers"
+                f"{table.path}: label column {name!r} holds values that are not numbers: a regression needs numbers"
             )
         has_fractions = has_fractions or bool((np.isfinite(values) & (values != np.floor(values))).any())
         with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""Streaming record batches out of CSV and Parquet files, so that a table is never held whole."""
+"""Streaming record batches from CSV and Parquet files, so that a table is never in memory as a whole."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Table:
     delimiter = ""
 
     def require(self, column: str) -> str:
-        """`column`, refused if the table has none of that name."""
+        """`column`; raises ShoalError if the table has none of that name."""
         if column not in self.names:
             raise ShoalError(f"{self.path} has no column {column!r}: it has {', '.join(self.names)}")
         return column
@@ -56,14 +56,14 @@ class Table:
 class TableFile(Table):
     """A CSV or Parquet file read column by column. Cells of a CSV file arrive as strings, null where empty.
 
-    Cells are separated by commas, in a .tsv file by tabs; where that leaves the first line whole and a semicolon,
-    tab or comma does not, by that.
-    `header=False` numbers the columns of a CSV file that has no line of names.
+    The delimiter is a comma, in a .tsv file a tab. If that does not split the first line, a comma, semicolon or tab that
+    does is used.
+    `header=False` numbers the columns of a CSV file that has no header line.
     """
 
     def __init__(self, path: Path, *, header: bool = True) -> None:
         self.path = path
-        self._checked: set[str] = set()  # columns of a Parquet file whose pages are as large as they can be
+        self._checked: set[str] = set()  # columns of a Parquet file whose page sizes were checked
         self.is_csv = path.name.endswith(CSV_ENDINGS)
         self.header = header
         if not self.is_csv and not path.name.endswith(PARQUET_ENDINGS):
@@ -96,7 +96,7 @@ class TableFile(Table):
                     check_pages(self.path, new)
                     self._checked |= new
                 for batch in file.iter_batches(rows, columns=columns, use_threads=False):
-                    batch.validate(full=True)  # text that is no UTF-8, codes outside a dictionary
+                    batch.validate(full=True)  # invalid UTF-8, codes outside a dictionary
                     yield batch
 
     def _csv_batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
@@ -159,14 +159,14 @@ def plain(column: pa.Array) -> pa.Array:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether an Arrow type is text, dictionary-encoded too."""
+    """Whether an Arrow type is text, plain or dictionary-encoded."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Whether an Arrow type is a number or a truth value."""
+    """Whether an Arrow type is a number or a boolean."""
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     return bool(numeric or pa.types.is_boolean(kind))
 
@@ -182,7 +182,7 @@ def first_null(column: pa.Array) -> int:
 
 
 def to_integers(text: pa.Array) -> pa.Array | None:
-    """Strings as int64 if every one spells an integer in the only usual way (no `007`), else None."""
+    """Strings as int64 if every one is an integer in canonical form (not `007`), else None."""
     try:
         numbers = text.cast(pa.int64())
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""Orders of a graph's nodes, one file each, and `reorder_graph`, which renumbers a graph by one of them.
+"""Node orders, one file each; `shoal.datasets.reorder` renumbers a graph by one of them.
 
 @ORDERS.named("mine")
 def order_mine(graph: Graph, *, step: Annotated[int, AtLeast(1), "…"] = 1) -> np.ndarray:

@@ -24,7 +24,7 @@ def order_by_communities(
     most: Annotated[int, AtLeast(2), "nodes of a community, at most"] = 4096,
     sweeps: Annotated[int, AtLeast(1), "sweeps of label propagation"] = 8,
 ) -> np.ndarray:
-    """Communities by label propagation, one after the other as `rcm` first meets them, each in the order of `rcm`."""
+    """Communities by label propagation, in the order in which `rcm` first reaches them; nodes inside each by `rcm`."""
     indptr, indices = both_ways(graph)
     n = graph.num_nodes
     labels, sizes, near = np.arange(n, dtype=np.int32), np.ones(n, np.int32), np.zeros(n, np.int32)
@@ -40,7 +40,7 @@ def order_by_communities(
 
 
 def gather_groups(order: np.ndarray, groups: np.ndarray, num_groups: int) -> np.ndarray:
-    """`order` with the nodes of a group together, groups by their first node's place."""
+    """`order` with the nodes of each group together; groups are ordered by their first node."""
     place = np.full(num_groups, len(order), np.int64)
     np.minimum.at(place, groups[order], np.arange(len(order)))
     return order[np.argsort(place[groups[order]], kind="stable")]

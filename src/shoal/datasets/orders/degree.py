@@ -11,7 +11,7 @@ from shoal.kernels.csr import count_rows
 
 @ORDERS.named("degree")
 def order_by_degree(graph: Graph) -> np.ndarray:
-    """Descending degree (rows that read a node), so that the most read rows lie together."""
+    """Descending number of nodes that aggregate from a node, so that the most used feature rows lie together."""
     readers = np.zeros(graph.num_nodes + 1, np.int64)
     count_rows(graph.indices, readers)
     return np.argsort(-readers[1:], kind="stable")

@@ -19,7 +19,7 @@ _NODES_A_PART = 4096
 def order_by_parts(
     graph: Graph,
     *,
-    parts: Annotated[int | None, AtLeast(2), Null("one for every 4096 nodes"), "how many parts"] = None,
+    parts: Annotated[int | None, AtLeast(2), Null("one for every 4096 nodes"), "number of parts"] = None,
     method: Annotated[str, "partition method"] = "metis",
     seed: Seed = 0,
 ) -> np.ndarray:

@@ -17,7 +17,7 @@ _NODES_AT_ONCE = 1 << 16
 
 @ORDERS.named("rcm")
 def order_by_rcm(graph: Graph) -> np.ndarray:
-    """Reverse Cuthill-McKee: breadth first from nodes of low degree, neighbours by rising degree, reversed."""
+    """Reverse Cuthill-McKee: breadth first from nodes of low degree, neighbours by increasing degree, reversed."""
     indptr, indices = both_ways(graph)
     n, degree = graph.num_nodes, np.diff(indptr)
     order, seen, state = np.empty(n, np.int32), np.zeros(n, np.bool_), np.zeros(3, np.int64)
@@ -29,7 +29,7 @@ def order_by_rcm(graph: Graph) -> np.ndarray:
 
 
 def both_ways(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    """The pattern with every arc's reverse."""
+    """The pattern with the reverse of every arc added."""
     if not graph.directed:
         return graph.indptr, graph.indices
     return build_pattern(list_arcs(graph), graph.num_nodes, False, graph.num_entries)[:2]
