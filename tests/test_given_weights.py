@@ -55,7 +55,7 @@ def test_odd_weights_are_refused(weights, message):
 
 def test_uneven_weights_of_an_undirected_graph_are_refused():
     graph = shoal.Graph.from_edge_index([[0], [1]], 2, directed=False)
-    with pytest.raises(ShoalError, match="some edges weigh more one way"):
+    with pytest.raises(ShoalError, match="some edges have another weight than their reverse"):
         graph._copy(edge_weight=np.array([1, 2], np.float32)).validate()
 
 

@@ -70,7 +70,7 @@ def test_pyg_features_that_are_too_few_are_blamed_and_not_the_edges():
 
 def test_pyg_edge_attributes_beside_weights_are_left_out_with_a_notice():
     graph = Graph.from_pyg(make_data(edge_weight=torch.ones(3), edge_attr=torch.ones(3, 2)))
-    assert graph.notices == ("left out edge_attr: an edge has one weight, or none",)
+    assert graph.notices == ("left out edge_attr: an edge has at most one weight",)
 
 
 def test_pyg_attributes_without_a_place_are_named_in_one_notice():

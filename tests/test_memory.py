@@ -19,7 +19,7 @@ def test_sizes_are_read(text, size):
 
 @pytest.mark.parametrize("text", ["", "four", "4 parsecs", "-1GB", "GB"])
 def test_what_is_no_size_is_refused(text):
-    with pytest.raises(ShoalError, match="no size of memory"):
+    with pytest.raises(ShoalError, match="not a memory size"):
         memory.parse_bytes(text)
 
 

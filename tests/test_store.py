@@ -255,7 +255,7 @@ def test_sparse_features_whose_parts_do_not_fit_are_refused(tmp_path):
     entry = meta["arrays"]["x_data"]
     entry.update(shape=[len(graph.x.data) - 1], bytes=(folder / "x_data.npy").stat().st_size)
     write_meta(folder, meta)
-    with pytest.raises(ShoalError, match="are no sparse matrix"):
+    with pytest.raises(ShoalError, match="do not form a sparse matrix"):
         open_graph(folder)
 
 

@@ -49,7 +49,7 @@ REFUSALS = {
     ),
     "one-way edge": (
         {"indices": np.array([0, 2, 0, 2, 0, 1])},
-        "called undirected but some edges lack their reverse",
+        "declared undirected but some edges lack their reverse",
     ),
     "flat x": ({"x": np.ones(3, np.float32)}, "x has shape (3,): expected (num_nodes, num_features)"),
     "short x": ({"x": np.ones((2, 2), np.float32)}, "x has 2 rows but the graph has 3 nodes"),
@@ -87,7 +87,7 @@ REFUSALS = {
     ),
     "classes of targets": (
         {"y": np.array([0.5, 1, 2], np.float32), "num_classes": 3},
-        "num_classes is 3 but y holds floats, 1 a node: leave it out for a regression",
+        "num_classes is 3 but y holds floats, 1 per node: leave num_classes out for a regression",
     ),
     "unlabelled target in the split": (
         {"y": np.array([0.5, np.nan, 2], np.float32), "train_mask": np.array([True, True, False])},

@@ -1,4 +1,4 @@
-"""The kinds of aggregation, declared: which operator a block makes of its pattern for each."""
+"""Kinds of aggregation: how a block turns its sparsity pattern into an operator."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from shoal.errors import unknown_name
 
 @dataclass(frozen=True)
 class Aggregation:
-    """What `Block.adjacency` makes of a pattern A, D the diagonal of its degrees.
+    """How `Block.adjacency` normalises a pattern A. D is the diagonal matrix of its degrees.
 
     Attributes:
-        loops: whether every node reads itself too: A + I, and a degree counts that.
+        loops: add self loops: A + I. Degrees count them.
         scale: `none` A, `mean` D⁻¹A, `symmetric` D^-½ A D^-½.
-        weighted: whether a sampler's edge norms and a thinned halo's factor are weights of the entries. Otherwise the
-            layer normalises by itself: edge norms play no part, and a factor, or an edge's weight, is how often an entry counts.
+        weighted: multiply entries by the sampler's edge norms and by the factor of a sampled halo. False for layers that
+            normalise by themselves (attention): edge norms are ignored; a factor or an edge weight is an entry's multiplicity.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Aggregation:
         return self.scale == "symmetric"
 
     def scale_degrees(self, degree: Tensor) -> Tensor:
-        """What rows, and with `scales_columns` columns too, of these degrees are multiplied by."""
+        """Scale factors of rows with these degrees; with `scales_columns` also those of columns."""
         known = degree.clamp(min=1) if not degree.is_floating_point() else degree.where(degree > 0, 1.0)
         known = known.float()
         return known.rsqrt() if self.scale == "symmetric" else 1.0 / known
@@ -51,7 +51,7 @@ AGGREGATIONS = {
 
 
 def find_aggregation(name: str) -> Aggregation:
-    """The aggregation of that name; an unknown one is refused."""
+    """The aggregation of that name; raises ShoalError for an unknown one."""
     if name not in AGGREGATIONS:
         raise unknown_name("aggregation", name, AGGREGATIONS)
     return AGGREGATIONS[name]

@@ -23,13 +23,13 @@ from shoal.workspace import find_workspace
 _HASHED_AT_ONCE = 1 << 22
 _LONG_TO_HASH = 1 << 28
 _LONGEST_HEADER = (
-    512  # bytes; of arrays of plain numbers it has 128, and NumPy takes minutes for 8 KB of blanks
+    512  # bytes; a numeric array's header has 128, and NumPy takes minutes to parse 8 KB of blanks
 )
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-# What NumPy raises for headers that are no headers; parsing a deeply nested one may take all of the parser's memory.
+# What NumPy raises for malformed headers. A deeply nested one may exhaust the parser's memory.
 _ODD_HEADERS = (
     *(ValueError, TypeError, EOFError, OverflowError, SyntaxError, MemoryError, RecursionError, KeyError),
     *(IndexError, AttributeError, tokenize.TokenError),
@@ -40,8 +40,9 @@ _FILE_ID = "file_id"  # of a mapped array: device and inode
 
 
 def write_array(folder: Path, name: str, array: np.ndarray, *, flushed: bool = True) -> dict[str, Any]:
-    """Write an array, unless it lies there already, and describe it; not `flushed`, the caller sees to it that the disk
-    holds the file. One that was built in a file of the open workspace moves here.
+    """Write an array to `folder/name.npy`, unless it is that file already; returns its entry for meta.json.
+
+    An array that was built in a file of the open workspace is moved. With `flushed=False` the caller must fsync the file.
     """
     path = folder / f"{name}.npy"
     place = find_workspace()
@@ -61,14 +62,14 @@ def write_array(folder: Path, name: str, array: np.ndarray, *, flushed: bool = T
 
 
 def is_kind(value: object, kind: type | tuple[type, ...]) -> bool:
-    """Whether a value of a description is of `kind`; true and false are no numbers, and numbers are not negative."""
+    """Whether a value in meta.json has type `kind`. A bool is not an int, and ints must not be negative."""
     if kind is int:
         return type(value) is int and value >= 0
     return isinstance(value, kind)
 
 
 def find_odd_entries(entries: dict[str, Any], known: Collection[str]) -> list[str]:
-    """What in the descriptions of arrays, as `write_array` makes them, cannot be what was stored."""
+    """Paths of the malformed fields in the entries of arrays, which `write_array` made."""
     odd = []
     for name, entry in entries.items():
         if name not in known or not isinstance(entry, dict):
@@ -85,10 +86,10 @@ def find_odd_entries(entries: dict[str, Any], known: Collection[str]) -> list[st
 
 
 def read_header(file: IO[bytes], size: int | None = None) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """(shape, by column, number type) of the .npy file that begins here; raises ValueError for any other file.
+    """(shape, Fortran order, dtype) from the .npy header at the file's position; raises ValueError for anything else.
 
-    Only arrays of plain numbers, truth values and texts are taken. `size`, where known, is that of the file from here
-    on, which the array must fill.
+    Only numeric, boolean and string dtypes are accepted. `size` is the number of bytes from here to the end of the file,
+    if known; the array must fill them.
     """
     start = file.tell() if size is not None else 0
     try:
@@ -96,9 +97,9 @@ def read_header(file: IO[bytes], size: int | None = None) -> tuple[tuple[int, ..
         if version not in _HEADERS:
             raise ValueError(f"version {version} of the .npy format")
         shape, by_column, dtype = _HEADERS[version](file, max_header_size=_LONGEST_HEADER)
-        shape = tuple(int(length) for length in shape)  # True is a length to NumPy
+        shape = tuple(int(length) for length in shape)  # NumPy accepts True as a length
     except _ODD_HEADERS as error:
-        raise ValueError(str(error).partition("\n")[0] or "no header of a .npy file") from None
+        raise ValueError(str(error).partition("\n")[0] or "not a .npy header") from None
     if dtype.kind not in "biufcSU" or dtype.subdtype is not None:
         raise ValueError(f"an array of {dtype}" if not dtype.hasobject else "a pickled array")
     if any(length < 0 for length in shape):
@@ -111,7 +112,7 @@ def read_header(file: IO[bytes], size: int | None = None) -> tuple[tuple[int, ..
 
 
 def map_file(path: Path) -> np.ndarray:
-    """The array of a .npy file, memory-mapped unless it is empty; raises ValueError where the file is not just that."""
+    """The array of a .npy file, memory-mapped unless it is empty; raises ValueError if the file is anything else."""
     with open(path, "rb") as file:
         shape, by_column, dtype = read_header(file, os.fstat(file.fileno()).st_size)
         place = file.tell()
@@ -146,7 +147,7 @@ def map_array(folder: Path, name: str, entry: dict[str, Any]) -> np.ndarray:
 
 
 def check_same_file(array: np.memmap, handle: int, path: Path) -> None:
-    """Refuse a file, opened again by its name, that is not the one `map_array` mapped."""
+    """Raise if a file that was opened again is not the one that `map_array` mapped."""
     status = os.fstat(handle)
     if vars(array).get(_FILE_ID, (status.st_dev, status.st_ino)) != (status.st_dev, status.st_ino):
         raise ShoalError(
@@ -155,10 +156,9 @@ def check_same_file(array: np.memmap, handle: int, path: Path) -> None:
 
 
 def ask_large_pages(*arrays: np.ndarray | None) -> bool:
-    """Have the system read and map the files of mapped arrays by large pages (2 MB), where all of them fit half the free memory.
+    """Ask for huge pages (2 MB) for memory-mapped arrays, if all of them fit in half of the free memory.
 
-    Reads in any order then wait less for addresses to be translated. A page that is not in memory comes with its
-    neighbours, so files that do not fit are left as they are.
+    Random reads then cause fewer TLB misses. A huge page is read as a whole, so files that do not fit keep small pages.
     """
     maps = [found for array in arrays if (found := _find_map(array)) is not None]
     large = [one for one in maps if len(one) >= _WORTH_LARGE_PAGES]
@@ -178,7 +178,7 @@ def _find_map(array: Any) -> mmap.mmap | None:
 
 
 def hash_file(path: Path) -> str:
-    """The SHA-256 of a file; progress on a large one is reported."""
+    """The SHA-256 of a file; reports progress on a large one."""
     size, done, digest = path.stat().st_size, 0, hashlib.sha256()
     with open(path, "rb", buffering=0) as file:
         while block := file.read(_HASHED_AT_ONCE):

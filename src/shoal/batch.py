@@ -41,18 +41,18 @@ class Batch:
     halo, and a rank's rows of a mini-batch shared by all ranks. Features and labels are gathered on first use.
 
     Attributes:
-        graph: what the nodes are numbered in; its labels and training mask are the batch's.
+        graph: the graph that `nodes` are numbered in; labels and training mask come from it.
         nodes: the batch's nodes in `graph`, the output nodes first.
         blocks: one Block for each layer, or one for all of them.
         n_id: ids of the rows of x in the graph the user loaded, int64.
-        x, y: features and labels; sparse features are an `Adjacency` (rows × columns). A part whose first layer needs
-            them has the halo's features behind those of its own rows.
-        train_mask: which of the output nodes the loss counts.
-        node_norm: factor on every output node's loss, or None for their mean. It holds what the loss is divided by.
+        x, y: features and labels; sparse features are an `Adjacency` (rows × columns). On a rank's part, features of halo
+            rows follow those of local rows if the first layer needs them.
+        train_mask: which output nodes count in the loss.
+        node_norm: weight of every output node's loss; the loss is the weighted sum. None: the mean over training nodes.
         index: the batch's number in the sampler's sequence.
         step: the optimizer step it is used in; dropout depends on it.
-        fixed: whether the batch serves many steps, so that what depends on x alone is worth keeping.
-        exchange: the HaloPlan by which rows travel between ranks, None where all rows are here.
+        fixed: whether the same batch is used in many steps, so that `A x` is worth caching.
+        exchange: the HaloPlan of the halo exchange. None: all rows are local.
     """
 
     def __init__(
@@ -93,17 +93,17 @@ class Batch:
 
     @property
     def num_outputs(self) -> int:
-        """Rows the model answers for: the first ones of `nodes`."""
+        """Rows of the model's output: the first ones of `nodes`."""
         return self.blocks[-1].num_rows
 
     @property
     def is_square(self) -> bool:
-        """Whether one pattern over all nodes serves every layer, as that of a subgraph does."""
+        """Whether all layers share one pattern over all nodes, as in a sampled subgraph."""
         return len(self.blocks) == 1 and self.blocks[0].num_rows == self.blocks[0].num_columns
 
     @property
     def nodes_per_layer(self) -> list[int]:
-        """Nodes whose features each layer reads, input first, and last the outputs: shows how they multiply."""
+        """Number of nodes that each layer reads, input layer first, then the output nodes: shows neighbourhood explosion."""
         return [*(block.num_columns for block in self.blocks), self.num_outputs]
 
     @property
@@ -145,7 +145,7 @@ class Batch:
 
     @property
     def stored_x(self) -> Tensor | Adjacency | EncodedRows | JoinedRows:
-        """x; of a whole graph as it is stored, so that rows can be decoded as they are read."""
+        """x. For a whole graph with encoded features, the EncodedRows, so that rows are decoded as they are read."""
         if self.fixed and "x" not in self.__dict__:
             x, rows = self.graph.find_features(self.nodes)
             if isinstance(x, EncodedRows) and len(rows) == len(x):
@@ -153,7 +153,7 @@ class Batch:
         return self.x
 
     def aggregate_input(self, kind: str) -> Tensor | None:
-        """`A x` of the first layer if the batch is fixed and x dense, computed (and exchanged) only once.
+        """`A x` of the first layer, computed (and exchanged) once; None unless the batch is fixed and x dense.
 
         Args:
             kind: the aggregation, such as `mean` or `gcn` (`shoal.aggregation`).
@@ -168,18 +168,18 @@ class Batch:
         return self._aggregated[kind]
 
     def with_blocks(self, blocks: tuple[Block, ...], exchange: HaloPlan) -> Batch:
-        """The same nodes, features and labels with other patterns, as a thinned halo has them.
+        """A copy of the batch with other patterns, such as those of a sampled halo.
 
         Args:
             blocks: the patterns, one for each layer or one for all.
-            exchange: the plan by which rows travel for these patterns.
+            exchange: the halo plan of these patterns.
         """
         batch = copy(self)
         batch.blocks, batch.exchange = blocks, exchange
         return batch
 
     def forget_input(self) -> None:
-        """Compute `A x` anew when it is asked for: the pattern that the first layer reads has changed."""
+        """Drop the cached `A x`, because the pattern of the first layer has changed."""
         self._aggregated = {}
 
     @cached_property
@@ -191,7 +191,7 @@ class Batch:
 
     @cached_property
     def train_mask(self) -> Tensor:
-        """Which of the output nodes the loss counts, bool (num_outputs,)."""
+        """Which output nodes count in the loss, bool (num_outputs,)."""
         if self.graph.train_mask is None:
             return torch.ones(self.num_outputs, dtype=torch.bool)
         return as_tensor(self.graph.train_mask[self.nodes[: self.num_outputs]])
@@ -201,7 +201,7 @@ class Batch:
         """(2, num_edges) sources and targets in the batch's numbering, for PyG models."""
         if self.exchange is not None:
             raise ShoalError(
-                "a rank's part has no edge_index, which would leave its halo out: aggregate with batch.block(i).adjacency(kind)"
+                "a rank's part has no edge_index, because its halo would be missing: aggregate with batch.block(i).adjacency(kind)"
             )
         block = self.blocks[0]
         if not self.is_square:
@@ -222,7 +222,7 @@ class Batch:
 
     @property
     def edge_norm(self) -> Tensor | None:
-        """Factors by which a sampler normalises the first block's entries, None for none."""
+        """The sampler's normalisation factors of the first block's entries; None without normalisation."""
         return self.blocks[0].edge_norm
 
     def __repr__(self) -> str:
@@ -242,13 +242,13 @@ class Batch:
 
 
 def _gather(x: np.ndarray | EncodedRows, rows: np.ndarray) -> Tensor:
-    """`x[rows]`: by all threads in the training thread, by one in a thread that samples beside it."""
+    """`x[rows]`: with all threads if called by the main thread, with one if called by a sampling thread."""
     is_main = threading.current_thread() is threading.main_thread()
     return gather_rows(x, rows, num_threads=None if is_main else 1)
 
 
 def _decode_all(x: EncodedRows) -> Tensor:
-    """All rows of a matrix: in memory where they take less than a quarter of what the budget has left, else in a file without a name."""
+    """All rows, decoded: in memory if they take at most a quarter of the memory left, else in an unnamed temporary file."""
     size = 4 * x.shape[0] * x.shape[1]
     if size <= memory_left() // 4:
         return _gather(x, np.arange(len(x)))

@@ -19,21 +19,20 @@ from shoal.kernels.row_sets import LoopedAdjacency, find_loops
 
 
 class Block:
-    """The pattern one layer aggregates over. Row i reads from the columns listed; the first `num_rows`
-    columns are the rows themselves, so a square block is a subgraph and a wide one a neighbourhood or a
-    part with its halo.
+    """The CSR pattern one layer aggregates over: row i aggregates from the columns it lists.
+
+    The first `num_rows` columns are the rows themselves. A square block is a subgraph; a wide one is a sampled
+    neighbourhood, or a part with its halo.
 
     Args:
-        edge_weight: the weight of every entry, None where all are 1. Degrees are sums of weights then.
+        edge_weight: the weight of every entry; degrees are then sums of weights. None: all 1.
         edge_norm: factor on every entry's weight that makes the aggregation unbiased, or None.
         degree: every column's degree in the graph the batch was drawn from. Normalised aggregation uses it
             when given, and the degree within the block otherwise.
-        has_loop: which columns have a self loop there, where `degree` is given and any has: GCN gives those
-            no second one.
-        outside: nodes of the last columns, whose rows are not the batch's own but come from histories
-            (`shoal.sampling.histories`).
-        checked: the caller's word that the tensors belong together. Otherwise they are checked, in one pass, since
-            kernels trust them.
+        has_loop: which columns have a self loop in that graph, so that GCN adds no second one; goes with `degree`.
+            None: no column has one.
+        outside: nodes of the last columns, whose embeddings come from histories (`shoal.sampling.histories`).
+        checked: whether the tensors are known to be valid. Others are validated in one pass, since kernels rely on them.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class Block:
             check_lengths(num_columns, "columns", degree=degree, has_loop=has_loop)
             if len(indptr) - 1 > num_columns:
                 raise ShoalError(
-                    f"the block has {len(indptr) - 1:,} rows and {num_columns:,} columns: its rows are the first columns"
+                    f"the block has {len(indptr) - 1:,} rows and {num_columns:,} columns: expected at least as many columns as rows, since the rows are the first columns"
                 )
         self.indptr = indptr
         self.indices = indices
@@ -96,16 +95,16 @@ class Block:
         return self._adjacencies[kind]
 
     def over_columns(self, kind: str) -> Adjacency:
-        """`adjacency(kind)` over all columns that rows read, those of a halo too: its products exchange nothing."""
+        """`adjacency(kind)` over all columns, halo columns included: its products need no halo exchange."""
         return self.adjacency(kind)
 
     def give_operator(self, kind: str, adj: Adjacency) -> None:
-        """Say what the operator of a kind is, where it is known already."""
+        """Set the operator of a kind, if it is known already."""
         self._adjacencies[kind] = adj
 
     def by_rows(self, kind: str, fits: Callable[[int], bool]) -> Adjacency:
-        """`adjacency(kind)` to take rows from. Where its self loops need a copy of the pattern that does not fit in memory,
-        they are put in as rows are taken."""
+        """`adjacency(kind)` to take rows from. If self loops need a copy of the pattern that does not fit in memory,
+        they are added as rows are taken."""
         aggregation = find_aggregation(kind)
         copied = (
             (self.indices.element_size() + 8) * (self.num_edges + self.num_rows) if aggregation.loops else 0
@@ -127,7 +126,7 @@ class Block:
         )
 
     def _entry_values(self, aggregation: Aggregation) -> Tensor | None:
-        """What the entries of an operator weigh beside its scales; None for 1."""
+        """The values of an operator's entries, without its scales; None for all 1."""
         if not aggregation.weighted:
             return self.edge_weight
         if self.edge_weight is None or self.edge_norm is None:
@@ -177,5 +176,5 @@ class Block:
 
 
 def count_loops(degree: Tensor, has_loop: Tensor | None) -> Tensor:
-    """Degrees with one self loop for every node, of which those in `has_loop` have theirs already."""
+    """Degrees after a self loop is added to every node that has none (`has_loop`)."""
     return degree + (1 if has_loop is None else ~has_loop)

@@ -1,4 +1,4 @@
-"""Checksums: what identifies a graph, for caches and for runs that are resumed."""
+"""Checksums that identify a graph, for caches and resumed runs."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Checksums:
 
     @property
     def checksum(self) -> str:
-        """Identifies topology and split: what a sampler's output depends on. Caches are keyed by it.
+        """Identifies topology and split, on which a sampler's output depends. Caches are keyed by it.
 
-        A stored graph whose split was drawn since combines digests that are known, and reads nothing.
+        For a stored graph with a newly drawn split, stored digests are combined; the arrays are not read.
         """
         if self._checksum is None:
             known = {"indptr": self.indptr, "indices": self.indices}
@@ -41,10 +41,10 @@ class Checksums:
         return self._checksum
 
     def has_checksum(self, checksum: str) -> bool:
-        """Whether `checksum`, maybe one from before digests were combined, is this graph's.
+        """Whether a checksum is this graph's, in either of its two forms.
 
         Args:
-            checksum: as `checksum` has it, or had it before digests were combined.
+            checksum: combined from digests, or computed from the arrays.
         """
         pattern = self.indptr, self.indices
         return checksum == self.checksum or checksum == digest_arrays(*pattern, self.train_mask)

@@ -1,4 +1,4 @@
-"""What users hand over, as the arrays a Graph holds: edges, PyG and NetworkX graphs, features, labels, masks."""
+"""Conversion of user input to the arrays of a Graph: edges, PyG, DGL and NetworkX graphs, features, labels, masks."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def build_pattern(
 ) -> tuple[np.ndarray, np.ndarray, bool, list[str]]:
     """(indptr, indices, directed, notices) of the edges in many (sources, targets) arrays.
 
-    `directed=False` adds every reverse; `None` finds out. A list is emptied on the way: each chunk is freed once its
-    edges are in place. Where a workspace is open and the edges would not fit the memory budget, they are sorted and
-    merged in its files; `expected` is how many there will be, where that is known.
+    `directed=False` adds the reverse of every edge; `None` checks whether all reverses are there. A list is emptied: each
+    chunk is freed once its edges are copied. If a workspace is open and the edges exceed the memory budget, they are
+    sorted and merged in its files. `expected` is the number of edges, 0 if unknown.
     """
     num_nodes = check_num_nodes(num_nodes)
     symmetrize = directed is False
@@ -52,7 +52,7 @@ def build_pattern(
 
 
 def check_num_nodes(num_nodes: Any) -> int:
-    """`num_nodes` as an int, refused unless a graph can have so many."""
+    """`num_nodes` as an int; raises ShoalError if a graph cannot have that many nodes."""
     whole = check_whole("num_nodes", num_nodes, -MAX_EDGES, MAX_EDGES)
     if whole < 1:
         raise ShoalError(f"the graph has {whole} nodes: expected at least one")
@@ -62,7 +62,7 @@ def check_num_nodes(num_nodes: Any) -> int:
 def _build(
     chunks: Iterator[tuple[np.ndarray, np.ndarray]], num_nodes: int, symmetrize: bool, expected: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """`build_csr` of all chunks, in memory or, where that would not fit and a workspace is open, on disk."""
+    """`build_csr` of all chunks: in memory, or on disk if they do not fit and a workspace is open."""
     place, free = find_workspace(), memory_left() - BUILDING // 2
     column = np.dtype(index_dtype(num_nodes)).itemsize * (2 if symmetrize else 1)
 
@@ -96,13 +96,13 @@ def _tidy_chunks(
     for sources, targets in _hand_over(chunks) if isinstance(chunks, list) else chunks:
         if len(sources) != len(targets):
             raise ShoalError(
-                f"{len(sources):,} sources were given for {len(targets):,} targets: expected as many"
+                f"{len(sources):,} sources were given for {len(targets):,} targets: expected one source per target"
             )
         yield tidy_ends(targets, num_nodes), tidy_ends(sources, num_nodes)
 
 
 def _hand_over(chunks: list[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The chunks of a list, which keeps no reference to what was taken from it."""
+    """The chunks of a list, each removed from it, so that it can be freed."""
     while chunks:
         yield chunks.pop()
 
@@ -134,7 +134,7 @@ def read_scipy(matrix: Any) -> sp.coo_array:
 
 
 def read_pyg(data: Any, fields: dict[str, Any]) -> tuple[np.ndarray, int, dict[str, Any]]:
-    """(edge_index, num_nodes, fields) of a PyG `Data` object; what `fields` gives comes before what it holds."""
+    """(edge_index, num_nodes, fields) of a PyG `Data` object; `fields` override its attributes."""
     if getattr(data, "edge_index", None) is None:
         raise ShoalError(
             f"the {type(data).__name__} object has no edge_index: expected (2, num_edges) integers"
@@ -159,9 +159,7 @@ def read_pyg(data: Any, fields: dict[str, Any]) -> tuple[np.ndarray, int, dict[s
     left = [*weights, *_list_unused(data, fields)]
     if left:
         reason = (
-            "an edge has one weight, or none"
-            if left == weights
-            else "a Graph has x, y, masks and edge_weight"
+            "an edge has at most one weight" if left == weights else "a Graph has x, y, masks and edge_weight"
         )
         said = f"left out {list_some(left)}: {reason}"
         fields = {**fields, "notices": (*fields.get("notices", ()), said)}
@@ -176,7 +174,7 @@ def _list_unused(data: Any, fields: dict[str, Any]) -> list[str]:
 
 
 def read_dgl(graph: Any, fields: dict[str, Any]) -> tuple[np.ndarray, int, dict[str, Any]]:
-    """(edge_index, num_nodes, fields) of a homogeneous DGL graph; what `fields` gives comes before what it holds."""
+    """(edge_index, num_nodes, fields) of a homogeneous DGL graph; `fields` override its data."""
     if not all(hasattr(graph, name) for name in ("edges", "num_nodes", "ndata")):
         raise ShoalError(f"a {type(graph).__name__} was given: expected a DGL graph")
     if not getattr(graph, "is_homogeneous", True):
@@ -193,19 +191,19 @@ def read_dgl(graph: Any, fields: dict[str, Any]) -> tuple[np.ndarray, int, dict[
 
 
 def is_weight(values: Any) -> bool:
-    """Whether there is one number an edge."""
+    """Whether there is one number per edge."""
     return len(values.shape) == 1 or (len(values.shape) == 2 and values.shape[1] == 1)
 
 
 def read_networkx(graph: Any, fields: dict[str, Any]) -> tuple[np.ndarray, int, dict[str, Any]]:
-    """(edge_index, num_nodes, fields) of a NetworkX graph; what `fields` gives comes before what it holds."""
+    """(edge_index, num_nodes, fields) of a NetworkX graph; `fields` override its attributes."""
     if not hasattr(graph, "nodes") or not hasattr(graph, "edges"):
         raise ShoalError(f"a {type(graph).__name__} was given: expected a NetworkX graph")
     number = {node: i for i, node in enumerate(graph.nodes)}
     ends = np.array([(number[u], number[v]) for u, v in graph.edges()], np.int64).reshape(-1, 2).T
     found: dict[str, Any] = {"node_ids": name_nodes(list(number)), "directed": graph.is_directed()}
     weights = [weight for _, _, weight in graph.edges(data="weight")]
-    if any(weight is not None for weight in weights):  # one that is missing counts 1, as in NetworkX
+    if any(weight is not None for weight in weights):  # a missing weight is 1, as in NetworkX
         found["edge_weight"] = np.array([1.0 if weight is None else weight for weight in weights])
     for key in ("x", "y", *MASKS):
         values = [attributes.get(key) for _, attributes in graph.nodes(data=True)]
@@ -285,7 +283,7 @@ def check_nodes(nodes: np.ndarray, num_nodes: int) -> np.ndarray:
 
 
 def to_numpy(value: Any) -> Any:
-    """A torch tensor as NumPy; dense as it is, sparse as SciPy CSR."""
+    """A torch tensor as a NumPy array, a sparse one as SciPy CSR; anything else unchanged."""
     if hasattr(value, "is_sparse") and (value.is_sparse or str(value.layout) == "torch.sparse_csr"):
         coo = value.to_sparse_coo().coalesce()
         return sp.csr_array((coo.values().numpy(), coo.indices().numpy()), shape=tuple(coo.shape))
@@ -323,7 +321,7 @@ def tidy_fields(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _convert_rows(x: np.ndarray) -> np.ndarray | EncodedRows:
-    """Features as float32, or as the open workspace has them, a block of rows at a time: they may be mapped, and go to a file."""
+    """Features as float32, or in the open workspace's type, converted by blocks of rows: they may be memory-mapped."""
     rows = FeatureRows(x.shape[1], len(x))
     for start in range(0, len(x), _ROWS_AT_ONCE):
         rows.append(x[start : start + _ROWS_AT_ONCE])

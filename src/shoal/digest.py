@@ -9,7 +9,7 @@ import numpy as np
 
 
 class _HashingFile:
-    """What is written is hashed."""
+    """A file object that hashes what is written to it."""
 
     def __init__(self) -> None:
         self.digest = hashlib.sha256()
@@ -45,7 +45,7 @@ def name_features(x: Any) -> dict[str, np.ndarray | None]:
 
 
 def combine_digests(arrays: dict[str, np.ndarray | None], known: dict[str, tuple[np.ndarray, str]]) -> str:
-    """A digest of the digests of named arrays. Those that are `known`, as a stored graph's are, are not read."""
+    """A digest of the digests of named arrays. Arrays with a `known` digest (those of a stored graph) are not read."""
     digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
         if array is not None:

@@ -1,4 +1,4 @@
-"""Edge weights: given by edge, kept by entry of the pattern."""
+"""Edge weights: given per edge, stored per CSR entry."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ Chunk = tuple[np.ndarray, np.ndarray, np.ndarray]
 NO_WEIGHT = "none"
 WEIGHT = "edge weights; none: unweighted"
 _HELD_BYTES = (
-    40  # of an edge while weights are put in place: its ends, its weight, the sums of both its entries
+    40  # per edge while weights are assigned to entries: both ends, the weight, the sums of both entries
 )
 REMEDY = "leave them out with --option weight=none"
 
 
 class WeightedChunks:
-    """Chunks of edges on their way into a pattern: keeps their weights until that is built.
+    """Chunks of weighted edges: iterating yields (sources, targets) and keeps the weights until the pattern is built.
 
-    The rule of importers: an edge of weight 0 is left out; a weight below 0, not finite, or outside the range of float32
-    is refused; weights of duplicate edges are added up; weights that are all 1 are none. With `lenient`, for values that
-    need not be weights, a refused one or 0 makes none of them a weight, and every edge is kept.
+    Edges of weight 0 are left out. A weight that is negative, not finite or outside the range of float32 is an error.
+    Weights of duplicate edges are added up. If all weights are 1, the graph is unweighted. `lenient` is for values that
+    need not be weights: if one of them is invalid or 0, all are ignored and every edge is kept.
     """
 
     def __init__(self, chunks: Iterable[Chunk], where: str, *, lenient: bool = False) -> None:
@@ -70,7 +70,7 @@ class WeightedChunks:
             yield sources, targets
 
     def attach(self, graph: Graph, *, directed: bool | None) -> Graph:
-        """The graph that was built of the chunks, with their weights."""
+        """The graph that was built from the chunks, with their weights."""
         notices = graph.notices
         if self._odd is not None:
             said = f"ignored the weights of {self.where}: {self._odd}, expected numbers above 0"
@@ -83,10 +83,10 @@ class WeightedChunks:
 
 
 def attach_weights(graph: Graph, edge_index: np.ndarray, edge_weight: Any, *, directed: bool | None) -> Graph:
-    """`graph`, built of `edge_index`, with a weight for every entry.
+    """`graph`, built from `edge_index`, with a weight for every entry.
 
-    Weights of duplicate edges are added up. An undirected edge that was given both ways must weigh the same; where that
-    decides what the graph is (`directed=None`), it is directed.
+    Weights of duplicate edges are added up. An undirected edge that is given in both directions must have the same weight
+    in both; with `directed=None`, different weights make the graph directed.
     """
     given = _tidy_weights(edge_weight, edge_index.shape[1])
     return place_chunks(graph, [(edge_index[0], edge_index[1], given)], directed=directed)
@@ -112,7 +112,7 @@ def place_chunks(graph: Graph, chunks: Iterable[Chunk], *, directed: bool | None
             f"{said}: an undirected edge has one weight; import it as directed (--directed, directed=True), leave weights "
             "out (--option weight=none), or give equal weights"
         )
-    notices = (*graph.notices, f"{said}: took the graph as directed")
+    notices = (*graph.notices, f"{said}: treated the graph as directed")
     return graph._copy(directed=True, edge_weight=_narrow_sums(graph, placed), notices=notices)
 
 
@@ -123,7 +123,7 @@ def _narrow(weights: np.ndarray) -> np.ndarray:
 
 
 def _narrow_sums(graph: Graph, placed: np.ndarray) -> np.ndarray:
-    """The weights of entries in float32; refuses duplicate edges that add up to more than it holds."""
+    """The weights of entries in float32; raises ShoalError if duplicate edges sum to more than its maximum."""
     held = _narrow(placed)
     if np.isinf(held).any():
         at = int(np.argmax(np.isinf(held)))
@@ -151,13 +151,13 @@ def _tidy_weights(edge_weight: Any, num_edges: int) -> np.ndarray:
     if wrong.any():
         at = int(np.argmax(wrong))
         raise ShoalError(
-            f"edge {at} has weight {weights[at]:g}: expected numbers above 0; leave such edges out, or edge_weight"
+            f"edge {at} has weight {weights[at]:g}: expected numbers above 0; leave out such edges, or leave out edge_weight"
         )
     return weights
 
 
 def validate_weights(graph: Graph, weights: np.ndarray) -> None:
-    """Refuse weights that are not one positive number for each entry, the same both ways in an undirected graph."""
+    """Raise unless there is one positive weight per entry, equal in both directions of an undirected graph."""
     if weights.dtype != np.float32 or weights.shape != graph.indices.shape:
         raise ShoalError(
             f"edge_weight is {weights.dtype} of shape {weights.shape}: expected float32, one for each of {graph.num_entries:,} entries"
@@ -170,12 +170,12 @@ def validate_weights(graph: Graph, weights: np.ndarray) -> None:
         mirror = find_mirrors(as_tensor(graph.indptr), as_tensor(graph.indices))
         if mirror is not None and not np.allclose(weights, weights[mirror.numpy()], rtol=_SAME, atol=0):
             raise ShoalError(
-                "the graph is called undirected but some edges weigh more one way than the other: give directed=True"
+                "the graph is declared undirected but some edges have another weight than their reverse: give directed=True"
             )
 
 
 def require_unweighted(graph: Graph, what: str) -> None:
-    """Refuse a graph whose weights would be left out."""
+    """Raise if the graph has edge weights, which `what` would ignore."""
     if graph.edge_weight is not None:
         raise ShoalError(
             f"graph {graph.name!r} has edge weights, which {what} not take: use graph.without_weights(), in a run training.edge_weights=false"

@@ -1,4 +1,4 @@
-"""The one error users see, the "did you mean" that goes with an unknown name, and the sentence for a full disk."""
+"""ShoalError, and the messages for unknown names, missing extras and full disks."""
 
 import errno
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +14,7 @@ FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class ShoalError(Exception):
-    """Something the user can mend: bad input, a missing extra, a full disk.
+    """An error that the user can fix: bad input, a missing extra, a full disk.
 
     Its message is one sentence that says what was found, what is expected and what to do. The command line
     prints it without a traceback and exits with code 2.
@@ -22,7 +22,7 @@ class ShoalError(Exception):
 
 
 class Stopped(KeyboardInterrupt):
-    """Training was asked to end by a signal, has finished its step and written a checkpoint."""
+    """Training was stopped by a signal, after it finished its step and wrote a checkpoint."""
 
     def __init__(self, signal: int, sentence: str = "") -> None:
         super().__init__(sentence)
@@ -30,12 +30,12 @@ class Stopped(KeyboardInterrupt):
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str], where: str = "") -> ShoalError:
-    """The error for a name that is not among `known`, with the nearest one suggested; `where` it was given."""
+    """The error for a name that is not in `known`; suggests the nearest one. `where` is the file that has the name."""
     names = sorted(known)
     near = get_close_matches(str(name)[:100], names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
     if not names:
-        hint = "there is none yet, a plug-in may bring it (--plugin)"
+        hint = "none is registered, load a plug-in that has one (--plugin)"
     return ShoalError(f"unknown {kind} {name!r}{f' in {where}' if where else ''}: {hint}")
 
 
@@ -45,7 +45,7 @@ def missing_extra(package: str, extra: str, purpose: str) -> ShoalError:
 
 
 def is_full_disk(error: OSError) -> bool:
-    """Whether `error` says that a disk, a quota or a file is full. NumPy's own short write has no errno."""
+    """Whether `error` means that a disk, a quota or a file is full. NumPy reports a short write without errno."""
     return error.errno in NO_ROOM or (error.errno is None and "requested and" in str(error))
 
 
@@ -56,10 +56,10 @@ def explain_full_disk(
     *,
     size: int | None = None,
 ) -> Iterator[None]:
-    """Turn a full or forbidden disk inside the block into one sentence naming `path`; other errors pass.
+    """Raise ShoalError naming `path` if the disk is full or not writable inside the block; other errors pass.
 
-    `path` is what the user named, not the hidden file beside it that is being written; `kept` says what is there. Where
-    it is a folder and the `size` of what goes there is known, both that and what is free are named.
+    `path` is what the user gave, not the hidden file beside it that is being written. `kept` describes what is left there.
+    With `size`, the bytes that go to the folder `path`, the message names them and the free space.
     """
     try:
         yield

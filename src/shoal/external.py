@@ -21,10 +21,10 @@ _KEY = 8  # bytes of an entry in a run
 
 
 class RunSorter:
-    """Takes entries in any order and number; `merge` gives their pattern, as `build_csr` does, in files of `place`.
+    """External merge sort of entries in any order. `merge` returns their pattern like `build_csr`, in files of `place`.
 
-    Holds a quarter of the free memory budget, once for sorting runs and then for merging them.
-    Writes 8 bytes for an entry to the runs' file, reads them once and writes the entry's column.
+    Memory: a quarter of the free budget, first for sorting runs, then for merging them.
+    I/O: 8 bytes per entry are written to the file of runs and read once; then the entry's column is written.
     """
 
     def __init__(self, place: Workspace, num_rows: int, *, symmetrize: bool, expected: int = 0) -> None:
@@ -68,7 +68,7 @@ class RunSorter:
         return indptr, indices.finish(), self.given - distinct
 
     def _write_runs(self) -> None:
-        """Sort what is held, in as many runs as there are cores, and write them."""
+        """Sort the buffered entries, in as many runs as there are cores, and write them."""
         if not self.size:
             return
         pieces = np.array_split(self.keys[: self.size], available_cores())

@@ -1,4 +1,4 @@
-"""Files under names that users chose: written under a hidden name beside them and renamed."""
+"""Atomic writes: a file is written under a hidden name beside its target, then renamed."""
 
 from __future__ import annotations
 
@@ -23,12 +23,10 @@ _LONGEST = 40  # characters of a name that hidden ones repeat
 
 @contextmanager
 def replace_file(path: Path, before: Callable[[], None] | None = None) -> Iterator[Path]:
-    """Yields an empty hidden file beside `path` to write; afterwards it is on the disk under `path`.
+    """Yield an empty hidden file beside `path`; when the block ends, the file is fsynced and renamed to `path`.
 
-    `before` is called when it is on the disk and not yet renamed.
-
-    A block that fails, or a killed process, leaves what was under `path` before. The permissions are those of
-    any new file.
+    `before` is called between fsync and rename. If the block fails or the process is killed, `path` stays as it was. The
+    permissions are those of any new file.
     """
     scratch = path.with_name(f".{shorten_name(path.name)}.{secrets.token_hex(4)}.partial")
     os.close(os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
@@ -45,21 +43,21 @@ def replace_file(path: Path, before: Callable[[], None] | None = None) -> Iterat
 
 
 def shorten_name(name: str) -> str:
-    """A name as hidden ones beside it repeat it: longer ones are cut and told apart by a digest."""
+    """A name as part of a hidden name: a long one is cut and made unique by a digest."""
     if len(name) <= _LONGEST:
         return name
     return f"{name[:_LONGEST]}.{hashlib.sha256(os.fsencode(name)).hexdigest()[:12]}"
 
 
 def check_place(folder: Path) -> None:
-    """Refuse to make `folder` below something that is a file."""
+    """Raise if `folder` would be below a file."""
     parent = next((parent for parent in folder.parents if parent.exists()), None)
     if parent is not None and not parent.is_dir():
         raise ShoalError(f"{parent} is a file: {folder} cannot be made inside it")
 
 
 def parse_json(text: str | bytes) -> Any:
-    """A JSON text of a stranger; raises ValueError for anything else, nesting too deep for the parser too."""
+    """Parse untrusted JSON; raises ValueError if it is malformed or nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -67,13 +65,13 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def take_space(handle: int, size: int) -> None:
-    """Have the disk set `size` bytes aside: a full one says so now, and not by a signal when a mapped page is touched."""
+    """Allocate `size` bytes on the disk: a full disk is an error now, not a SIGBUS when a mapped page is written."""
     if size and hasattr(os, "posix_fallocate"):
         os.posix_fallocate(handle, 0, size)
 
 
 def create_array(path: Path, shape: tuple[int, ...], dtype: Any) -> np.memmap:
-    """A new .npy file of zeros as a mapped array to fill; its space on the disk is taken."""
+    """A new .npy file of zeros as a memory-mapped array to fill; its disk space is allocated."""
     import numpy as np
 
     array: np.memmap = np.lib.format.open_memmap(path, "w+", np.dtype(dtype), shape)
@@ -83,7 +81,7 @@ def create_array(path: Path, shape: tuple[int, ...], dtype: Any) -> np.memmap:
 
 
 def write_array_header(file: IO[bytes], dtype: np.dtype, shape: tuple[int, ...]) -> None:
-    """The header of a .npy file; NumPy leaves room in it for a longer first dimension, to be written over it later."""
+    """Write the header of a .npy file. NumPy pads it, so that it can be overwritten with a larger first dimension."""
     import numpy as np
 
     described = {
@@ -95,7 +93,7 @@ def write_array_header(file: IO[bytes], dtype: np.dtype, shape: tuple[int, ...])
 
 
 def flush(path: Path) -> None:
-    """Have the disk hold what was written to a file or folder."""
+    """fsync a file or folder."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -104,7 +102,7 @@ def flush(path: Path) -> None:
 
 
 def flush_tree(folder: Path) -> None:
-    """Have the disk hold everything below a folder. Many at once: a file system writes its journal once for all that wait."""
+    """fsync everything below a folder, many files at once: the file system commits its journal once for all of them."""
     paths = [Path(place, name) for place, _, names in os.walk(folder) for name in names]
     folders = [Path(place) for place, _, _ in os.walk(folder)]
     with ThreadPoolExecutor(_FLUSHES_AT_ONCE) as pool:

@@ -1,4 +1,4 @@
-"""Graph: topology in CSR, features, labels and a split; how it is built and cut down for training."""
+"""Graph: topology in CSR, features, labels and a split."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ class Graph(Interchange, Checksums):
         train_mask: bool `(num_nodes,)`, which nodes are trained on.
         val_mask: bool `(num_nodes,)`, which nodes choose the best weights.
         test_mask: bool `(num_nodes,)`, which nodes are scored at the end.
-        edge_weight: float32 above 0, one for each entry of `indices`; aggregations weigh neighbours by it. None: all alike.
+        edge_weight: float32 above 0, one for each entry of `indices`; aggregations weight neighbours by it. None: unweighted.
         directed: whether the pattern may be asymmetric.
         name: what messages and listings call the graph.
-        node_ids: what the nodes were called where the graph came from, integers or Names; None if 0, 1, 2, ….
-        class_names: what the classes were called.
-        notices: what was mended while the graph was built, one sentence each.
-        checked: whether the arrays are known to be right; others are validated here, since kernels rely on them.
+        node_ids: ids of the nodes in the source data, integers or Names. None: 0, 1, 2, ….
+        class_names: names of the classes in the source data.
+        notices: what was changed while the graph was built, one sentence each.
+        checked: whether the arrays are known to be valid; others are validated here, since kernels rely on them.
         num_classes: number of classes, or of a regression's targets. None: counted from y.
 
-    The `from_*` constructors take anything that is not yet such a pattern: they sort and merge duplicates.
+    The `from_*` constructors take other forms of input; they sort and merge duplicates.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Graph(Interchange, Checksums):
         return self._num_classes
 
     def describe_outputs(self) -> str:
-        """What a model predicts of a node: `7 classes`, `1 target`."""
+        """What a model predicts for a node: `7 classes`, `1 target`."""
         return describe_outputs(self.num_classes, regression=self.regression)
 
     @property
@@ -173,7 +173,7 @@ class Graph(Interchange, Checksums):
         return x[rows]
 
     def find_features(self, nodes: np.ndarray) -> tuple[Features, np.ndarray]:
-        """Where the features of `nodes` are: a matrix, this graph's or an ancestor's, and its rows.
+        """(matrix, rows) that hold the features of `nodes`: the matrix of this graph, or of the graph it was cut from.
 
         Args:
             nodes: node numbers in this graph.
@@ -201,7 +201,7 @@ class Graph(Interchange, Checksums):
         return self
 
     def with_split(self, train: float = 0.6, val: float = 0.2, seed: int = 0) -> Graph:
-        """This graph with a random split of its labelled nodes; what train and val leave is test.
+        """This graph with a random split of its labelled nodes; the rest after train and val is the test set.
 
         Args:
             train: share of the labelled nodes to train on.
@@ -231,9 +231,9 @@ class Graph(Interchange, Checksums):
         return self.subgraph(np.flatnonzero(self.train_mask))
 
     def subgraph(self, nodes: np.ndarray) -> Graph:
-        """The subgraph induced by increasing `nodes`, relabelled; its features stay with this graph.
+        """The subgraph induced by increasing `nodes`, relabelled; its features are read from this graph.
 
-        Its `node_ids` are those of the nodes, their numbers in this graph where that has none.
+        Its `node_ids` are taken from this graph, or are node numbers of this graph if it has none.
 
         Args:
             nodes: increasing node numbers in this graph.
@@ -273,7 +273,7 @@ class Graph(Interchange, Checksums):
             lacks = [name for name in self.class_names if name not in other.class_names]
             if lacks:
                 raise ShoalError(
-                    f"graph {self.name!r} has the class {lacks[0]!r}, which graph {other.name!r} has not: leave its labels out"
+                    f"graph {self.name!r} has the class {lacks[0]!r}, which graph {other.name!r} lacks: leave its labels out"
                 )
             numbers = np.array([other.class_names.index(name) for name in self.class_names], np.int64)
             if y.ndim == 1:
@@ -288,12 +288,12 @@ class Graph(Interchange, Checksums):
         return self._copy(y=y, num_classes=other.num_classes, class_names=other.class_names)
 
     def without_weights(self) -> Graph:
-        """This graph with every edge counting the same."""
+        """This graph without edge weights."""
         return self._copy(edge_weight=None)
 
     @cached_property
     def weighted_degree(self) -> np.ndarray:
-        """Sum of the weights that each node aggregates with, float64; the degree without weights."""
+        """Sum of the weights in each node's row, float64; the degree if the graph is unweighted."""
         if self.edge_weight is None:
             return self.degree
         sums: np.ndarray = sum_rows(self.indptr, self.edge_weight)

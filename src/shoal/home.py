@@ -1,4 +1,4 @@
-"""Where Shoal keeps what it fetches and what it computes once: `$SHOAL_HOME`, else the user's cache."""
+"""The folder of downloads and caches: `$SHOAL_HOME`, else the user's cache folder."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Interchange: graphs from what users have, and in the form that other libraries take."""
+"""Interchange: graphs from and to the forms of other libraries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shoal.validation import validate_attributes
 
 
 class Interchange:
-    """The constructors of Graph for anything that is not yet a checked pattern, and the way back."""
+    """Constructors of Graph from edge lists, SciPy, PyG, NetworkX and DGL, and conversion to PyG."""
 
     if TYPE_CHECKING:
 
@@ -43,9 +43,9 @@ class Interchange:
 
         Args:
             edge_index: array or tensor (2, num_edges) of sources and targets.
-            num_nodes: number of nodes. None: as x, y or a mask has, else the largest number in edge_index plus one.
+            num_nodes: number of nodes. None: the number of rows of x, y or a mask, else the largest number in edge_index plus one.
             directed: False adds the reverse of every edge. True keeps the arcs as they are. None calls the graph undirected if every arc's reverse is there, as PyG does.
-            edge_weight: a number above 0 for each edge; those of duplicates are added up. None: all alike.
+            edge_weight: a number above 0 for each edge; those of duplicates are added up. None: unweighted.
             fields: other arguments of Graph, such as x, y and train_mask.
         """
         edge_index = read_edge_index(edge_index)
@@ -74,11 +74,11 @@ class Interchange:
         Where a workspace is open, edges that exceed the memory budget are built on disk.
 
         Args:
-            chunks: (sources, targets) arrays, or WeightedChunks with a weight for each edge. A list is emptied on the way: each chunk is freed once its edges are in place.
+            chunks: (sources, targets) arrays, or WeightedChunks with a weight for each edge. A list is emptied: each chunk is freed once its edges are copied.
             num_nodes: number of nodes.
             directed: as in `from_edge_index`.
-            notices: sentences about what was mended before.
-            expected: number of edges that will come, 0 if unknown.
+            notices: notices of earlier steps, kept with the graph.
+            expected: total number of edges, 0 if unknown.
             fields: other arguments of Graph, such as x, y and train_mask.
         """
         given = directed
@@ -116,9 +116,9 @@ class Interchange:
 
     @classmethod
     def from_networkx(cls, graph: Any, **fields: Any) -> Self:
-        """From a NetworkX graph with any node ids; node attributes x, y and the masks are taken along.
+        """From a NetworkX graph with any node ids; node attributes x, y and the masks are used.
 
-        Nodes are numbered in the graph's own order; `node_ids` holds what they were called.
+        Nodes are numbered in the graph's own order; `node_ids` holds their ids.
 
         Args:
             graph: a NetworkX graph, directed or undirected.
@@ -129,7 +129,7 @@ class Interchange:
 
     @classmethod
     def from_dgl(cls, graph: Any, **fields: Any) -> Self:
-        """From a homogeneous DGL graph: `ndata` feat (or x), label (or y) and the masks are taken along.
+        """From a homogeneous DGL graph: `ndata` feat (or x), label (or y) and the masks are used.
 
         It is read by `edges()`, `num_nodes()` and `ndata`; DGL itself is not imported.
 

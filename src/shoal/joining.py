@@ -1,4 +1,4 @@
-"""join_layers: a batch with a block for each layer as one graph, as PyG's NeighborLoader has it."""
+"""join_layers: the blocks of a layered batch as one graph, as PyG's NeighborLoader returns it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal.kernels.gather import gather_csr_rows
 class JoinedBatch(Batch):
     """One pattern over the nodes of a layered batch, the output nodes first, then those of each hop.
 
-    y and train_mask are those of the `num_outputs` first nodes; a model answers for all of them.
+    y and train_mask have rows for the first `num_outputs` nodes; a model's output has rows for all nodes.
     """
 
     def __init__(self, graph: Graph, nodes: np.ndarray, block: Block, num_outputs: int, index: int) -> None:
@@ -28,11 +28,11 @@ class JoinedBatch(Batch):
 
 
 def join_layers(batch: Batch) -> Batch:
-    """The batch itself where it is a subgraph, else its layers as one graph for models that take `(x, edge_index)`.
+    """Join the layers of a batch to one graph, for models that take `(x, edge_index)`. A subgraph is returned as it is.
 
-    A node reads from the neighbours that were drawn for it in the hop that reached it, and only nodes that are reached
-    are kept. That is the law of PyG's NeighborLoader: neighbours are drawn once for a node. `edge_norm` goes along, times the
-    edges' weights.
+    A node aggregates from the neighbours that were drawn in the hop that first reached it. This is the distribution of
+    PyG's NeighborLoader, which draws neighbours once per node. Nodes that are not reached are dropped. `edge_norm` of the
+    result includes the edge weights.
 
     Args:
         batch: a batch of any sampler.

@@ -1,4 +1,4 @@
-"""Label columns: labels of training nodes as further columns of a batch's features."""
+"""Label columns: labels of training nodes as additional feature columns of a batch (label reuse)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from shoal.memory import memory_left
 
 
 class KnownLabels(NamedTuple):
-    """What may be shown of some rows: never a label of a node that is not a training node.
+    """The labels of some rows that may be used as input: those of training nodes only.
 
     Attributes:
-        y: classes (rows,), or 0/1 rows of several classes; 0 where nothing is known.
+        y: classes (rows,), or a multi-label matrix (rows, num_classes); 0 where not known.
         known: which rows are labelled training nodes.
-        ids: their numbers in the whole graph.
+        ids: global node ids of the rows.
     """
 
     y: Tensor
@@ -36,7 +36,7 @@ class KnownLabels(NamedTuple):
 
     @classmethod
     def of(cls, graph: Graph, nodes: np.ndarray, ids: Tensor) -> KnownLabels:
-        """Those of some nodes of a graph; one without a split has none."""
+        """The known labels of some nodes of a graph; none if it has no split."""
         if graph.y is None or graph.train_mask is None:
             return cls(
                 torch.zeros(len(nodes), dtype=torch.int64), torch.zeros(len(nodes), dtype=torch.bool), ids
@@ -48,7 +48,7 @@ class KnownLabels(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelColumns:
-    """What rows show, (rows, num_classes): their labels where `shown`, elsewhere what is `predicted`, or zeros."""
+    """The label columns (rows, num_classes): labels of the rows in `shown`; predictions, or zeros, in the others."""
 
     labels: KnownLabels
     shown: Tensor
@@ -71,9 +71,9 @@ class LabelColumns:
 
 
 class SparseJoin:
-    """Sparse features with an entry for every label that may be shown: from step to step only values change.
+    """Sparse features with an entry for every known label. The pattern is fixed; only values change between steps.
 
-    Where predictions stand in place of labels (`full`), every row has an entry for every class.
+    If predictions replace hidden labels (`full`), every row has an entry for every class.
     """
 
     def __init__(self, x: Adjacency, labels: KnownLabels, num_classes: int, *, full: bool = False) -> None:
@@ -101,7 +101,7 @@ class SparseJoin:
         self.pattern = Adjacency(indptr, indices, x.num_columns + num_classes, values=values, checked=True)
 
     def fill(self, columns: LabelColumns) -> Adjacency:
-        """Features and what is shown now."""
+        """The features with these label columns."""
         assert self.pattern.values is not None
         values = self.pattern.values.clone()
         shown = (
@@ -114,7 +114,7 @@ class SparseJoin:
 
 
 class JoinedRows:
-    """Features and label columns of all nodes, joined as rows are taken: no second copy of the features is made."""
+    """Features and label columns of all nodes, concatenated as rows are taken: the features are not copied."""
 
     def __init__(self, x: Tensor | EncodedRows, columns: LabelColumns) -> None:
         self.x, self.columns = x, columns
@@ -131,12 +131,12 @@ class JoinedRows:
 
 
 class LabelledBatch(Batch):
-    """A batch whose features end in label columns, which change every step; `A x` of the others is still computed once.
+    """A batch whose last features are label columns. They change every step; `A x` of the others is still computed once.
 
     Args:
-        base: the batch without them.
-        columns: of the rows of x; where `A x` is known, of the rows that the first layer reads, halo rows too.
-        join: what sparse features were joined with before.
+        base: the batch without label columns.
+        columns: label columns of the rows of x; if `A x` is cached, of all rows that the first layer reads, halo included.
+        join: the SparseJoin of an earlier step, to be reused for sparse features.
     """
 
     def __init__(self, base: Batch, columns: LabelColumns, join: SparseJoin | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The kinds of labels: one class a node, a 0/1 matrix of several classes, or numbers to predict (regression)."""
+"""Kinds of labels: single-label classes, a multi-label 0/1 matrix, or regression targets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal.settings import Choices, Null
 
 TASKS = ("classification", "regression")
 TaskChoice = Annotated[
-    str | None, Choices(TASKS), Null("numbers with fractions are targets"), "classification or regression"
+    str | None, Choices(TASKS), Null("regression if labels have fractions"), "classification or regression"
 ]
 
 
@@ -21,12 +21,12 @@ def is_regression(y: np.ndarray | None) -> bool:
 
 
 def is_multi_label(y: np.ndarray | None) -> bool:
-    """Whether labels are a 0/1 matrix, one column a class."""
+    """Whether labels are a 0/1 matrix with one column per class."""
     return y is not None and y.ndim == 2 and not is_regression(y)
 
 
 def find_labelled(y: np.ndarray) -> np.ndarray:
-    """Which nodes have a label, a mask; one with several targets has one if any of them is known."""
+    """Mask of the labelled nodes. With several targets, a node is labelled if any of them is known."""
     if is_regression(y):
         known = ~np.isnan(y)
         return known if known.ndim == 1 else known.any(axis=1)
@@ -43,7 +43,7 @@ def count_classes(y: np.ndarray | None) -> int:
 
 
 def describe_outputs(number: int, *, regression: bool) -> str:
-    """What a model predicts of a node, in two words: `7 classes`, `1 target`."""
+    """What a model predicts for a node, in two words: `7 classes`, `1 target`."""
     noun = ("target" if number == 1 else "targets") if regression else "classes"
     return f"{number:,} {noun}"
 
@@ -51,8 +51,8 @@ def describe_outputs(number: int, *, regression: bool) -> str:
 def tidy_labels(y: Any, task: str | None = None) -> np.ndarray:
     """Labels as int64 classes, a uint8 matrix or float32 targets; anything odd is left for validation.
 
-    Integers are classes. Floats that are all whole numbers, or NaN, are classes too (NaN: unlabelled), a matrix of 0 and 1
-    is multi-label; other floats are targets of a regression. `task` says otherwise what they are.
+    Integers are classes, and so are floats that are all whole numbers or NaN (unlabelled). A matrix of 0 and 1 is
+    multi-label. Other floats are regression targets. `task` overrides this.
     """
     if task is not None and task not in TASKS:
         raise unknown_name("task", task, TASKS)

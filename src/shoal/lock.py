@@ -1,4 +1,4 @@
-"""One writer at a time: a lock file beside what is written, which ends with the process that holds it."""
+"""One writer at a time: a lock file beside the target, released when its process ends."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from pathlib import Path
 from shoal.errors import FORBIDDEN, ShoalError, explain_full_disk
 from shoal.files import shorten_name
 
-_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # what file systems without locks say
-_UNNAMED = "[a-z0-9_]{8}"  # what hidden names differ by
-_held: dict[Path, int] = {}  # how often this process holds each
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # errors of file systems without locks
+_UNNAMED = "[a-z0-9_]{8}"  # the random part of hidden names
+_held: dict[Path, int] = {}  # nesting depth of each lock that this process holds
 
 
 @contextmanager
 def writing(target: Path, *, wait: bool = False) -> Iterator[None]:
-    """Be the only process that writes `target`, a folder or a file; another one waits, or is refused, with who it is.
+    """Hold the write lock of `target`, a folder or file. If another process holds it: wait, or raise and name that process.
 
-    What killed writers left beside it is removed first. The lock is the system's on `.NAME.lock`, so that it ends with
-    the process, however that ends; where a file system has none, or the folder is not ours to write in, there is none.
+    Leftovers of killed writers are removed first. The lock is an flock on `.NAME.lock`, which the system releases when the
+    process ends. On file systems without locks, and in folders that are not writable, nothing is locked.
     """
     place = Path(os.path.abspath(target))
     if _held.get(place):
@@ -46,15 +46,13 @@ def writing(target: Path, *, wait: bool = False) -> Iterator[None]:
     finally:
         del _held[place]
         if handle is not None:
-            path.unlink(
-                missing_ok=True
-            )  # before it is free: whoever waits for this one finds that it is gone
+            path.unlink(missing_ok=True)  # before the release: a waiting process then finds it gone
             os.close(handle)
 
 
 @contextmanager
 def building(target: Path, *, wait: bool = False) -> Iterator[Path]:
-    """A hidden folder beside `target` to build it in, gone when the block ends; nobody else writes `target` meanwhile."""
+    """Yield a hidden folder beside `target` to build it in, with the write lock held; it is removed when the block ends."""
     with writing(target, wait=wait):
         with explain_full_disk(target):  # names what was asked for, not the hidden folder
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -108,9 +106,9 @@ def _is_there(path: Path, handle: int) -> bool:
 
 
 def clear_leftovers(place: Path) -> None:
-    """Remove the hidden files and folders that killed writers of `place` left beside it; whoever calls holds its lock.
+    """Remove the hidden files and folders that killed writers of `place` left beside it. The caller holds its lock.
 
-    One that was killed between the two renames that replace a folder has left the old one: it comes back.
+    If a writer was killed between the two renames that replace a folder, the old folder is restored.
     """
     with suppress(OSError):
         for old in _list_leftovers(place, "old"):

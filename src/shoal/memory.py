@@ -1,4 +1,4 @@
-"""A process's memory: what it holds, what it may still take, and what becomes of freed buffers."""
+"""Memory of this process: its use, its budget, and the reuse of freed buffers."""
 
 import ctypes
 import mmap
@@ -23,7 +23,7 @@ _UNITS = {"": 1, "B": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _UNITS |= {f"{unit}B": size for unit, size in _UNITS.items() if unit not in ("", "B")}
 _UNITS |= {f"{unit}IB": 2 ** (10 * power) for power, unit in enumerate("KMGT", 1)}
 
-# of a control group's files: its limit, what it uses, and the names of pages of files in `memory.stat`
+# Files of a control group: its limit and its usage; then the entries of the page cache in `memory.stat`.
 _VERSION_2 = ("memory.max", "memory.current", ("inactive_file", "active_file"))
 _VERSION_1 = (
     "memory.limit_in_bytes",
@@ -38,8 +38,8 @@ def keep_freed_memory() -> bool:
     """Tell the C library to keep up to 1 GiB of freed memory instead of returning it at once.
 
     A training step frees and allocates the same large matrices again and again. Returned to the system, each
-    comes back as fresh pages whose first touch costs more than the arithmetic done on them. True where the
-    C library understood (glibc); a call changes the whole process and only the first one does anything.
+    comes back as fresh pages whose first touch costs more than the arithmetic done on them. Returns True if the
+    C library supports it (glibc). It affects the whole process; only the first call does anything.
     """
     try:
         libc = ctypes.CDLL(None)
@@ -49,9 +49,9 @@ def keep_freed_memory() -> bool:
 
 
 def return_blocks(size: int = 1 << 20) -> None:
-    """Have blocks of `size` bytes and more returned to the system as soon as they are freed, where the C library can.
+    """Return blocks of `size` bytes and more to the system as soon as they are freed (glibc).
 
-    Blocks of many sizes, made by several threads, otherwise leave holes as large as themselves.
+    Otherwise blocks of many sizes, allocated by several threads, fragment the heap.
     """
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
@@ -60,13 +60,13 @@ def return_blocks(size: int = 1 << 20) -> None:
 
 
 def return_freed_memory() -> None:
-    """Give what was freed back to the system, where the C library can (glibc): it counts as held until then."""
+    """Return freed memory to the system (glibc). Until then it counts as held."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def read_ahead(address: int, size: int) -> None:
-    """Have the system read the pages of mapped files in a range of memory, in the background; others stay as they are."""
+    """Ask the system to read the mapped files of a memory range in the background (MADV_WILLNEED)."""
     first = address & -_PAGE
     with suppress(OSError, AttributeError):
         _find_madvise()(ctypes.c_void_p(first), ctypes.c_size_t(address + size - first), mmap.MADV_WILLNEED)
@@ -84,18 +84,18 @@ def parse_bytes(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
     if found is None or found[2].upper() not in _UNITS:
         raise ShoalError(
-            f"{text!r} is no size of memory: expected a number with a unit, such as 4GB or 512MiB"
+            f"{text!r} is not a memory size: expected a number with a unit, such as 4GB or 512MiB"
         )
     return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
 def set_memory_budget(size: int | None) -> None:
-    """Let this process hold at most `size` bytes of anonymous memory; None for what is free."""
+    """Let this process hold at most `size` bytes of anonymous memory; None: all free memory."""
     _budget[:] = [] if size is None else [size]
 
 
 def given_budget() -> int | None:
-    """The budget that was set, None where what is free decides."""
+    """The budget that was set; None if the free memory decides."""
     return _budget[0] if _budget else None
 
 
@@ -110,14 +110,14 @@ def memory_left() -> int:
 
 
 def base_memory() -> int:
-    """Bytes that this process holds before it works on anything: now, and with the kernels that it still loads."""
+    """Bytes that this process needs before it loads data: what it holds now, and kernels that are not loaded yet."""
     return anonymous_memory() + _CODE
 
 
 def require_memory(size: int, what: str, helps: str = "") -> None:
-    """Refuse `what`, which takes `size` bytes beside Python, torch and kernels, where a budget was given and is smaller.
+    """Raise if a budget was set and `what`, which takes `size` bytes besides Python, torch and kernels, exceeds it.
 
-    `helps` names what would make it smaller.
+    `helps` is advice on how to make it smaller.
     """
     base, budget = base_memory(), given_budget()
     if budget is not None and base + size > budget:
@@ -138,10 +138,10 @@ def anonymous_memory() -> int:
 
 
 def available_memory(proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> int:
-    """Bytes this process may still take: what the system says is available, less where a control group's limit is nearer.
+    """Bytes this process may still allocate: MemAvailable, or less under the limit of a control group or `ulimit -v`.
 
-    Pages of files are given back when memory is wanted, so they count as available: MemAvailable has them, and what a
-    control group uses is taken without them. A group's parents limit it too, and so does `ulimit -v`.
+    The page cache counts as available, since it is reclaimed on demand: MemAvailable includes it, and it is subtracted
+    from a control group's usage. The limits of parent groups apply too.
     """
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     known = _read_figures(Path(proc, "meminfo"))
@@ -156,7 +156,7 @@ def available_memory(proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> int
             except (
                 OSError,
                 ValueError,
-            ):  # no limit is the word "max", in version 1 a number beyond any memory
+            ):  # no limit: "max" in version 2, a number beyond any memory in version 1
                 continue
             known = _read_figures(group / "memory.stat")
             files = sum(known.get(name, 0) for name in pages)
@@ -165,7 +165,7 @@ def available_memory(proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> int
 
 
 def _read_figures(path: Path) -> dict[str, int]:
-    """The first number behind each name of a file of lines `name number …`."""
+    """{name: number} from a file of lines `name number …`."""
     try:
         rows = [line.split() for line in path.read_text().splitlines()]
     except OSError:
@@ -176,7 +176,7 @@ def _read_figures(path: Path) -> dict[str, int]:
 def _list_groups(own: Path, root: Path) -> list[Path]:
     """The control groups of this process and all above them: version 2's line `0::/path`, version 1's `N:memory:/path`.
 
-    In a container the path may be that of the host, which is not seen there: then the root is the process's group.
+    In a container the path may be the host's, which is not visible; then the root is the process's group.
     """
     try:
         lines = [line.split(":", 2) for line in own.read_text().splitlines()]

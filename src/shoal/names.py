@@ -1,4 +1,4 @@
-"""Names: one text per node in two flat arrays, so that millions of ids are memory-mapped like everything else."""
+"""Names: one string per node in two flat arrays, so that millions of ids can be memory-mapped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Names(Sequence[str]):
-    """A read-only sequence of texts: text i is the UTF-8 in `text[offsets[i]:offsets[i + 1]]`."""
+    """A read-only sequence of strings: string i is the UTF-8 in `text[offsets[i]:offsets[i + 1]]`."""
 
     def __init__(self, offsets: np.ndarray, text: np.ndarray) -> None:
         self.offsets = offsets
@@ -46,7 +46,7 @@ class Names(Sequence[str]):
         return cls(offsets, np.frombuffer(b"".join(encoded), np.uint8))
 
     def take(self, nodes: np.ndarray) -> Names:
-        """The texts of `nodes`, in their order."""
+        """The strings of `nodes`, in their order."""
         starts = self.offsets[nodes]
         offsets = np.zeros(len(nodes) + 1, np.int64)
         np.cumsum(self.offsets[nodes + 1] - starts, out=offsets[1:])
@@ -54,7 +54,7 @@ class Names(Sequence[str]):
         return Names(offsets, self.text[at])
 
     def fits(self) -> bool:
-        """Whether the offsets are of the right kind and run over exactly the text; reads two of them."""
+        """Whether the offsets have the right dtype and span exactly the text; reads the first and the last one."""
         return (
             self.offsets.dtype == np.int64
             and self.text.dtype == np.uint8
@@ -85,7 +85,7 @@ class Names(Sequence[str]):
 
 
 class Called(NamedTuple):
-    """What nodes and classes are called, None for numbers; `multi_label` where a node may have several classes."""
+    """Node ids and class names, None if they are just numbers; `multi_label` if a node may have several classes."""
 
     node_ids: np.ndarray | Names | None
     class_names: Sequence[str] | None
@@ -117,21 +117,21 @@ def read_ids(arrays: Mapping[str, np.ndarray], folder: Path) -> np.ndarray | Nam
 
 
 def name_nodes(nodes: Sequence[Any]) -> np.ndarray | Names | None:
-    """What nodes of any kind are called, as a Graph keeps it: None for 0, 1, 2, …, integers, else texts."""
+    """Node ids of any type in the form that a Graph stores: None for 0, 1, 2, …, an integer array, or Names."""
     if all(type(node) is int and -(2**63) <= node < 2**63 for node in nodes):
         return None if list(nodes) == list(range(len(nodes))) else np.array(nodes, np.int64)
     return Names.from_texts([str(node) for node in nodes])
 
 
 def take_ids(ids: np.ndarray | Names | None, nodes: np.ndarray, num_nodes: int) -> np.ndarray | Names | None:
-    """What some increasing nodes are called, where a graph's nodes are called `ids`."""
+    """The ids of some increasing nodes, given the `ids` of all nodes."""
     if ids is None:
         return nodes if len(nodes) < num_nodes else None
     return ids.take(nodes) if isinstance(ids, Names) else np.asarray(ids)[nodes]
 
 
 def name_classes(numbers: np.ndarray, names: Sequence[str] | None) -> np.ndarray:
-    """Class numbers, one a node, by name where there are `names`; a 0/1 matrix and targets as they are."""
+    """Single-label classes by name, if there are `names`; multi-label matrices and targets as they are."""
     if names is None or numbers.ndim > 1 or numbers.dtype.kind != "i":
         return numbers
     return np.array(names)[numbers]

@@ -1,4 +1,4 @@
-"""Progress of long work: whoever works reports it, whoever watches shows it.
+"""Progress of long work: the code that works reports it, a watcher shows it.
 
 with watching(show):  # show(what, done, total)
     ...               # follow_work("edges", 1_000_000, 5_000_000) somewhere below
@@ -17,7 +17,7 @@ _watchers: list[Follow] = []
 
 @contextmanager
 def watching(follow: Follow | None) -> Iterator[None]:
-    """Have `follow` called for all work that the block does; None for nobody."""
+    """Call `follow` with the progress of all work in the block; None: no watcher."""
     if follow is None:
         yield
         return

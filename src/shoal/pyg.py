@@ -1,4 +1,4 @@
-"""PyG where it is installed: its package, and graphs as its `Data` objects."""
+"""Optional import of PyG, and graphs as PyG `Data` objects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shoal.validation import MASKS
 
 
 def load_pyg(purpose: str, module: str = "data") -> Any:
-    """A module of torch_geometric; where it is not installed, the error names the extra that brings it."""
+    """A module of torch_geometric; if it is not installed, the error names the extra to install."""
     try:
         return import_module(f"torch_geometric.{module}")
     except ModuleNotFoundError as error:

@@ -7,7 +7,7 @@
         name = "random-walk"
 
 Built-in components are found by importing the modules of their package, others come from plug-ins: modules named
-with `--plugin`, or entry points of the group `shoal.plugins`. Both use the same door.
+with `--plugin`, or entry points of the group `shoal.plugins`. Both register in the same way.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _loading = threading.RLock()
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """The components of one kind by name. Looking one up loads them; an unknown name is refused with the nearest.
+    """The components of one kind by name, loaded on first use. An unknown name raises ShoalError with the nearest one.
 
     Args:
         kind: what a component is called in messages.
@@ -49,7 +49,7 @@ class Registry(Mapping[str, T], Generic[T]):
         self._is_loaded = False
 
     def register(self, component: Any) -> Any:
-        """Add a class under its `name`; a decorator. Functions are `named`."""
+        """A decorator that adds a class under its `name`. For functions use `named`."""
         name = getattr(component, "name", None)
         if not isinstance(name, str) or not name:
             shown = getattr(component, "__qualname__", repr(component))
@@ -104,13 +104,13 @@ class Registry(Mapping[str, T], Generic[T]):
 
 
 def summarize(component: Any) -> str:
-    """What a component is: the first paragraph of its docstring, in a line."""
+    """A component's summary: the first paragraph of its docstring, on one line."""
     text = getattr(component, "summary", None) or inspect.cleandoc(component.__doc__ or "")
     return " ".join(text.split("\n\n")[0].split())
 
 
 def load_entry_points() -> None:
-    """Import what installed packages offer as plug-ins, once."""
+    """Import the plug-ins of installed packages, once."""
     global _loaded_entry_points
     if _loaded_entry_points:
         return
@@ -122,12 +122,12 @@ def load_entry_points() -> None:
             raise
         except Exception as error:
             raise ShoalError(
-                f"plug-in {entry.name!r} cannot be imported ({type(error).__name__}: {error}): mend or uninstall {entry.value}"
+                f"plug-in {entry.name!r} cannot be imported ({type(error).__name__}: {error}): fix or uninstall {entry.value}"
             ) from error
 
 
 def load_plugin(name: str) -> str:
-    """Import a plug-in, a module's name or the path of a .py file; returns what names it from any folder."""
+    """Import a plug-in, by module name or by the path of a .py file; returns a name that works from any folder."""
     path = Path(os.path.expanduser(name))
     if path.suffix == ".py":
         if not os.path.isfile(path):
@@ -140,7 +140,7 @@ def load_plugin(name: str) -> str:
         return str(path)
     if name not in _loaded_plugins:
         here = Path.cwd() / Path(*name.split(".")).with_suffix(".py")
-        if os.path.isfile(here):  # found from any folder by its path only
+        if os.path.isfile(here):  # only its path works from any folder
             return load_plugin(str(here))
         try:
             _loaded_plugins[name] = importlib.import_module(name)
@@ -156,7 +156,7 @@ def load_plugin(name: str) -> str:
 
 
 def _import_file(path: Path) -> Any:
-    """Import a file under a name of its own, known to others that import it by its stem."""
+    """Import a file under its stem, so that others can import it, or under a unique name if the stem is taken."""
     name = path.stem if path.stem not in sys.modules else f"{path.stem}_{abs(hash(str(path))):x}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -181,7 +181,7 @@ def _import_file(path: Path) -> Any:
 
 
 def _is_same(known: Any, component: Any) -> bool:
-    """Whether a component was defined again, as when its file is run and imported."""
+    """Whether both are the same component, defined twice because its file was run and imported."""
     names = [
         (
             getattr(one, "__qualname__", None),

@@ -88,7 +88,7 @@ def normal_pair(bits):
 
 
 def draw_uniform(numbers: np.ndarray, seed: int, stream: int) -> np.ndarray:
-    """A float64 in [0, 1) for each of some numbers (nodes), the same whatever others are asked for."""
+    """A float64 in [0, 1) for each number (node); it depends on that number, the seed and the stream only."""
     drawn = np.empty(len(numbers))
     _fill_uniform(numbers, seed, stream, drawn)
     return drawn

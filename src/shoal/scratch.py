@@ -1,4 +1,4 @@
-"""Scratch: matrices with a row for every node, in memory while they fit and else in files that end with them."""
+"""Scratch: matrices with a row per node, in memory while they fit, else in temporary files."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _ENDINGS = (".rows", ".done")
 
 
 class Matrix:
-    """An (n, width) matrix that is written once, by rows, and then read: in memory.
+    """An (n, width) matrix in memory that is written once, by rows, and then read.
 
     Attributes:
-        tensor: its content, to read.
+        tensor: its content, read-only.
     """
 
     def __init__(self, scratch: Scratch, num_rows: int, width: int, dtype: torch.dtype) -> None:
@@ -45,14 +45,14 @@ class Matrix:
         return torch.empty(self.shape, dtype=dtype)
 
     def write(self, rows: slice | Tensor, values: Tensor) -> None:
-        """Put rows in. `values` belongs to the matrix from now on: they may be written later."""
+        """Write rows. The caller must not change `values` afterwards: they may be written later."""
         self.tensor[rows] = values
 
     def settle(self) -> None:
-        """Wait until all that was written can be read."""
+        """Wait for pending writes."""
 
     def close(self) -> None:
-        """Give its memory, or its place on the disk, back; nothing is left to do the second time."""
+        """Free its memory or disk space. A second call does nothing."""
         if not self.is_closed:
             self.is_closed = True
             self._free()
@@ -63,10 +63,10 @@ class Matrix:
 
 
 class FileMatrix(Matrix):
-    """The same in a file: consecutive rows are written by plain writes in a thread, while the next ones are computed.
+    """A Matrix in a file. Consecutive rows are written by a background thread while the next ones are computed.
 
-    The file's pages are no anonymous memory: the system keeps as many as it has room for. Without a `path` the file has
-    no name, so that whatever ends the process ends the file.
+    Its pages are page cache, not anonymous memory: the system keeps as many of them as fit. Without a `path` the file has
+    no name, so that it is gone when the process ends.
     """
 
     def __init__(
@@ -134,13 +134,13 @@ def _write(handle: int, values: Tensor, place: int) -> None:
 
 
 class Scratch:
-    """Makes matrices within a limit of memory, in `folder` beyond it. A context: leaving it ends all that is left.
+    """Makes matrices: in memory up to a limit, beyond it in files. A context manager that frees all of them on exit.
 
     Args:
-        limit: bytes of matrices to hold in memory, None for any number.
-        folder: where the files of the others go; the system's folder for temporary files if None.
-        near: bytes of one matrix that can be read in any order, because the system keeps that much of a file in memory;
-            None for any number. Larger ones are made in slices of columns.
+        limit: bytes of matrices to hold in memory. None: no limit.
+        folder: folder of the files. None: the system's temporary folder.
+        near: bytes up to which a matrix may be read in random order, because the page cache holds that much. Larger
+            matrices are made in slices of columns. None: no limit.
 
     Attributes:
         held, filed: bytes in memory and in files now.
@@ -163,11 +163,11 @@ class Scratch:
         return self._writer
 
     def fits(self, size: int) -> bool:
-        """Whether so many bytes more can be held in memory."""
+        """Whether `size` more bytes fit in memory."""
         return self.limit is None or self.held + size <= self.limit
 
     def claim(self, size: int) -> bool:
-        """Whether something else of so many bytes may be held in memory; it counts from now on."""
+        """Reserve `size` bytes of memory for something else; returns whether they fit."""
         fits = self.fits(size)
         self.held += size if fits else 0
         return fits
@@ -175,7 +175,7 @@ class Scratch:
     def make(
         self, num_rows: int, width: int, dtype: torch.dtype = torch.float32, name: str | None = None
     ) -> Matrix:
-        """A matrix to fill; `name` is what it is found by again, where scratch outlives the process."""
+        """A matrix to fill. `find` finds it by `name` in a later process, if scratch is kept (KeptScratch)."""
         size = num_rows * width * dtype.itemsize
         if size == 0 or self.fits(size):
             matrix = Matrix(self, num_rows, width, dtype)
@@ -193,7 +193,7 @@ class Scratch:
         return None
 
     def keep(self, matrix: Matrix) -> None:
-        """Say that a named matrix is finished."""
+        """Mark a named matrix as finished."""
         matrix.settle()
 
     def close(self) -> None:
@@ -215,14 +215,14 @@ class Scratch:
 
 
 class KeptScratch(Scratch):
-    """Scratch whose finished matrices a killed process leaves to the next one that does the same work.
+    """Scratch whose finished matrices survive a killed process, for the next process that does the same work.
 
     Args:
-        folder: for the files, made with the first of them and removed when all is done.
-        stamp: what decides the matrices' content (weights, graph). Files with another stamp are removed.
+        folder: folder of the files, made with the first of them and removed when all work is done.
+        stamp: what determines the matrices' content (weights, graph). Files with another stamp are removed.
 
-    Where another process works in the folder, or it cannot be written, nothing is kept: files have no name and go beside
-    the folder, or to the system's folder for temporary files.
+    If another process uses the folder, or it is not writable, nothing is kept: files have no name and go beside the
+    folder, or to the system's temporary folder.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class KeptScratch(Scratch):
         super().__init__(limit, folder, near=near)
         self._stamp = stamp
         self._lock: int | None = None  # held while the folder is this process's
-        self._is_claimed = folder.is_dir()  # or was tried to
+        self._is_claimed = folder.is_dir()  # or claiming it failed
         if self._is_claimed:
             self._claim()
 
@@ -296,14 +296,14 @@ class KeptScratch(Scratch):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, KeyboardInterrupt) or (error is not None and not isinstance(error, ShoalError)):
-            for matrix in self._matrices:  # the next process goes on from what is finished
+            for matrix in self._matrices:  # the next process continues from the finished ones
                 if isinstance(matrix, FileMatrix) and matrix.path is not None:
                     done = matrix.path.with_suffix(_ENDINGS[1]).is_file()
                     matrix.path = None if done else matrix.path
         super().__exit__(kind, error, trace)
         if error is None and self._lock is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
-        self._release()  # last: who gets the lock finds all or nothing
+        self._release()  # last: the next holder of the lock finds all files or none
 
     def _clear(self) -> None:
         for path in self.folder.iterdir():

@@ -1,11 +1,11 @@
 """Settings of components, declared once in their signatures and read everywhere else.
 
-A parameter becomes a setting by an annotation that says what it means, and where that matters which values it takes:
+A parameter becomes a setting by an annotation that gives its meaning and, if needed, its allowed values:
 
     def __init__(self, graph: Graph, *, roots: Annotated[int, AtLeast(1), "walks started in a batch"] = 3000) -> None: ...
 
 `list_settings` reads such declarations. Validation of configurations, `did you mean`, help and the tables in the docs
-are made of what it returns; `@check_settings` holds the calls of Python users to the same rules.
+are generated from its result; `@check_settings` applies the same rules to calls from Python.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ Share = Range(0, 1, said="a rate from 0 to 1")
 
 @dataclass(frozen=True)
 class Choices:
-    """One of some names; `names` may be a registry, whose components load when it is asked.
+    """One of some names; `names` may be a registry, whose components are loaded on first use.
 
     Args:
         names: the names, or a registry.
@@ -142,9 +142,9 @@ class Setting:
     null: str = ""
 
     def check(self, value: Any, *, where: str = "", label: str = "") -> Any:
-        """`value` as the setting's type; refused with a sentence if it is of another type or out of range.
+        """`value` as the setting's type; raises ShoalError if it has another type or is out of range.
 
-        `where` is the file or option it was given in, `label` what to call the setting there.
+        `where` is the file or option that has the value, `label` the name of the setting there.
         """
         if value is None and self.optional:
             return None
@@ -171,13 +171,13 @@ class Setting:
 
     @property
     def values(self) -> str:
-        """What it takes, for tables: choices, a range, or a type."""
+        """Its allowed values, for tables: choices, a range, or a type."""
         if self.choices is not None:
             return str(self.choices)
         return self.type_name if self.range is None else str(self.range)
 
     def _convert(self, value: Any, where: str) -> Any:
-        """Whole numbers are floats too, and so are "1e-3" and NumPy's numbers; a bool is no number."""
+        """Accept whole numbers, text such as "1e-3" and NumPy scalars as floats; a bool is not a number."""
         plain = self.accepted
         if getattr(value, "ndim", None) == 0:
             value = value.item()
@@ -265,7 +265,7 @@ def _read_setting(name: str, hint: Any, default: Any) -> Setting | None:
 
 
 def _plain_type(kind: Any) -> type:
-    """`list[float]` as list, Sequence as list or tuple's own base, Any as object."""
+    """The runtime type of an annotation: list for `list[float]`, Sequence for `Sequence[int]`, object for Any."""
     plain = get_origin(kind) or kind
     if plain is Any:
         return object
@@ -273,7 +273,7 @@ def _plain_type(kind: Any) -> type:
 
 
 def check_settings(function: F) -> F:
-    """Hold every call of `function` to the settings it declares: types, ranges and choices, before its body runs.
+    """A decorator that checks the arguments of every call against the declared types, ranges and choices.
 
     Args:
         function: a function, or the constructor of a class, with annotated parameters.
@@ -298,7 +298,7 @@ def check_settings(function: F) -> F:
 def check_options(
     declared: Mapping[str, Setting], options: Mapping[str, Any], *, what: str, where: str = ""
 ) -> dict[str, Any]:
-    """`options` checked against their declarations; one that `what` does not have is refused with the nearest."""
+    """`options`, checked against their declarations; a name that `what` lacks raises ShoalError with the nearest one."""
     checked = {}
     for name, value in options.items():
         if name not in declared:

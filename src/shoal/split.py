@@ -12,7 +12,7 @@ _DREW, _REPLACED = "no split given: ", "replaced the split: "
 def draw_split(
     nodes: np.ndarray, num_nodes: int, train: float = 0.6, val: float = 0.2, seed: int = 0
 ) -> dict[str, np.ndarray]:
-    """Masks of a random split of `nodes`, a subset of 0 … num_nodes-1; what train and val leave is test."""
+    """Masks of a random split of `nodes`, a subset of 0 … num_nodes-1; the rest after train and val is the test set."""
     try:
         train, val = float(train), float(val)
     except (TypeError, ValueError):
@@ -35,7 +35,7 @@ def draw_split(
 
 
 def note_split(notices: tuple[str, ...], said: str, *, replaces: bool) -> tuple[str, ...]:
-    """The notices of a graph with a split drawn as `said`; what they say of one that it `replaces` is left out."""
+    """A graph's notices after a split was drawn as `said`; a notice of the split that it `replaces` is left out."""
     if not replaces:
         return (*notices, _DREW + said)
     kept = [one for one in notices if not one.startswith((f"{_DREW}drew", _REPLACED))]

@@ -21,7 +21,7 @@ from shoal.names import ID_ARRAYS, ID_TEXTS, list_id_arrays, read_ids
 from shoal.verified import SEAL, Verified, check_seal, seal
 
 FORMAT = "shoal-graph"
-VERSIONS = (1, 2)  # 2 where features are encoded, which readers of 1 would take for numbers
+VERSIONS = (1, 2)  # 2 if features are encoded, which readers of version 1 would misread
 META = "meta.json"
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "name": str,
@@ -46,8 +46,8 @@ def save_graph(
 ) -> Path:
     """Write `graph` to `folder`, all or nothing: the files appear under their final name in one rename.
 
-    Dense `features` are stored as float32, float16, bfloat16 or int8 with a scale a row, by default as they are; the
-    graph's notices say what that loses. Sparse ones stay as they are.
+    Dense `features` are stored as float32, float16, bfloat16, or int8 with one scale per row; by default in the type they
+    have. The graph's notices report the loss of precision. Sparse features are stored as they are.
 
     Args:
         graph: the graph.
@@ -64,7 +64,7 @@ def save_graph(
         if folder.exists() and not is_stored_graph(folder):
             raise ShoalError(f"{folder} is not a stored graph: refusing to overwrite it")
         fresh = scratch / "new"
-        fresh.mkdir()  # with the usual permissions; a temporary folder is its owner's alone
+        fresh.mkdir()  # with the usual permissions; a temporary folder is private to its owner
         graph = encode_features(graph, features, fresh)
         encoded = isinstance(graph.x, EncodedRows)
         files = {name: write_array(fresh, name, array) for name, array in _arrays(graph).items()}
@@ -96,11 +96,11 @@ def save_graph(
 
 
 def encode_features(graph: Graph, type: str | None, folder: Path) -> Graph:
-    """`graph` with dense features of another type, written to `folder` a chunk at a time, and a notice of what that loses."""
+    """`graph` with dense features of another type, written to `folder` by chunks, and a notice of the loss of precision."""
     x = graph.x
     if (
         isinstance(x, EncodedRows) and x.lost is not None and type in (None, x.type)
-    ):  # encoded on its way here
+    ):  # encoded while it was read
         return graph._copy(notices=(*graph.notices, x.lost))
     if type is None or x is None or type == getattr(x, "type", x.dtype):
         return graph
@@ -120,7 +120,7 @@ def encode_features(graph: Graph, type: str | None, folder: Path) -> Graph:
 
 
 def put_in_place(fresh: Path, folder: Path, old: Path) -> None:
-    """Rename `fresh` to `folder`; a graph already there makes way, and comes back if that fails."""
+    """Rename `fresh` to `folder`; a graph already there is replaced, and restored if that fails."""
     if not folder.exists():
         os.rename(fresh, folder)
     else:
@@ -137,7 +137,7 @@ def put_in_place(fresh: Path, folder: Path, old: Path) -> None:
 def open_graph(folder: str | Path) -> Graph:
     """Open a stored graph, memory-mapped.
 
-    Sizes are checked every time, checksums and arrays once on every machine; `verify_graph` checks them again.
+    Sizes are checked every time, checksums and array contents once per machine; `verify_graph` checks them again.
 
     Args:
         folder: folder that `save_graph` or `shoal data import` wrote.
@@ -155,7 +155,7 @@ def open_graph(folder: str | Path) -> Graph:
             x = sp.csr_array(parts, shape=(meta["num_nodes"], meta["num_features"]))
         except (ValueError, TypeError):
             raise ShoalError(
-                f"{folder} is damaged: {', '.join(_SPARSE)} are no sparse matrix; import the graph again"
+                f"{folder} is damaged: {', '.join(_SPARSE)} do not form a sparse matrix; import the graph again"
             ) from None
     node_ids = read_ids(arrays, folder)
     known = _know(folder, meta)
@@ -193,7 +193,7 @@ def _know(folder: Path, meta: dict[str, Any]) -> Verified:
 
 
 def verify_graph(folder: str | Path) -> list[str]:
-    """Read every byte of a stored graph; returns what is wrong with it, nothing if it is sound."""
+    """Read every byte of a stored graph; returns the problems found, an empty list if there are none."""
     folder = Path(folder)
     problems = []
     for name, entry in read_meta(folder)["arrays"].items():
@@ -246,7 +246,7 @@ def read_meta(folder: Path) -> dict[str, Any]:
 
 
 def _check_meta(path: Path, meta: dict[str, Any]) -> None:
-    """Refuse a meta.json that lacks something, holds another kind of value or names files outside its folder."""
+    """Raise if meta.json lacks a field, has a value of another type, or names files outside its folder."""
     missing = [key for key in _KINDS if key not in meta]
     if isinstance(meta.get("arrays"), dict):
         missing += [f"arrays/{name}" for name in ("indptr", "indices") if name not in meta["arrays"]]
@@ -266,12 +266,12 @@ def _check_meta(path: Path, meta: dict[str, Any]) -> None:
         odd += [key for key, given in texts.items() if not all(isinstance(text, str) for text in given)]
     odd = odd or find_odd_entries(meta["arrays"], _ARRAYS)
     if odd:
-        raise ShoalError(f"{path} is damaged: {', '.join(odd)} cannot be what was stored; {_AGAIN}")
+        raise ShoalError(f"{path} is damaged: malformed {', '.join(odd)}; {_AGAIN}")
     check_seal(path, meta, _AGAIN)
 
 
 def _check_shapes(folder: Path, meta: dict[str, Any]) -> None:
-    """Refuse arrays of another size than the graph has: kernels rely on it."""
+    """Raise if shapes of arrays do not match the graph's sizes, which kernels rely on."""
     n, f = meta["num_nodes"], meta["num_features"]
     dtype, width = describe_type(meta.get("features", "float32"), f)
     rows = {"indptr": n + 1, "x": n, "x_indptr": n + 1, "y": n, **dict.fromkeys(MASKS, n)}

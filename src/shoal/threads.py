@@ -18,7 +18,7 @@ def set_threads(count: int | None = None) -> int:
     """Give torch and Numba `count` threads each (they never run at the same time); returns the count.
 
     Without a count, `SHOAL_THREADS` decides, then the cores this process may use. `OMP_NUM_THREADS` is
-    ignored on purpose: torchrun sets it to 1 for everybody.
+    ignored on purpose: torchrun sets it to 1 for every process.
     """
     if count is None:
         asked = os.environ.get("SHOAL_THREADS")

@@ -1,4 +1,4 @@
-"""What a graph must satisfy before any work starts on it; each refusal names what was found and expected."""
+"""Validation of graphs. Every error names what was found and what is expected."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ def validate_topology(graph: Graph) -> None:
         )
     if not graph.directed and not is_symmetric(graph.indptr, graph.indices):
         raise ShoalError(
-            "the graph is called undirected but some edges lack their reverse: give directed=True, or build it with directed=False"
+            "the graph is declared undirected but some edges lack their reverse: give directed=True, or build it with directed=False"
         )
 
 
 def first_fall(values: np.ndarray) -> int:
-    """The first place whose successor is smaller, or -1; a chunk at a time, as the array may be mapped."""
+    """The first position whose successor is smaller, or -1. Reads by chunks: the array may be memory-mapped."""
     for start in range(0, len(values) - 1, _VALUES_AT_ONCE):
         chunk = values[start : start + _VALUES_AT_ONCE + 1]
         falls = chunk[1:] < chunk[:-1]
@@ -103,11 +103,11 @@ def first_fall(values: np.ndarray) -> int:
 
 
 def check_csr(name: str, indptr: np.ndarray, indices: np.ndarray, rows: int, columns: int) -> None:
-    """Refuse arrays that are no pattern of `rows` × `columns`; rows may be unsorted."""
+    """Raise unless the arrays are a CSR pattern of `rows` × `columns`; rows may be unsorted."""
     for part, array in (("row pointers", indptr), ("columns", indices)):
         if array.ndim != 1 or array.dtype.kind not in "iu" or not array.dtype.isnative:
             raise ShoalError(
-                f"the {part} of {name} are {array.dtype} of shape {array.shape}: expected a row of integers"
+                f"the {part} of {name} are {array.dtype} of shape {array.shape}: expected integers of one dimension"
             )
     if (
         len(indptr) != rows + 1
@@ -126,7 +126,7 @@ def check_csr(name: str, indptr: np.ndarray, indices: np.ndarray, rows: int, col
 
 
 def check_truth(name: str, mask: np.ndarray) -> None:
-    """Refuse truth values that are bytes other than 0 and 1, which compiled code takes for either."""
+    """Raise if a boolean array has bytes other than 0 and 1: compiled code may take them for true or false."""
     if mask.size and int(np.ascontiguousarray(mask).view(np.uint8).max()) > 1:
         raise ShoalError(f"{name} holds bytes other than 0 and 1: expected true or false")
 
@@ -148,7 +148,7 @@ def validate_features(graph: Graph, x: Features) -> None:
     if x.dtype != np.float32:
         raise ShoalError(f"x holds {x.dtype}: expected float32{_CONVERT if x.dtype.kind in 'fiub' else ''}")
     if isinstance(x, EncodedRows) and x.lost is not None:
-        return  # encoded just now, which refuses them
+        return  # encoded just now: the encoder rejects values that are not finite
     if not isinstance(x, sp.csr_array):
         for start in range(0, len(x), _ROWS_AT_ONCE):
             finite = np.isfinite(x[start : start + _ROWS_AT_ONCE]).all(axis=1)
@@ -157,7 +157,9 @@ def validate_features(graph: Graph, x: Features) -> None:
         return
     check_csr("x", x.indptr, x.indices, *x.shape)
     if x.data.shape != x.indices.shape:
-        raise ShoalError(f"x has {len(x.data):,} values for {len(x.indices):,} entries: expected as many")
+        raise ShoalError(
+            f"x has {len(x.data):,} values for {len(x.indices):,} entries: expected one value per entry"
+        )
     if not np.isfinite(x.data).all():
         at = int(np.argmin(np.isfinite(x.data)))
         raise _not_finite(int(np.searchsorted(x.indptr, at, "right")) - 1)
@@ -189,11 +191,11 @@ def validate_labels(graph: Graph, y: np.ndarray) -> None:
         if y.dtype != np.uint8:
             raise ShoalError(f"the label matrix holds {y.dtype}: expected uint8{_CONVERT}")
         return
-    if y.dtype != np.int64:  # before the comparisons below, which unsigned numbers would not survive
+    if y.dtype != np.int64:  # before the comparisons below, which are wrong for unsigned dtypes
         raise ShoalError(f"y holds {y.dtype}: expected int64{_CONVERT}")
     if graph.num_classes > max(graph.num_nodes, _MANY_CLASSES):
         raise ShoalError(
-            f"the labels speak of {graph.num_classes:,} classes of {graph.num_nodes:,} nodes: number the classes 0, 1, 2, …"
+            f"the labels have {graph.num_classes:,} classes for {graph.num_nodes:,} nodes: number the classes 0, 1, 2, …"
         )
     outside = (y < -1) | (y >= graph.num_classes)
     if outside.any():
@@ -210,7 +212,7 @@ def _validate_targets(graph: Graph, y: np.ndarray) -> None:
     targets = 1 if y.ndim == 1 else y.shape[1]
     if graph.num_classes != targets:
         raise ShoalError(
-            f"num_classes is {graph.num_classes:,} but y holds floats, {targets} a node: leave it out for a regression"
+            f"num_classes is {graph.num_classes:,} but y holds floats, {targets} per node: leave num_classes out for a regression"
         )
     infinite = np.isinf(y) if y.ndim == 1 else np.isinf(y).any(axis=1)
     if infinite.any():

@@ -1,6 +1,6 @@
-"""Stored folders whose bytes were checked on this machine: read through once, known again by inode, size and times.
+"""Records of verified folders: files are hashed once per machine, then recognised by inode, size and times.
 
-What is known lies in Shoal's home and never beside the files: who can change them cannot vouch for them.
+Records are in Shoal's home, never beside the files: whoever can change the files must not be able to change the record.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from shoal.errors import ShoalError
 from shoal.files import replace_file
 from shoal.home import home_folder
 
-LEAST_KEPT = 1 << 22  # bytes of a folder: fewer are hashed faster than they are worth a file in the home
+LEAST_KEPT = 1 << 22  # bytes of a folder below which hashing is too fast to need a record
 SEAL = "seal"
-_FINE, _COARSE = 50_000_000, 2_000_000_000  # ns within which two changes can bear the same time
+_FINE, _COARSE = 50_000_000, 2_000_000_000  # ns within which two changes can have the same timestamp
 
 
 def seal(about: Mapping[str, Any]) -> str:
-    """The SHA-256 of what a folder's description says, whatever order its keys are in."""
+    """The SHA-256 of a folder's description, independent of the order of its keys."""
     kept = {key: value for key, value in about.items() if key != SEAL}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
 def check_seal(path: Path, about: Mapping[str, Any], remedy: str) -> None:
-    """Refuse a description whose seal says that it was changed; older ones have none."""
+    """Raise if a description does not match its seal; one without a seal is accepted."""
     if about.get(SEAL, found := seal(about)) != found:
         raise ShoalError(f"{path} has changed since it was written: its seal does not match; {remedy}")
 
 
 class Verified:
-    """What is known of the files of a stored folder.
+    """The verification record of a stored folder.
 
-    A file that has not been seen with its present inode, size and times is hashed. `sound` tells whether the arrays
-    were once found to hold what kernels rely on; since their digests are part of the description, that stays true.
+    A file is hashed unless the record has its present inode, size and times. `sound` is whether the arrays passed
+    validation; since their digests are part of the description, that stays true.
 
     Args:
         about: the folder's description, with the SHA-256 of every file.
@@ -60,17 +60,17 @@ class Verified:
             self._read()
 
     def check(self, remedy: str, *, everything: bool = False) -> None:
-        """Hash the files that are not known, or `everything`; one that was changed is refused by name."""
+        """Hash the files that are not in the record, or `everything`; raises ShoalError naming a changed file."""
         if everything:
             self._known, self.sound = {}, False
         for name, stamp in self._stamps.items():
             if self._known.get(name) != stamp and hash_file(self.folder / name) != self.digests[name]:
                 raise ShoalError(
-                    f"{self.folder / name} has changed since it was written: its checksum is another; {remedy}"
+                    f"{self.folder / name} has changed since it was written: its checksum does not match; {remedy}"
                 )
 
     def remember(self) -> None:
-        """Keep that the files were checked and the arrays are sound. A home that cannot be written costs time only."""
+        """Record that the files were hashed and the arrays validated. If the home is not writable, nothing is recorded."""
         if not self._is_kept or (self.sound and self._known == self._stamps):
             return
         now = time.time_ns()
@@ -93,6 +93,6 @@ def _stamp(path: Path) -> list[int]:
 
 
 def _is_settled(stamp: list[int], now: int) -> bool:
-    """Whether a later change would show in the file's times, which some file systems count in seconds."""
+    """Whether a later change would alter the file's times, which some file systems count in seconds."""
     tick = _FINE if stamp[3] % 1_000_000_000 else _COARSE
     return now - stamp[3] > tick

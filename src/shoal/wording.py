@@ -1,10 +1,10 @@
-"""Words that depend on a number."""
+"""Wording of messages: plurals, sizes in bytes, lists of names."""
 
 from collections.abc import Sequence
 
 
 def count(number: int, noun: str) -> str:
-    """So many of them: `1 part`, `2 parts`, `2 batches`."""
+    """A number with its noun: `1 part`, `2 parts`, `2 batches`."""
     plural = f"{noun}es" if noun.endswith(("s", "x", "tch", "sh")) else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
 

@@ -1,10 +1,10 @@
-"""Arrays that are built on disk: a hidden folder beside a target, files that grow row by row, room on the disk.
+"""Workspace: arrays that are built on disk, in a hidden folder beside their target.
 
     with open_workspace(Path("my-graph"), follow=show) as place:
-        graph = read(...)              # what would not fit the memory budget is built in files of `place`
-        save_graph(graph, "my-graph")  # which takes the files as they are
+        graph = read(...)              # arrays that exceed the memory budget are built in files of `place`
+        save_graph(graph, "my-graph")  # moves these files
 
-Whoever builds an array asks `find_workspace`: a reader of files need not know where its arrays go.
+Code that builds arrays calls `find_workspace`, so that importers need not know where their arrays go.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from shoal.memory import BUILDING, base_memory, memory_budget, memory_left, requ
 from shoal.progress import Follow, watching
 from shoal.wording import format_bytes
 
-_LARGE = 1 << 26  # bytes from which an array goes to a file at once, since it ends there anyway
-_BYTES_A_NODE = 24  # of memory while a graph is drawn: permutations of the nodes, masks
+_LARGE = 1 << 26  # bytes from which an array is written to a file directly, since it ends up there anyway
+_BYTES_A_NODE = 24  # of memory while a graph is generated: permutations of the nodes, masks
 _ENCODED_AT_ONCE = 1 << 14  # rows
-_MARGIN = 1 << 26  # bytes of disk that are left to others
+_MARGIN = 1 << 26  # bytes of disk to leave free
 _open: list[Workspace] = []
 
 
 class Workspace:
-    """A hidden folder beside `target`, gone when the block that opened it ends."""
+    """A hidden folder beside `target`, removed when the block that opened it ends."""
 
     def __init__(self, target: Path, folder: Path, features: str = "float32") -> None:
         self.target = target
@@ -48,16 +48,16 @@ class Workspace:
         self._files: dict[int, tuple[np.ndarray, Path, str | None]] = {}  # by the address of the mapped data
 
     def new_array(self, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """A mapped array of zeros to fill, in a file."""
+        """A memory-mapped array of zeros to fill."""
         path = self._new_path(name)
         return self._keep(create_array(path, shape, dtype), path)
 
     def new_writer(self, name: str, dtype: Any, row: tuple[int, ...] = (), rows: int | None = None) -> Writer:
-        """An array to append rows to; `rows` of them, if that is known."""
+        """An array to append rows to; `rows` is their number, if known."""
         return Writer(self, self._new_path(name), np.dtype(dtype), row, rows)
 
     def move_file(self, array: np.ndarray, path: Path) -> tuple[bool, str | None]:
-        """Rename the file that holds exactly `array` to `path`; whether there was one, and its SHA-256 if known."""
+        """Rename the file of `array` to `path`; returns (whether there is such a file, its SHA-256 if known)."""
         kept, built, digest = self._files.get(_address(array), (None, Path(), None))
         if (
             kept is None
@@ -71,7 +71,7 @@ class Workspace:
         return True, digest
 
     def require(self, size: int, what: str) -> None:
-        """Refuse to start `what` where the disk has less than `size` bytes for it."""
+        """Raise if the disk has less than `size` bytes free for `what`."""
         free = shutil.disk_usage(self.folder).free - _MARGIN
         if size > free:
             raise ShoalError(
@@ -90,7 +90,7 @@ class Workspace:
 
 
 class Writer:
-    """A .npy file that grows by blocks of rows; `finish` maps it. Hashed on the way where its length is known."""
+    """A .npy file that grows by blocks of rows; `finish` maps it. It is hashed while written if its length is known."""
 
     def __init__(
         self, place: Workspace, path: Path, dtype: np.dtype, row: tuple[int, ...], rows: int | None
@@ -115,7 +115,7 @@ class Writer:
         self.written += len(block)
 
     def finish(self) -> np.ndarray:
-        """What was appended, mapped."""
+        """The appended rows as a memory-mapped array."""
         assert self.rows in (None, self.written)
         if self.rows is None:
             self._file.seek(0)
@@ -129,9 +129,9 @@ class Writer:
 
 
 class Rows:
-    """Blocks of rows below each other: in memory, or in a file of the workspace once they are large.
+    """Blocks of rows, concatenated: in memory, or in a file of the workspace once they are large.
 
-    `rows` is how many there will be, where that is known: then nothing is copied twice.
+    `rows` is their total number, if known; then each row is copied only once.
     """
 
     def __init__(self, name: str, dtype: Any, row: tuple[int, ...], rows: int | None = None) -> None:
@@ -147,7 +147,7 @@ class Rows:
             self._whole = np.empty((rows, *row), self.dtype)
 
     def append(self, block: np.ndarray) -> None:
-        """Append rows, in memory or, beyond the budget, in a file."""
+        """Append rows: in memory, or in a file beyond the budget."""
         if self._writer is None and self.rows is None:
             self._spill(self._filled + len(block))
         if self._writer is not None:
@@ -172,7 +172,7 @@ class Rows:
         return self._whole
 
     def _spill(self, rows: int) -> bool:
-        """Go on in a file if `rows` rows are too large for memory."""
+        """Switch to a file if `rows` rows are too large for memory; returns whether it did."""
         if self.place is None or rows * self.row_bytes <= self.limit:
             return False
         if self.rows is not None:
@@ -185,7 +185,7 @@ class Rows:
 
 
 class FeatureRows(Rows):
-    """Rows of features. Where the workspace has a type for them they are encoded as they come: float32 is kept nowhere."""
+    """Rows of features, encoded in the workspace's type as they are appended: no float32 copy is kept."""
 
     def __init__(self, num_features: int, rows: int | None = None) -> None:
         place = find_workspace()
@@ -212,9 +212,9 @@ class FeatureRows(Rows):
 def open_workspace(
     target: Path, follow: Follow | None = None, features: str | None = None
 ) -> Iterator[Workspace]:
-    """A workspace beside `target` while the block runs. However it ends, SIGTERM included, its files are gone then.
+    """Open a workspace beside `target` for the block. Its files are removed however the block ends, SIGTERM included.
 
-    Dense features that are read or drawn meanwhile are kept as `features`, float32 if None.
+    Dense features that are read or generated in the block are stored as `features`; None: float32.
     """
     with building(target) as folder:
         place = Workspace(target, folder, features or "float32")
@@ -233,32 +233,32 @@ def find_workspace() -> Workspace | None:
 
 
 def check_sizes(num_nodes: int, num_entries: int, num_features: int) -> None:
-    """Refuse a graph for which memory or the open workspace's disk has no room, scratch files included."""
+    """Raise if a graph, temporary files included, exceeds the memory or the open workspace's disk."""
     what = f"a graph of {num_nodes:,} nodes and up to {num_entries:,} entries"
     if not _open:
         size, free = num_nodes * (_BYTES_A_NODE + 4 * num_features) + num_entries * 8, memory_left()
         if size > free:
             raise ShoalError(
-                f"{what} takes {format_bytes(size)} of memory, and {format_bytes(free)} are free: draw it to disk with "
-                "`shoal data generate`, or draw fewer nodes"
+                f"{what} takes {format_bytes(size)} of memory, and {format_bytes(free)} are free: generate it on disk with "
+                "`shoal data generate`, or generate fewer nodes"
             )
         return
     dtype, width = describe_type(_open[-1].features, num_features)
     row = dtype.itemsize * width if num_features else 0
     size = num_nodes * (8 + 8 + 3 + row) + num_entries * (8 + 4)
     _open[-1].require(size, what)
-    require_memory(_BYTES_A_NODE * num_nodes + BUILDING, f"drawing {what}", "draw fewer nodes")
+    require_memory(_BYTES_A_NODE * num_nodes + BUILDING, f"generating {what}", "generate fewer nodes")
     held, budget = base_memory() + _BYTES_A_NODE * num_nodes, memory_budget()
     if held > budget:
         raise ShoalError(
-            f"{what} takes {format_bytes(held)} of memory to draw, and {format_bytes(budget)} are free: "
-            "draw fewer nodes, or use a machine with more memory"
+            f"{what} takes {format_bytes(held)} of memory to generate, and {format_bytes(budget)} are free: "
+            "generate fewer nodes, or use a machine with more memory"
         )
 
 
 @contextmanager
 def _end_on_sigterm() -> Iterator[None]:
-    """SIGTERM ends the process like `sys.exit` does, so that what was begun is removed."""
+    """Raise SystemExit on SIGTERM, so that temporary files are removed."""
 
     def end(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)

@@ -76,8 +76,8 @@ def test_graph_that_no_disk_or_budget_holds_is_refused_at_once(
     assert "a graph of 2,147,483,648 nodes and up to 34,359,738,368 entries takes 35.6 TB beside g" in said
     small = ("data", "generate", "kronecker", "-o", "g", "--set", "scale=24", "--set", "num_features=0")
     said = shoal(*small, "--set", "degree=1", "--memory", anonymous_memory() + 2 * 10**8).refusal()
-    assert "drawing a graph of 16,777,216 nodes and up to 16,777,216 entries takes about" in said
-    assert "draw fewer nodes, or allow more" in said
+    assert "generating a graph of 16,777,216 nodes and up to 16,777,216 entries takes about" in said
+    assert "generate fewer nodes, or allow more" in said
     said = shoal(*small, "--set", "degree=1", "--memory", "10MB").refusal()
     assert "storing g takes about" in said
     assert "Python, torch and compiled kernels, and --memory allows 10.0 MB: allow more" in said

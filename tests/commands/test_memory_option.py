@@ -136,7 +136,7 @@ def test_a_budget_that_is_too_small_is_refused_before_a_folder_is_made(shoal, tm
     assert "--memory allows 50.0 MB: give more memory" in refusal  # smaller batches would not help
     assert not (tmp_path / "run").exists()
     refusal = shoal("train", "digits", "--memory", "lots").refusal()
-    assert "'lots' is no size of memory" in refusal
+    assert "'lots' is not a memory size" in refusal
 
 
 def test_a_budget_below_what_the_process_itself_takes_is_refused_with_the_least(shoal, tmp_path):

@@ -198,7 +198,7 @@ def test_a_rehearsal_evaluates_between_epochs_as_the_run_does(monkeypatch):
     [
         (("--network", "1Gbit"), "add --hosts N"),
         (("--hosts", "2", "--network", "fast"), "expected a rate such as 1Gbit"),
-        (("--memory", "much"), "is no size of memory"),
+        (("--memory", "much"), "is not a memory size"),
         (("--set", "method=full"), "chooses the method"),
         (("--model", "sag"), "did you mean 'sage'"),
     ],

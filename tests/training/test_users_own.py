@@ -89,5 +89,5 @@ def test_the_seed_decides_the_weights_of_a_registered_model(graph):
 def test_a_part_has_no_edge_index(graph):
     part = make_part(graph, np.zeros(300, np.int64), 1, 0)
     trainer = shoal.Trainer(make_model(part), part, transport=LocalTransport())
-    with pytest.raises(shoal.ShoalError, match="leave its halo out"):
+    with pytest.raises(shoal.ShoalError, match="its halo would be missing"):
         _ = trainer.share.example().edge_index
