@@ -145,7 +145,7 @@ def test_sign_learns_from_neighbours_by_the_one_trainer(setting, tmp_path):
         ({"method": "full"}, "method full is of no use"),
         ({"method": "partitioned"}, "method partitioned is of no use"),
         ({"sampler": {"name": "node"}}, "leave out sampler node"),
-        ({"model": {"name": "sign", "orders": "1-1"}}, "its first layer reads the hops"),
+        ({"model": {"name": "sign", "orders": "1-1"}}, "expected a first layer that reads the hops"),
         ({"model": {"name": "sign", "num_layers": 1, "head_layers": 0}}, "needs a classifier"),
         ({"model": {"name": "gcn"}, "sampler": {"name": "rows"}}, "model mlp and sign"),
         ({"model": {"name": "sage", "hops": 2}}, "belongs to model 'sign'"),

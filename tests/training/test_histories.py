@@ -278,7 +278,7 @@ def test_what_histories_cannot_stand_for_is_refused():
         (shoal.GNN("gat", 8, 8, 3), shoal.NeighborSampler(graph, fanouts=(2, 2)), "no weighted sum"),
         (sage, shoal.NeighborSampler(graph, fanouts=(2,)), "aggregates 2 times"),
         (shoal.GNN("sage", 8, 8, 3, num_layers=1), shoal.NodeSampler(graph), "first layer only"),
-        (TiedModel(8, 3), shoal.NodeSampler(graph), "stacks of convs"),
+        (TiedModel(8, 3), shoal.NodeSampler(graph), "need a stack of convs"),
     ]
     for model, sampler, said in refused:
         with pytest.raises(ShoalError, match=said):

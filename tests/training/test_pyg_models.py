@@ -178,7 +178,7 @@ def test_modules_that_cannot_be_trained_get_one_sentence(graph):
     for answer, said in (
         (lambda x: (x, x), "answered a tuple: expected a tensor of logits"),
         (lambda x: x[:5], "expected 400 rows of logits"),
-        (lambda x: x, "answered 8 columns: expected 3, one a class"),
+        (lambda x: x, "returned 8 columns: expected 3, one per class"),
     ):
         with pytest.raises(shoal.ShoalError, match=said):
             shoal.Trainer(Answers(answer), graph).fit(1)

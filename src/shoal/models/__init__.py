@@ -1,1 +1,1 @@
-"""The model zoo: convolutions over an Adjacency, and the stack that makes a GNN of them."""
+"""The model zoo: graph convolutions, and the GNN that stacks them."""

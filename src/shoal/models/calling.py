@@ -16,18 +16,18 @@ from shoal.joining import join_layers
 from shoal.memory import memory_left
 from shoal.wording import format_bytes
 
-EXPECTED = "expected forward(batch) or forward(x, edge_index), with edge_weight if it likes"
-_TENSORS = ("x", "input")  # what a single argument is called that is no Batch
+EXPECTED = "expected forward(batch) or forward(x, edge_index), optionally with edge_weight"
+_TENSORS = ("x", "input")  # names of a single argument that is not a Batch
 _EMPTY = inspect.Parameter.empty
 
 
 class Convention(NamedTuple):
-    """What a module's forward takes.
+    """The arguments of a module's forward.
 
     Attributes:
-        edges: `(x, edge_index)` in place of a Batch.
-        weights: an edge_weight too.
-        needs_weights: it has no default.
+        edges: it takes `(x, edge_index)` instead of a Batch.
+        weights: it also takes `edge_weight`.
+        needs_weights: `edge_weight` has no default.
     """
 
     edges: bool = False
@@ -36,8 +36,11 @@ class Convention(NamedTuple):
 
 
 def find_convention(model: nn.Module) -> Convention:
-    """A module whose forward has a required parameter `edge_index` is called with `(x, edge_index)`, and with
-    `edge_weight` where it has such a parameter; any other is called with the Batch. Others are refused."""
+    """How to call a module, from the signature of its forward; any other signature is an error.
+
+    A forward with a required parameter `edge_index` is called with `(x, edge_index)`, and with `edge_weight` if it has
+    that parameter. A forward with one required parameter is called with the Batch.
+    """
     declared = getattr(getattr(model, "signature", None), "param_dict", None)  # of a PyG Sequential
     if isinstance(declared, Mapping):
         return _read_parameters(tuple((name, True) for name in declared), type(model).__name__)
@@ -47,7 +50,7 @@ def find_convention(model: nn.Module) -> Convention:
 
 @lru_cache(maxsize=256)
 def _read_forward(kind: Any) -> Convention:
-    """The convention of a class; a forward of `*args` is taken to want a Batch."""
+    """The convention of a class. A forward with `*args` or `**kwargs` and no `edge_index` takes a Batch."""
     if kind.forward is nn.Module.forward:
         raise ShoalError(f"{kind.__name__} has no forward: {EXPECTED}")
     parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
@@ -61,7 +64,7 @@ def _read_forward(kind: Any) -> Convention:
 
 
 def find_widths(model: nn.Module) -> tuple[int | None, int | None]:
-    """The columns that a model says it reads and answers, as Shoal's and PyG's models say them; None where it does not."""
+    """(input columns, output columns) that a model declares, as Shoal's and PyG's models do; None if undeclared."""
     found = []
     for names in (("in_features", "in_channels"), ("num_classes", "out_channels")):
         width = next((getattr(model, name) for name in names if hasattr(model, name)), None)
@@ -82,10 +85,11 @@ def _read_parameters(parameters: tuple[tuple[str, bool], ...], name: str) -> Con
 
 
 def call_model(model: nn.Module, batch: Batch, num_classes: int = 0) -> Tensor:
-    """The model's logits for the batch's output nodes, whichever way it is called (`find_convention`).
+    """The model's logits for the batch's output nodes. The signature decides how it is called (`find_convention`).
 
-    They are refused unless there is a row for each node, and `num_classes` columns where that is given. With `(x, edge_index)`: x is dense, the layers of a layered batch are one graph (`join_layers`), `edge_weight` are the
-    graph's edge weights times the sampler's edge norms (ones, or left out, where there are neither).
+    The logits must have a row per node, and `num_classes` columns if that is given. A model that takes
+    `(x, edge_index)` gets a dense x, and the blocks of a layered batch as one graph (`join_layers`). Its `edge_weight`
+    is the graph's edge weights times the sampler's edge norms. If there are neither, it gets ones, or the default.
     """
     convention = find_convention(model)
     logits: Any
@@ -106,8 +110,10 @@ def call_model(model: nn.Module, batch: Batch, num_classes: int = 0) -> Tensor:
 
 
 def count_one_pass(model: nn.Module, whole: Batch) -> int:
-    """Bytes that calling a model with a whole graph's `(x, edge_index)` takes, about: those, and a message along every edge as
-    wide as the widest weight matrix; 0 for a model that takes a Batch."""
+    """Estimated bytes of calling a model with a whole graph's `(x, edge_index)`; 0 for a model that takes a Batch.
+
+    That is x, edge_index, and a message per edge, as wide as the widest weight matrix.
+    """
     if not find_convention(model).edges:
         return 0
     widest = max((max(weight.shape) for weight in model.parameters() if weight.dim() > 1), default=1)
@@ -115,30 +121,30 @@ def count_one_pass(model: nn.Module, whole: Batch) -> int:
 
 
 def check_one_pass(model: nn.Module, whole: Batch) -> None:
-    """Refuse to call a model with a whole graph's `(x, edge_index)` where not even those fit in memory."""
+    """Raise if a model takes `(x, edge_index)` and those of the whole graph do not fit in memory."""
     if not find_convention(model).edges:
         return
     size, left = _count_input(whole), memory_left()
     if size > left:
         raise ShoalError(
-            f"{type(model).__name__} computes the whole graph in one pass, for which x and edge_index alone take "
+            f"{type(model).__name__} computes the whole graph in one pass, but x and edge_index alone take "
             f"{format_bytes(size)} and {format_bytes(left)} are left: train a shoal.GNN, which computes layer by layer"
         )
 
 
 def _count_input(whole: Batch) -> int:
-    """Bytes of a graph's x, dense, and edge_index."""
+    """Bytes of a graph's dense x and its edge_index."""
     return 4 * whole.num_nodes * whole.graph.num_features + 16 * whole.num_edges
 
 
 def _check_logits(model: nn.Module, logits: Any, rows: int, classes: int) -> None:
-    """Refuse answers that are no logits of the batch's nodes."""
+    """Raise unless a model's output is a tensor of logits with a row per node."""
     name = type(model).__name__
     if not isinstance(logits, Tensor):
-        raise ShoalError(f"{name} answered a {type(logits).__name__}: expected a tensor of logits")
+        raise ShoalError(f"{name} returned a {type(logits).__name__}: expected a tensor of logits")
     if logits.dim() != 2 or logits.shape[0] != rows:
         raise ShoalError(
-            f"{name} answered a tensor of shape {tuple(logits.shape)}: expected {rows:,} rows of logits, one a node"
+            f"{name} returned a tensor of shape {tuple(logits.shape)}: expected {rows:,} rows of logits, one per node"
         )
     if classes and logits.shape[1] != classes:
-        raise ShoalError(f"{name} answered {logits.shape[1]:,} columns: expected {classes:,}, one a class")
+        raise ShoalError(f"{name} returned {logits.shape[1]:,} columns: expected {classes:,}, one per class")

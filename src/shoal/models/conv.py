@@ -1,4 +1,4 @@
-"""Conv: what every graph convolution is and declares. CONVS: all of them by name."""
+"""Conv: the base class of graph convolutions, and what they declare. CONVS: all of them by name."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from shoal.settings import check_options, list_settings
 class ConvStep(NamedTuple):
     """A piece of a conv's forward with at most one aggregation: `compute(adj, z, own)`, `width` columns wide.
 
-    z has the rows that the operator reads, of h in the first step and of the last step's result in the others; `own` are
-    the rows of h for which the result is computed.
+    z has the rows that the operator reads: rows of h in the first step, of the previous step's result in later ones.
+    `own` are the rows of h for which the result is computed.
     """
 
     compute: Callable[[Adjacency, Input, Input], Tensor]
@@ -44,19 +44,19 @@ class ConvStep(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """What random choices of a layer depend on: its key in this step, and the global ids of the rows of h."""
+    """Inputs of a layer's random numbers: its key in this step, and the global ids of the rows of h."""
 
     key: int
     ids: Tensor
 
 
 class Conv(nn.Module, ABC):
-    """A layer's linear part, without bias: features of an operator's columns in, features of its rows out.
+    """A layer's linear part, without bias. It maps features of the operator's columns to features of its rows.
 
-    A conv writes `forward`; settings of its own are annotated parameters of its constructor. What is declared here fits
-    a forward that calls `aggregate` once; a conv that multiplies otherwise overrides `exchange_widths`,
-    `exchange_input` and `explain`.
-    Layer-wise inference, the simulator and training across ranks ask these, never for a type.
+    A subclass writes `forward`. Its own settings are annotated parameters of its constructor. The declarations of this
+    class fit a forward that calls `aggregate` once; other convs override `exchange_widths`, `exchange_input` and
+    `explain`. Layer-wise inference, the simulator and training across ranks use these declarations and never check
+    the type of a conv.
 
     Args:
         in_features: columns of the input.
@@ -66,20 +66,20 @@ class Conv(nn.Module, ABC):
     name: ClassVar[str]
     kind: str | None  # the aggregation whose operator it takes (`shoal.aggregation`); None: takes no operator
     needs_whole_rows: ClassVar[bool] = (
-        False  # a row's entries are needed together (softmax), not in two partial sums
+        False  # a row cannot be summed in two partial sums, as in a softmax over its entries
     )
     starts_from_aggregate: ClassVar[bool] = (
-        False  # forward takes `A h` as a third argument where that is known
+        False  # forward takes a precomputed `A h` as an optional third argument
     )
-    default_order: ClassVar[int] = 1  # of a layer, where no pattern is given
+    default_order: ClassVar[int] = 1  # of a layer, if no pattern is given
     trains_on_rows: ClassVar[bool] = (
-        False  # its model has dense layers behind one such conv, and batches need no edges
+        False  # only the first layer is such a conv, the others are dense: batches need no edges
     )
-    max_order: ClassVar[int] = 1  # powers of the operator it can take
-    norm_widths: list[int] | None = None  # of parts of the result that layer norm treats each by itself
+    max_order: ClassVar[int] = 1  # the highest power of the operator
+    norm_widths: list[int] | None = None  # widths of parts of the result that layer norm treats separately
     draws: bool = False  # forward takes a `draw` in training
-    projects: bool | None = None  # whether `A (H W)` is computed; None for the cheaper order
-    aggregated_width: int | None = None  # columns of H W that are aggregated, where not all are
+    projects: bool | None = None  # True: `A (H W)`; False: `(A H) W`; None: the cheaper order
+    aggregated_width: int | None = None  # columns of H W that are aggregated; None: all
 
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__()
@@ -87,8 +87,7 @@ class Conv(nn.Module, ABC):
         self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(in_features, out_features)))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """`forward`; or of `(x, edge_index)` or `(x, edge_index, edge_weight)`, as PyG calls its convs, with the operator
-        that the edges make."""
+        """`forward(adj, h)`, or PyG's convention: `(x, edge_index)` or `(x, edge_index, edge_weight)`."""
         if len(args) in (2, 3) and isinstance(args[0], Tensor):
             x, edge_index, *weights = args
             weight = weights[0] if weights else kwargs.pop("edge_weight", None)
@@ -105,7 +104,7 @@ class Conv(nn.Module, ABC):
         Args:
             in_features: columns of the input.
             out_features: columns of the output.
-            order: the layer's number in the pattern, such as MixHop's highest power.
+            order: the layer's order in the pattern, such as MixHop's highest power.
             last: whether no later layer aggregates.
             settings: settings of the conv.
         """
@@ -113,21 +112,21 @@ class Conv(nn.Module, ABC):
 
     @classmethod
     def prepare_graph(cls, graph: Graph, folder: Path | None = None, **settings: Any) -> Graph:
-        """The graph that a model of this conv trains on, from the one that was loaded; most take it as it is.
+        """The graph that a model of this conv trains on, made from the loaded one. By default it is unchanged.
 
         Args:
             graph: the graph that was loaded.
-            folder: folder for files with what does not fit in memory. None: the system's folder for temporary files.
+            folder: folder for files that hold what does not fit in memory. None: the system's temporary folder.
             settings: settings of the conv.
         """
         return graph
 
     @classmethod
     def count_parts(cls, order: int) -> int:
-        """Parts side by side in the result. A last layer that answers logits is that many times wider and sums them.
+        """Parts that the result concatenates. A last layer that gives logits is that many times wider and sums them.
 
         Args:
-            order: the layer's number in the pattern.
+            order: the layer's order in the pattern.
         """
         return 1
 
@@ -137,26 +136,30 @@ class Conv(nn.Module, ABC):
 
         Args:
             adj: operator (n, m).
-            h: input (m, in_features), its first n rows those of the result. Sparse features are an Adjacency.
-            aggregated: `adj · h`, where h is fixed and the conv `starts_from_aggregate`.
+            h: input (m, in_features). Its first n rows belong to the nodes of the result. Sparse features are an
+                Adjacency.
+            aggregated: precomputed `adj · h`, if h is fixed and the conv `starts_from_aggregate`.
         """
 
     def steps(self) -> list[ConvStep]:
-        """`forward` in steps, between which rows of other parts are read. One that aggregates more than once says its own."""
+        """`forward` in steps of one aggregation each; halo rows are read between steps.
+
+        A conv that aggregates more than once overrides this.
+        """
         if self.kind is not None and len(self.exchange_widths()) > 1:
             raise ShoalError(
                 f"{conv_name(type(self))} aggregates several times in a layer and has no `steps`: "
-                "parts that are worked on one after the other need them"
+                "training parts one after the other needs them"
             )
         return [ConvStep(lambda adj, z, own: self(adj, z), self.out_features)]
 
     def aggregate(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
-        """`A H W`, multiplied in the cheaper order, from `A H` where it is known; sparse features stay sparse.
+        """`A H W`, multiplied in the cheaper order, or from a precomputed `A H`. Sparse features stay sparse.
 
         Args:
             adj: operator (n, m).
             h: input (m, in_features).
-            aggregated: `adj · h` where it is known.
+            aggregated: precomputed `adj · h`.
         """
         if aggregated is not None:
             return aggregated @ self.weight
@@ -165,14 +168,14 @@ class Conv(nn.Module, ABC):
         return spmm(adj, h) @ self.weight
 
     def infer(self, adj: Adjacency | None, h: Stored, work: LayerWork) -> Iterator[tuple[Rows, Tensor]]:
-        """`forward` over a whole graph without gradients: yields (rows, the result there) for all rows that are needed.
+        """`forward` over a whole graph without gradients: yields (rows, their result) for all rows that are needed.
 
-        By default a chunk of rows is computed from the rows of h it reads, as a batch of a layered sampler would be.
+        By default a chunk of rows is computed from the rows of h it reads, like a batch of a layered sampler.
 
         Args:
             adj: operator over all nodes. None: the conv takes none.
             h: input of all nodes, in memory or in files.
-            work: which rows are needed, how many at once, and where partial results are kept.
+            work: which rows are needed, the chunk size, and where partial results are kept.
         """
         if adj is None:
             for rows in work.chunks(count_rows(h)):
@@ -185,14 +188,14 @@ class Conv(nn.Module, ABC):
                 yield rows, self(*take_neighbourhood(part, h, rows))
 
     def count_hops(self) -> int | None:
-        """How far away the rows of h are that a row of the result reads; None where `infer` computes all rows or none."""
+        """Hops between a row of the result and the rows of h it reads; None if `infer` always computes all rows."""
         if self.kind is None:
             return 0
         hops = len(self.exchange_widths())
         return hops if hops == 1 or type(self).infer is not Conv.infer else None
 
     def projects_inference(self, h: Stored, work: LayerWork) -> bool:
-        """Whether `infer` multiplies by the weight first: where that is less work, and where h must be read in order.
+        """Whether `infer` multiplies by the weight first: if that is less work, or if h must be read in order.
 
         Args:
             h: input of all nodes.
@@ -214,20 +217,21 @@ class Conv(nn.Module, ABC):
         """The width of each halo exchange of a forward pass, in order.
 
         Args:
-            first: whether the layer reads the features. Halo rows of those, or `A x` where that is known, are exchanged before training: a conv that aggregates once exchanges nothing more.
-            known: whether `A x` is known.
+            first: whether the layer reads the features. Their halo rows, or `A x`, are exchanged once before training,
+                so a first layer that aggregates once exchanges nothing in a step.
+            known: whether `A x` is precomputed.
         """
         return [] if first else [self._width if self.projects else min(self.in_features, self._width)]
 
     def exchange_input(self, *, sparse: bool, training: bool = True) -> tuple[list[int], bool]:
-        """Widths of a first layer's exchanges where the input changes every step, and whether gradients return.
+        """Widths of a first layer's exchanges if the input changes every step, and whether gradients are sent back.
 
         Args:
             sparse: whether the features are sparse.
             training: whether gradients are computed.
         """
         f_in, width, projects = self.in_features, self._width, self.projects
-        if projects is None:  # alike for any number of rows
+        if projects is None:  # the choice does not depend on the number of rows
             projects = sparse or plan_layer(1, 1, 1, f_in, width, False, training=training).transform_first
         return ([width], True) if projects else ([f_in], False)
 
@@ -241,7 +245,7 @@ class Conv(nn.Module, ABC):
             entries: stored values of h.
             own: stored values of the first n rows of h.
             first: whether h are the features.
-            known: whether `A h` is known.
+            known: whether `A h` is precomputed.
         """
         if adj is None:
             return entries * self.out_features
@@ -256,12 +260,12 @@ class Conv(nn.Module, ABC):
         return adj.num_entries * self.in_features + own * self._width + rest
 
     def explain(self, adj: Adjacency, *, first: bool, known: bool, sparse: bool) -> str:
-        """The order of multiplication chosen for such an operator, in words; empty where there is no choice.
+        """The chosen order of multiplication, in words; empty if there is no choice.
 
         Args:
             adj: the operator.
             first: whether h are the features.
-            known: whether `A h` is known.
+            known: whether `A h` is precomputed.
             sparse: whether the features are sparse.
         """
         if first and sparse:
@@ -289,7 +293,7 @@ class Conv(nn.Module, ABC):
         )
 
     def projects_first(self, adj: Adjacency, h: Tensor) -> bool:
-        """Whether `A (H W)` is the order for this h: the cheaper one, or the one that is set.
+        """Whether to compute `A (H W)` for this h: as set in `projects`, else the cheaper order.
 
         Args:
             adj: the operator.
@@ -312,7 +316,7 @@ CONVS: Registry[type[Conv]] = Registry("model", "shoal.models")
 
 
 def find_conv(model: str | type[Conv]) -> type[Conv]:
-    """The conv of a name, or the class itself, checked."""
+    """The conv class of a name, or a given class after a check."""
     conv = CONVS[model] if isinstance(model, str) else model
     if not (isinstance(conv, type) and issubclass(conv, Conv)):
         raise ShoalError(f"model is {model!r}: expected a name ({', '.join(CONVS)}) or a subclass of Conv")
@@ -326,7 +330,7 @@ def find_conv(model: str | type[Conv]) -> type[Conv]:
 def check_conv_options(
     conv: type[Conv], options: Mapping[str, Any], model_settings: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Settings of a conv, checked; one of another conv is refused with that conv's name, any other with the nearest."""
+    """A conv's settings after validation. The error for an unknown one names the conv that has it, or the nearest name."""
     declared = list_settings(conv)
     for option in options:
         if option in declared:
@@ -341,5 +345,5 @@ def check_conv_options(
 
 
 def conv_name(conv: type[Conv]) -> str:
-    """Its name; its class's where it is not registered."""
+    """The registered name of a conv, or its class name."""
     return getattr(conv, "name", conv.__name__)

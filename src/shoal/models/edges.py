@@ -1,4 +1,4 @@
-"""Edges as PyG has them, `(2, num_edges)`, for Shoal's convs and models: the block they make is kept with the tensor."""
+"""PyG's edge_index, `(2, num_edges)`, for Shoal's convs and models; the block made of it is cached by tensor."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _weighted: Any = WeakTensorKeyDictionary()  # edge_weight → its version, the b
 
 
 def find_block(edge_index: Any, num_nodes: int, edge_weight: Any = None) -> Block:
-    """The pattern of `edge_index` over `num_nodes` nodes, made once for a tensor as long as nobody writes to it.
+    """The block of `edge_index` over `num_nodes` nodes, cached until the tensor is modified.
 
-    `edge_weight` has a number above 0 for each edge, which is no parameter: nothing learns it.
+    `edge_weight` has a number above 0 for each edge. It gets no gradient.
     """
     if not isinstance(edge_index, Tensor) or edge_index.dim() != 2 or len(edge_index) != 2:
         found = tuple(edge_index.shape) if isinstance(edge_index, Tensor) else type(edge_index).__name__
@@ -43,11 +43,11 @@ def find_block(edge_index: Any, num_nodes: int, edge_weight: Any = None) -> Bloc
 def _weigh(block: Block, edge_index: Tensor, edge_weight: Any) -> Block:
     if not isinstance(edge_weight, Tensor):
         raise ShoalError(
-            f"edge_weight is a {type(edge_weight).__name__}: expected a tensor, one number an edge"
+            f"edge_weight is a {type(edge_weight).__name__}: expected a tensor, one number per edge"
         )
     if edge_weight.requires_grad:
         raise ShoalError(
-            "edge_weight requires a gradient, which Shoal's layers do not give: detach it, or learn it in a layer of PyG"
+            "edge_weight requires a gradient, which Shoal's layers do not compute: detach it, or learn it in a PyG layer"
         )
     version, plain, found = _weighted.get(edge_weight, (None, None, None))
     if (version, plain) != (edge_weight._version, block):
@@ -77,7 +77,10 @@ def _make_graph(block: Block) -> Graph:
 def make_batch(
     x: Any, edge_index: Tensor | None, edge_weight: Tensor | None = None, *, training: bool
 ) -> Batch:
-    """A Batch of `(x, edge_index)`, weighted or not. In training its step, on which dropout depends, is drawn from torch's random state."""
+    """A Batch of `(x, edge_index)`, with or without edge weights.
+
+    Dropout depends on the batch's step. In training the step is drawn from torch's random state.
+    """
     if not isinstance(x, Tensor) or edge_index is None:
         raise ShoalError(f"a {type(x).__name__} was given: expected a Batch, or (x, edge_index)")
     block = find_block(edge_index, len(x), edge_weight)

@@ -23,14 +23,14 @@ _EDGES = 0xED6E  # keeps these draws apart from those of dropout
 
 @CONVS.register
 class GATConv(Conv):
-    """`H'[u] = Σ_v α_uv H[v] W`, `α_u· = softmax_v( LeakyReLU( aᵀ[ W h_u ‖ W h_v ] ) )`, v over the neighbours of u and u.
+    """`H'[u] = Σ_v α_uv H[v] W`, `α_u· = softmax_v( LeakyReLU( aᵀ[ W h_u ‖ W h_v ] ) )`, v over u and its neighbours.
 
-    With `symmetric` it is `H' = D^½ A_att D^-½ H W`, D the degrees with a loop each: even attention is then GCN's aggregation.
-    A node is scored by `D^-½ H W` in the rows of others. `edge_dropout` leaves entries out of the softmax in training;
-    which ones depends on seed, step, layer and both ends, and a node's own stays.
+    With `symmetric` it is `H' = D^½ A_att D^-½ H W`, where D are the degrees with self loops. Uniform attention is then
+    GCN's aggregation, and `D^-½ H W` gives a neighbour's part of the scores. `edge_dropout` leaves edges out of the
+    softmax in training, never self loops. The choice depends on seed, step, layer and both ends of the edge.
 
-    `heads` attentions run side by side: their results are concatenated, each out_features / heads wide, or with
-    `mean` averaged, each out_features wide. A sampler's edge norms play no part: the softmax normalises.
+    The results of the `heads` are concatenated, each out_features / heads wide, or with `mean` averaged, each
+    out_features wide. A sampler's edge norms are ignored, because the softmax normalises.
 
     Args:
         mean: average the heads. False: concatenate them.
@@ -49,7 +49,7 @@ class GATConv(Conv):
             int, AtLeast(1), "attention heads; concatenated, averaged in the last aggregation"
         ] = 4,
         symmetric: Annotated[
-            bool, "scale attention by degrees, D^½ A_att D^-½, as GCN's aggregation is scaled"
+            bool, "scale attention by degrees, D^½ A_att D^-½, as GCN scales its aggregation"
         ] = False,
         edge_dropout: Annotated[
             float, Rate, "share of the edges left out of attention in a training step"
@@ -78,10 +78,10 @@ class GATConv(Conv):
     def forward(
         self, adj: Adjacency, h: Input, aggregated: Tensor | None = None, draw: Draw | None = None
     ) -> Tensor:
-        """`Conv.forward`, with edges left out of the softmax as `draw` decides.
+        """`Conv.forward` with edge dropout.
 
         Args:
-            draw: what the dropout of edges depends on. None: no edge is left out.
+            draw: what edge dropout depends on. None: no edge is dropped.
         """
         projected = multiply_weight(h, self.weight)
         row_scale = self.scale_rows(adj, projected.dtype)
@@ -104,7 +104,7 @@ class GATConv(Conv):
         return self.join(out, row_scale)
 
     def scale_rows(self, adj: Adjacency, dtype: torch.dtype) -> Tensor | None:
-        """`D^-½` of the rows, (num_rows, 1); None where attention is not scaled.
+        """`D^-½` of the rows, (num_rows, 1); None if attention is not scaled.
 
         Args:
             adj: the operator.
@@ -116,11 +116,11 @@ class GATConv(Conv):
         return adj.row_scale[:, None].to(dtype)
 
     def infer(self, adj: Adjacency | None, h: Stored, work: LayerWork) -> Iterator[tuple[Rows, Tensor]]:
-        """Chunks of rows share `H W` and what the others add to the scores; slices are of whole heads."""
+        """Chunks of rows share `H W` and the neighbours' part of the scores. Column slices hold whole heads."""
         assert adj is not None
         width = self.attend.shape[2]
         scores = work.scratch.make(adj.num_columns, self.heads, work.dtype)
-        scale = self.scale_rows(adj, work.dtype)  # of all nodes, rows and columns alike
+        scale = self.scale_rows(adj, work.dtype)  # of all nodes: the same for rows and columns
 
         def project() -> Iterator[tuple[Rows, Tensor]]:
             for rows in work.chunks(adj.num_columns, hop=1):
@@ -149,7 +149,7 @@ class GATConv(Conv):
         scores.close()
 
     def score(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """`z = H W` by head, and each node's share of the scores of its own row and of the rows that read it.
+        """`z = H W` by head, and each node's part of the scores as target and as source: `a_1ᵀ z` and `a_2ᵀ z`.
 
         Args:
             z: `H W`, (rows, heads × width).
@@ -159,7 +159,7 @@ class GATConv(Conv):
         return z, own, other
 
     def join(self, out: Tensor, row_scale: Tensor | None = None) -> Tensor:
-        """The heads' results as one, divided by what rows are scaled by.
+        """The heads' results concatenated or averaged, and divided by `row_scale`.
 
         Args:
             out: results of the heads, (rows, heads, width).

@@ -44,13 +44,13 @@ class GNN(Stack):
     """A graph neural network for node classification.
 
     Args:
-        model: the conv that layers are made of, by its name in `CONVS` or as a class; `"mlp"` has none: the same stack
-            without any edge, the baseline to beat.
+        model: the conv of the layers, by its name in `CONVS` or as a class. `"mlp"` is the same stack without edges,
+            the baseline to beat.
         in_features, num_classes: columns of the features, and of the logits.
         options: settings of the conv, such as `heads` of `"gat"`.
 
-    A model is called with a Batch, and answers one row of logits for each of the batch's output nodes. What it computes
-    is a pure function of weights, batch, seed and step, the number of the optimizer step (`batch.step` where None).
+    A model is called with a Batch and returns one row of logits for each of the batch's output nodes. The result is a
+    pure function of weights, batch, seed and step, the number of the optimizer step (by default `batch.step`).
     """
 
     @check_settings
@@ -62,7 +62,7 @@ class GNN(Stack):
         num_classes: int,
         *,
         num_layers: Annotated[
-            int | None, Range(1, MAX_LAYERS), Null("2, or as many as orders has"), "convolutions stacked"
+            int | None, Range(1, MAX_LAYERS), Null("2, or as many as orders has"), "number of convolutions"
         ] = None,
         orders: Annotated[
             str | int | None,
@@ -81,13 +81,13 @@ class GNN(Stack):
         residual: Annotated[
             str | bool,
             Choices(RESIDUALS),
-            "identity: add a layer's input to its result, where both are equally wide; "
-            "linear: add its input times a weight of its own to the convolution",
+            "identity: add a layer's input to its result, if both have the same width; "
+            "linear: add the input times a weight matrix to the convolution's result",
         ] = "none",
         jumping: Annotated[
             str,
             Choices(JUMPS),
-            "what the classifier reads: the last layer, or all layers concatenated or by their maximum",
+            "input of the classifier: the last layer, all layers concatenated, or their maximum",
         ] = "none",
         head_layers: Annotated[
             int, Range(0, MAX_LAYERS), "layers of the classifier; 0: the last convolution gives the logits"
@@ -96,7 +96,7 @@ class GNN(Stack):
         directions: Annotated[
             str,
             Choices(DIRECTIONS),
-            "edges that are aggregated over: those into a node, or those out of it too, with weights of their own (directed graphs)",
+            "edges to aggregate over: incoming ones, or incoming and outgoing ones with separate weights (directed graphs)",
         ] = "in",
         seed: Seed = 0,
         **options: Any,
@@ -118,7 +118,7 @@ class GNN(Stack):
         self.in_features = in_features
         self.num_classes = num_classes
         self.input_dropout = input_dropout
-        if isinstance(residual, bool):  # as configurations had it
+        if isinstance(residual, bool):  # configurations may say true or false
             residual = "identity" if residual else "none"
         self.jumping = jumping
         self.l2_normalize = l2_normalize
@@ -153,7 +153,7 @@ class GNN(Stack):
                 )
                 width = out
             if jumping == "max" and len(set(self.widths)) > 1:
-                raise ShoalError(f"jumping max compares layers of widths {hidden}: expected all the same")
+                raise ShoalError(f"jumping max with layers of widths {hidden}: expected equal widths")
             self.embedding_width = sum(self.widths) if jumping == "concat" else width
             width, out = self.embedding_width, width
             for _ in range(head_layers - 1):
@@ -170,15 +170,14 @@ class GNN(Stack):
         *,
         step: int | None = None,
     ) -> Tensor:
-        """Logits of a batch's output nodes, or of all nodes of `(x, edge_index)`, as PyG models are called.
+        """Logits of a batch's output nodes; or of all nodes, if called with PyG's `(x, edge_index)`.
 
-        So called, dropout follows torch's random state, and an edge that is given twice counts once, or with the sum of
-        its weights.
+        In PyG's form dropout follows torch's random state. A duplicate edge counts once, or with the sum of its weights.
 
         Args:
             batch: a Batch; or the features x (num_nodes, in_features) of all nodes.
             edge_index: (2, num_edges) of sources and targets, where x is given.
-            edge_weight: a number above 0 for each edge. None: all alike.
+            edge_weight: a number above 0 for each edge. None: unweighted.
             step: number of the optimizer step, which dropout depends on. None: `batch.step`.
         """
         if not isinstance(batch, Batch):
@@ -221,15 +220,15 @@ class GNN(Stack):
         scratch: Scratch | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        """`embed` for a graph's nodes, or for those in the mask `rows`, layer by layer, in eval mode.
+        """`embed` for all nodes, or for those in the mask `rows`, layer by layer, in eval mode.
 
-        Only what the current layer reads and writes is kept, and only rows that the result depends on are computed.
+        Only the input and output of the current layer are kept. Only rows that the result depends on are computed.
 
         Args:
             whole: the batch of the whole graph.
             take: called as `take(rows, embedding)` with chunks of increasing rows.
-            rows: mask of the nodes to answer for. None: all.
-            rows_at_once: rows of a chunk.
+            rows: mask of the nodes to embed. None: all.
+            rows_at_once: rows in a chunk.
             scratch: where activations of a layer are kept. None: in memory.
             progress: called as `progress(done, total)` after each chunk.
         """
@@ -251,7 +250,7 @@ class GNN(Stack):
                 normal = work.normalize(h, layer.normalize_input) if layer.norm_place == "input" else None
                 for some, out in layer.linear.infer(adj, h if normal is None else normal.tensor, work):
                     if given_budget() is not None:
-                        return_freed_memory()  # chunks of many sizes leave holes
+                        return_freed_memory()  # chunks of many sizes fragment the heap
                     own = read_rows(h, some) if layer.reads_input else out
                     out = layer.connect(layer.finish(layer.add_projection(out, own)), own)
                     if number == len(layers) - 1:
@@ -266,7 +265,7 @@ class GNN(Stack):
                 kept.finish(number)
 
     def drop_input(self, x: Input, n_id: Tensor, step: int) -> tuple[Input, bool]:
-        """Features, and whether they are all there: in training some may be dropped.
+        """(features after input dropout, whether nothing was dropped).
 
         Args:
             x: features of the batch's nodes.
@@ -281,7 +280,7 @@ class GNN(Stack):
         return dropout(x, self.input_dropout, key, n_id), False
 
     def jump(self, outputs: list[Tensor]) -> Tensor:
-        """The embedding from every layer's result for the same rows.
+        """The embedding: the last layer's result, or all layers' results joined by `jumping`.
 
         Args:
             outputs: the result of each layer, the first layer's first.
@@ -293,10 +292,10 @@ class GNN(Stack):
         return outputs[-1]
 
     def classify(self, embedding: Tensor, n_id: Tensor | None = None, step: int = 0) -> Tensor:
-        """Logits from embeddings; in training the MLP of a deeper classifier drops by n_id and step.
+        """Logits from embeddings. In training, dropout between the layers of the classifier depends on n_id and step.
 
         Args:
-            embedding: (rows, embedding_width), as `embed` answers it.
+            embedding: (rows, embedding_width), as `embed` returns it.
             n_id: global ids of the rows, which dropout depends on. None outside of training.
             step: number of the optimizer step.
         """

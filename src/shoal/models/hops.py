@@ -1,4 +1,4 @@
-"""Features propagated once: `[x, S x, …, S^K x]` of every node, computed before training, so that no step needs an edge."""
+"""Propagated features `[x, S x, …, S^K x]` of every node, computed once before training, so that no step reads edges."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from shoal.scratch import Scratch, split_columns
 from shoal.settings import Choices, Range, check_settings
 
 OPERATORS = ("gcn", "mean")
-Hops = Annotated[int, Range(0, 20), "how often features are propagated: K of [x, S x, …, S^K x]"]
+Hops = Annotated[int, Range(0, 20), "number of propagations: K of [x, S x, …, S^K x]"]
 Operator = Annotated[str, Choices(OPERATORS), "S: gcn D̃^-½ÃD̃^-½ with self loops, or mean D⁻¹A"]
 
 
 class StackedGraph(Graph):
-    """The nodes of a graph without its edges; the features of a node are its row of `[x, S x, …, S^K x]`.
+    """A graph without edges. The features of a node are its row of `[x, S x, …, S^K x]`.
 
-    The inductive training graph has hops of its own, computed on training nodes and the edges between them.
+    The hops of the inductive training graph are computed separately, on training nodes and the edges between them.
 
     Attributes:
         source: the graph that features were propagated on.
@@ -64,7 +64,7 @@ class StackedGraph(Graph):
         return self._training
 
     def stack(self, graph: Graph) -> StackedGraph:
-        """Another graph with as many hops of the same operator."""
+        """Propagate another graph's features with the same operator and number of hops."""
         return StackedGraph(graph, self.hops, self.operator, self._folder)
 
 
@@ -72,40 +72,40 @@ class StackedGraph(Graph):
 def stack_hops(
     graph: Graph, *, hops: Hops = 3, operator: Operator = "gcn", folder: Path | None = None
 ) -> StackedGraph:
-    """The graph that a `"sign"` model trains on: its nodes without edges, its features `[x, S x, …, S^K x]`.
+    """The graph that a `"sign"` model trains on: the same nodes without edges, with the features `[x, S x, …, S^K x]`.
 
-    One sparse product a hop, for some columns at a time where memory does not suffice for all. Hops that take longer than
-    about a second are kept in Shoal's home, by graph and settings, and mapped from there the next time, so that batches read their
-    rows by the feature cache where memory does not hold all; others are in memory while they take less than half of what the budget
-    has left, else in a file without a name in `folder`, by default the system's folder for temporary files.
+    Each hop is one sparse product, computed for a few columns at a time if memory is short. Hops that take longer than
+    about a second are cached in Shoal's home, by graph and settings, and memory-mapped; batches then read their rows
+    through the feature cache. Other hops stay in memory if they fit in half of the budget that is left. Otherwise they
+    are written to an unnamed file in `folder`.
 
     Args:
         graph: the graph, with features.
-        hops: how often features are propagated, K.
+        hops: number of propagations, K.
         operator: S; "gcn" for D̃^-½ÃD̃^-½, "mean" for D⁻¹A.
-        folder: where a large result is kept.
+        folder: folder of a large result. None: the system's temporary folder.
     """
     require_graph(graph)
     if not graph.num_features:
-        raise ShoalError(f"graph {graph.name!r} has no features: hops are computed of features")
+        raise ShoalError(f"graph {graph.name!r} has no features: hops are propagated features")
     return StackedGraph(graph, hops, operator, folder)
 
 
 def check_hops(model: nn.Module, graph: object) -> None:
-    """Refuse a graph without the hops that a model reads."""
+    """Raise if a graph lacks the hops that a model reads."""
     layers = getattr(model, "layers", None)
     first = layers[0] if isinstance(layers, nn.ModuleList) and len(layers) else None
     hops = getattr(getattr(first, "linear", None), "hops", None)
     if hops is not None and getattr(graph, "hops", None) != hops:
         raise ShoalError(
-            f"the model reads {hops} hops of features: make it, the sampler and the trainer with shoal.stack_hops(graph, hops={hops})"
+            f"the model reads {hops} hops of features: give model, sampler and trainer the graph shoal.stack_hops(graph, hops={hops})"
         )
 
 
 def _find_hops(
     graph: Graph, hops: int, operator: str, folder: Path | None
 ) -> tuple[Scratch | None, np.ndarray]:
-    """The hops side by side, kept or computed now, and the scratch that holds them."""
+    """(the scratch that holds the hops, the hops side by side), cached or computed now."""
 
     def compute(out: np.ndarray) -> None:
         _propagate(graph, hops, operator, torch.from_numpy(out))

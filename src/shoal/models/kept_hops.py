@@ -1,4 +1,4 @@
-"""Hops of features that were computed before: one folder in Shoal's home for each (graph, hops, operator)."""
+"""Cache of propagated features: one folder in Shoal's home for each (graph, hops, operator)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from shoal.home import home_folder
 from shoal.lock import building
 
 _FORMAT = 1
-_WORTH_KEEPING = 10**9  # multiply-adds: from about a second on
+_WORTH_KEEPING = 10**9  # multiply-adds, about a second
 _ARRAY, _META = "x.npy", "meta.json"
-_places: list[Path] = []  # where hops are kept instead of in the home
+_places: list[Path] = []  # folders that replace the one in Shoal's home
 
 
 def hops_folder() -> Path:
@@ -31,7 +31,7 @@ def hops_folder() -> Path:
 
 @contextmanager
 def keeping_hops_in(folder: Path) -> Iterator[None]:
-    """Keep hops that are computed inside the block in another folder; those in Shoal's home are read."""
+    """Write hops computed inside the `with` block to another folder. Hops in Shoal's home are still read."""
     _places.append(folder)
     try:
         yield
@@ -42,9 +42,9 @@ def keeping_hops_in(folder: Path) -> Iterator[None]:
 def keep_hops(
     graph: Graph, hops: int, operator: str, compute: Callable[[np.ndarray], None]
 ) -> np.ndarray | None:
-    """The hops of a graph, mapped from where they are kept; computed into a file there if they are not.
+    """The hops of a graph, memory-mapped from the cache; if they are missing there, they are computed into it.
 
-    None where computing them again takes less than keeping them, or the disk has no room. `compute` fills a matrix.
+    None if they are too cheap to cache, or if the disk is full. `compute` fills a matrix.
     """
     width = (hops + 1) * graph.num_features
     if hops * graph.num_entries * graph.num_features < _WORTH_KEEPING:
@@ -57,7 +57,7 @@ def keep_hops(
     if not (folder / _META).is_file():
         try:
             _write(folder, about, (graph.num_nodes, width), compute)
-        except (OSError, ShoalError):  # a full disk, or one that is not ours to write on
+        except (OSError, ShoalError):  # the disk is full or not writable
             return None
     try:
         found = np.load(folder / _ARRAY, mmap_mode="r", allow_pickle=False)
@@ -69,9 +69,9 @@ def keep_hops(
 
 
 def _describe(graph: Graph, hops: int, operator: str) -> dict[str, Any]:
-    """What decides the hops: pattern, weights, features and the settings. Labels and split do not.
+    """The cache key: pattern, edge weights, features and settings. Labels and split do not change the hops.
 
-    The features of a subgraph are rows of an ancestor's, which is not read if its digest is known.
+    The features of a subgraph are rows of an ancestor's features, which are not read if their digest is known.
     """
     pattern = {name: getattr(graph, name) for name in ("indptr", "indices", "edge_weight")}
     x, rows = graph.find_features(np.arange(graph.num_nodes))
@@ -91,12 +91,15 @@ def _describe(graph: Graph, hops: int, operator: str) -> dict[str, Any]:
 def _write(
     folder: Path, about: dict[str, Any], shape: tuple[int, int], compute: Callable[[np.ndarray], None]
 ) -> None:
-    """Write beside, then rename: nothing half-written has the final name. Of several processes one computes."""
+    """Write to a scratch folder, then rename it, so that nothing half-written has the final name.
+
+    If several processes need the same hops, one of them computes.
+    """
     with building(folder, wait=True) as scratch:
-        if (folder / _META).is_file():  # written by another process meanwhile
+        if (folder / _META).is_file():  # another process has written it
             return
         fresh = scratch / "new"
-        fresh.mkdir()  # with the usual permissions; a temporary folder is its owner's alone
+        fresh.mkdir()  # has the usual permissions; only the owner can read a temporary folder
         made: np.memmap = np.lib.format.open_memmap(fresh / _ARRAY, "w+", np.float32, shape)
         with open(fresh / _ARRAY, "r+b") as file:
             take_space(file.fileno(), (fresh / _ARRAY).stat().st_size)
@@ -105,6 +108,6 @@ def _write(
         (fresh / _META).write_text(json.dumps(about, indent=1))
         try:
             fresh.rename(folder)
-        except OSError:  # where a file system has no locks, another process may have been faster
+        except OSError:  # on a file system without locks another process may have been faster
             if not (folder / _META).is_file():
                 raise

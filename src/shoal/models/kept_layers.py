@@ -1,4 +1,4 @@
-"""KeptLayers: the results of a stack's layers that later ones, or the classifier, still read."""
+"""KeptLayers: results of layers that later layers, or the classifier, still read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal.scratch import Matrix, Scratch
 
 
 class KeptLayers:
-    """The last finished layer's result, and what `jumping` needs of all of them: each, or their maximum so far."""
+    """The last finished layer's result, and for `jumping` the results of all layers, or their maximum so far."""
 
     def __init__(
         self, scratch: Scratch, num_rows: int, widths: Sequence[int], jumping: str, dtype: torch.dtype
@@ -28,7 +28,7 @@ class KeptLayers:
         return self._layers[max(self._layers)].tensor
 
     def find(self) -> int:
-        """The layer to begin with: the first, or the one behind those that an earlier process finished."""
+        """The layer to start with: the first one that no earlier process has finished."""
         for number in range(len(self.widths) - 2, -1, -1):
             wanted = range(number + 1) if self.jumping == "concat" else (number,)
             found = {one: self._find("layer", one) for one in wanted}
@@ -40,7 +40,7 @@ class KeptLayers:
         return 0
 
     def write(self, number: int, rows: Rows, out: Tensor) -> None:
-        """Keep rows of a layer's output; for max jumping also the maximum of the layers so far."""
+        """Store rows of a layer's output; for max jumping also the maximum over the layers so far."""
         if number not in self._layers:
             self._layers[number] = self._make("layer", number)
         self._layers[number].write(rows, out)
@@ -52,12 +52,12 @@ class KeptLayers:
             self._most[number].write(rows, out)
 
     def read(self, rows: Rows, out: Tensor) -> list[Tensor]:
-        """What the embedding is made of in the last layer, whose own result is `out`."""
+        """The inputs of `GNN.jump` in the last layer, whose own result is `out`."""
         kept = {"concat": self._layers, "max": self._most}.get(self.jumping, {})
         return [*(kept[number].tensor[rows] for number in sorted(kept)), out]
 
     def finish(self, number: int) -> None:
-        """Layer `number` is computed: its input is needed no more, unless the classifier reads all layers."""
+        """Mark layer `number` as computed, and free its input unless the classifier reads all layers."""
         is_last = number == len(self.widths) - 1
         for kept in (self._most, self._layers):
             if number in kept:

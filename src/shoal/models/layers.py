@@ -22,7 +22,7 @@ RESIDUALS = ("none", "identity", "linear")
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """Batch norm that normalises a single row, which has no variance, by its running statistics."""
+    """Batch norm that uses its running statistics for a single row, which has no variance."""
 
     def forward(self, h: Tensor) -> Tensor:
         if self.training and len(h) == 1:
@@ -34,12 +34,12 @@ class BatchNorm(nn.BatchNorm1d):
 class Layer(nn.Module):
     """One layer of the stack: convolution or dense, then bias, ReLU, normalisation and dropout.
 
-    The norm stands behind the activation, between convolution and activation, which needs no bias before it (`conv`), or
-    before the convolution (`input`: a residual is then of the input as it was). Behind the activation, layer norm treats
-    the two halves of a SAGE layer, neighbours' and own features, each by itself.
+    The norm comes after the activation (`activation`), between convolution and activation (`conv`: no bias is needed), or
+    before the convolution (`input`: residuals add the input before the norm). After the activation, layer norm treats
+    the two halves of a SAGE layer, neighbours' and own features, separately.
 
-    A residual is the layer's input added to its result (`identity`, where both are equally wide), or `h W_res` added
-    to the convolution (`linear`, before norm and ReLU). A dense layer has no linear one: `H W + H W_res` is one product.
+    The residual `identity` adds the layer's input to its result, if both have the same width. `linear` adds `h W_res` to
+    the convolution's result, before norm and ReLU. A dense layer has no linear one: `H W + H W_res` is one product.
     """
 
     residual: nn.Parameter | None  # W_res, (in_features, width)
@@ -72,7 +72,7 @@ class Layer(nn.Module):
 
     @property
     def kind(self) -> str | None:
-        """The aggregation whose operator the layer takes, None for a dense one."""
+        """The aggregation whose operator the layer takes; None for a dense layer."""
         return self.linear.kind
 
     @property
@@ -82,38 +82,38 @@ class Layer(nn.Module):
 
     @property
     def num_weights(self) -> int:
-        """Values of the matrices that a row is multiplied with."""
+        """Number of values in the layer's weight matrices."""
         more = 0 if self.residual is None else self.residual.numel()
         return sum(one.numel() for one in self.linear.parameters() if one.dim() == 2) + more
 
     def multiply(
         self, adj: Adjacency | None, h: Input, known: Tensor | None = None, draw: Draw | None = None
     ) -> Tensor:
-        """The linear part: the convolution of the input, normalised where the norm stands there, and the linear residual.
+        """The linear part: the convolution of the input, after its norm if there is one, plus the linear residual.
 
-        `known` is `adj · h` where that is known; `draw` is for a convolution that draws, in training.
+        `known` is a precomputed `adj · h`; `draw` is what a conv with random choices depends on in training.
         """
         return self.add_projection(self.convolve(adj, self.normalize_input(h), known, draw), h)
 
     def convolve(
         self, adj: Adjacency | None, z: Input, known: Tensor | None = None, draw: Draw | None = None
     ) -> Tensor:
-        """The convolution alone, of its input."""
+        """The convolution alone."""
         given: dict[str, Any] = {"draw": draw} if self.linear.draws else {}
         out: Tensor = self.linear(adj, z, **given) if known is None else self.linear(adj, z, known, **given)
         return out
 
     def normalize_input(self, h: Input) -> Input:
-        """What the convolution reads."""
+        """The input of the convolution: h, normalised if the norm comes first."""
         if self.norm_place != "input":
             return h
         assert isinstance(h, Tensor)
         return self._normalize(h)
 
     def add_projection(self, out: Tensor, h: Input) -> Tensor:
-        """The convolution's result with the linear residual, `out + h W_res`; h begins with the rows of `out`.
+        """Add the linear residual: `out + h W_res`. The first rows of h are those of `out`.
 
-        Without gradients `out` is overwritten.
+        Overwrites `out` if gradients are off.
         """
         if self.residual is None:
             return out
@@ -127,15 +127,15 @@ class Layer(nn.Module):
         )
 
     def connect(self, out: Tensor, h: Input) -> Tensor:
-        """The layer's result with the identity residual, `out + h`, where h is dense."""
+        """Add the identity residual: `out + h`, if h is dense."""
         if not self.adds_input or not isinstance(h, Tensor):
             return out
         return out + h[: out.shape[0]]
 
     def finish(self, out: Tensor, n_id: Tensor | None = None, key: int | None = None) -> Tensor:
-        """What follows the linear part. Without a key nothing is dropped.
+        """Bias, ReLU, norm and dropout. Overwrites `out`.
 
-        What is dropped depends on the key, the global node id and the column only. Overwrites `out`.
+        Dropout depends only on the key, the global node id and the column. Without a key there is none.
         """
         rate, key = (self.dropout, key) if key is not None else (0.0, 0)
         if self.norm_place != "activation":
@@ -155,9 +155,9 @@ class Layer(nn.Module):
 
 
 class Output(Layer):
-    """A last layer whose result is the logits: its convolution's parts, such as SAGE's halves, summed, and a bias.
+    """A last layer that gives the logits: the sum of its convolution's parts, such as SAGE's halves, plus a bias.
 
-    Its norm, if it has one, is of its input.
+    Its norm, if it has one, comes before the convolution.
     """
 
     def __init__(self, linear: Conv, num_classes: int, norm: str = "none") -> None:

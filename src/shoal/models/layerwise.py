@@ -21,18 +21,18 @@ from shoal.memory import read_ahead
 from shoal.scratch import Matrix, Scratch, split_columns
 
 Input = Tensor | Adjacency
-Stored = Tensor | Adjacency | EncodedRows | JoinedRows  # of all nodes, to take rows from
+Stored = Tensor | Adjacency | EncodedRows | JoinedRows  # a matrix of all nodes
 ROWS_AT_ONCE = 1 << 15
-ENTRIES_AT_ONCE = 1 << 21  # a chunk has no more unless one row has
-_PICKED_BYTES = 12  # of an entry whose row is picked: its column, its place
+ENTRIES_AT_ONCE = 1 << 21  # most entries of a chunk, unless a single row has more
+_PICKED_BYTES = 12  # per entry of a selected row: its column and its position
 _NODE_BYTES = 24  # degrees, scales, masks
-_WORTH_READING = 1 << 18  # bytes to have read while others are worked on
-_WORTH_CHOOSING = 0.9  # share of the entries from which on all rows are computed
+_WORTH_READING = 1 << 18  # smallest read-ahead, in bytes
+_WORTH_CHOOSING = 0.9  # above this share of the entries, all rows are computed
 
 
 @dataclass
 class RowSet:
-    """Rows of a graph that are needed: those in `mask`, all if None; `count` of them with `entries` in the pattern."""
+    """The rows that are needed: those in `mask`, or all if None. They are `count` rows with `entries` edges."""
 
     count: int
     entries: int
@@ -44,8 +44,8 @@ class LayerWork:
     """How one layer's rows are computed.
 
     Attributes:
-        needed: the rows of the result, then those that are read one aggregation before it, and so on.
-        dtype: of the weights.
+        needed: the rows of the result, then the rows they read one hop away, two hops away, and so on.
+        dtype: type of the weights.
     """
 
     needed: Sequence[RowSet]
@@ -54,8 +54,10 @@ class LayerWork:
     dtype: torch.dtype = torch.float32
 
     def chunks(self, num_rows: int, indptr: Tensor | None = None, hop: int = 0) -> Iterator[Rows]:
-        """The rows needed `hop` aggregations before the result, in increasing order, in chunks of `rows_at_once`
-        numbers; with `indptr` also of limited entries."""
+        """The rows needed `hop` hops away from the result, in increasing order.
+
+        A chunk spans at most `rows_at_once` row numbers; with `indptr` it also has a limited number of entries.
+        """
         mask = self.needed[hop].mask
         for start in range(0, num_rows, self.rows_at_once):
             end = min(start + self.rows_at_once, num_rows)
@@ -68,7 +70,7 @@ class LayerWork:
             yield from [rows] if indptr is None else _split_by_entries(rows, indptr)
 
     def take(self, adj: Adjacency, hop: int = 0) -> Iterator[tuple[Rows, Adjacency]]:
-        """The same chunks of an operator's rows."""
+        """The chunks of `chunks`, each with its rows of the operator."""
         for rows in self.chunks(adj.num_rows, adj.indptr, hop):
             start, end = _find_span(rows)
             first, last = int(adj.indptr[start]), int(adj.indptr[end])
@@ -78,7 +80,7 @@ class LayerWork:
     def multiply(
         self, adj: Adjacency, z: Tensor | list[Matrix], hop: int = 0
     ) -> Iterator[tuple[Rows, Tensor]]:
-        """(rows, those rows of `adj · z`)."""
+        """Yields (rows, those rows of `adj · z`)."""
         slices = [z] if isinstance(z, Tensor) else [one.tensor for one in z]
         return self.combine(adj, slices, lambda rows, part, number: spmm(part, slices[number]), hop)
 
@@ -89,9 +91,9 @@ class LayerWork:
         compute: Callable[[Rows, Adjacency, int], Tensor],
         hop: int = 0,
     ) -> Iterator[tuple[Rows, Tensor]]:
-        """(rows, what `compute(rows, the operator's rows, number)` answers for all slices, side by side).
+        """Yields (rows, results of `compute(rows, the operator's rows, number of the slice)` for all slices, side by side).
 
-        Slices are worked on one after the other, each for all rows, so that only one must be near.
+        One slice is finished for all rows before the next, so that only one must stay in memory.
         """
         if len(slices) == 1:
             for rows, part in self.take(adj, hop):
@@ -107,7 +109,7 @@ class LayerWork:
             one.close()
 
     def store(self, num_rows: int, pieces: Iterator[tuple[Rows, Tensor]]) -> Matrix:
-        """A matrix filled with pieces, as wide as they are."""
+        """A matrix filled with pieces."""
         made: Matrix | None = None
         for rows, values in pieces:
             if made is None:
@@ -118,7 +120,7 @@ class LayerWork:
         return made
 
     def project(self, h: Stored, weight: Tensor, hop: int = 1) -> AbstractContextManager[list[Matrix]]:
-        """`h W` of the rows needed `hop` aggregations back, with h read in order, kept while the block lasts."""
+        """`h W` of the rows needed `hop` hops away, kept inside the `with` block. Rows of h are read in order."""
         pieces = (
             (rows, multiply_weight(read_rows(h, rows), weight))
             for rows in self.chunks(count_rows(h), hop=hop)
@@ -136,8 +138,10 @@ class LayerWork:
     def hold(
         self, num_rows: int, width: int, pieces: Iterator[tuple[Rows, Tensor]], unit: int = 1
     ) -> Iterator[list[Matrix]]:
-        """A matrix filled with pieces while the block lasts, or slices of its columns, multiples of `unit` wide, where
-        the system could not keep all of it near."""
+        """A matrix filled with pieces, kept inside the `with` block.
+
+        A matrix larger than `scratch.near` is split into slices of columns, each a multiple of `unit` wide.
+        """
         near = self.scratch.near
         most = width if near is None else near // max(num_rows * self.dtype.itemsize, 1)
         slices = [(unit * a, unit * b) for a, b in split_columns(width // unit, most // unit)]
@@ -154,7 +158,7 @@ class LayerWork:
                 matrix.close()
 
     def is_near(self, h: Stored) -> bool:
-        """Whether rows of h can be read in any order, without decoding them each time."""
+        """Whether rows of h can be read in any order: h is not encoded, and fits in `scratch.near` bytes."""
         near = self.scratch.near
         return isinstance(h, Tensor) and (near is None or h.numel() * h.element_size() <= near)
 
@@ -162,8 +166,8 @@ class LayerWork:
 def count_chunk_bytes(layers: Iterable[tuple[int, int]], num_rows: int, num_entries: int) -> int:
     """Bytes that inference holds beside matrices of all nodes, from the (in, out) widths of its layers.
 
-    Those are a chunk of a layer's input, its products and its result, once more while they are written, the rows of a
-    pattern that are picked, and vectors and masks of all nodes.
+    They are a chunk of a layer's input, products and result, a second copy of the result while it is written, the
+    selected rows of the pattern, and vectors and masks of all nodes.
     """
     widest = max((before + 4 * after for before, after in layers), default=0)
     rows, entries = min(num_rows, ROWS_AT_ONCE), min(num_entries, ENTRIES_AT_ONCE)
@@ -171,7 +175,7 @@ def count_chunk_bytes(layers: Iterable[tuple[int, int]], num_rows: int, num_entr
 
 
 def recall_plan(block: Block, hops: Sequence[int | None], rows: Tensor | None) -> list[list[RowSet]]:
-    """`plan_rows`, once for the same rows again and again, as a split's are."""
+    """`plan_rows`, cached for the last `rows`: each evaluation asks for the same split."""
     if rows is None:
         return plan_rows(block.indptr, block.indices, hops, None)
     known = block.planned
@@ -185,10 +189,10 @@ def recall_plan(block: Block, hops: Sequence[int | None], rows: Tensor | None) -
 def plan_rows(
     indptr: Tensor, indices: Tensor, hops: Sequence[int | None], rows: Tensor | None
 ) -> list[list[RowSet]]:
-    """What each layer needs for the result at `rows`, a mask: (layers, hops + 1) sets.
+    """The rows each layer needs for the result in the mask `rows`: for each layer, hops + 1 sets.
 
-    `hops` are the aggregations of each layer, None for one that computes all rows or none. A set that has most entries
-    becomes all rows: taking rows one by one costs more than leaving the others out would save.
+    `hops` are the aggregations of each layer; None for one that always computes all rows. A set with most of the entries
+    becomes all rows, because selecting rows costs more than it saves.
     """
     everything = RowSet(len(indptr) - 1, len(indices))
     plan = []
@@ -221,7 +225,7 @@ def _measure(indptr: Tensor, mask: Tensor, everything: RowSet) -> RowSet:
 
 
 def _split_by_entries(rows: Rows, indptr: Tensor) -> Iterator[Rows]:
-    """The chunk in pieces of at most ENTRIES_AT_ONCE entries, or of one row."""
+    """The chunk in pieces of at most ENTRIES_AT_ONCE entries, or of a single row."""
     if isinstance(rows, slice):
         if int(indptr[rows.stop] - indptr[rows.start]) <= ENTRIES_AT_ONCE:
             yield rows
@@ -250,12 +254,12 @@ def multiply_weight(h: Input, weight: Tensor) -> Tensor:
 
 
 def _find_span(rows: Rows) -> tuple[int, int]:
-    """(first, behind the last) of increasing rows."""
+    """(first, last + 1) of increasing rows."""
     return (rows.start, rows.stop) if isinstance(rows, slice) else (int(rows[0]), int(rows[-1]) + 1)
 
 
 def read_behind(stored: Tensor, start: int, end: int) -> None:
-    """While rows from `start` to `end` are worked on, have as many behind them read from their file."""
+    """Read ahead: ask the system to load as many rows after `end` as there are from `start` to `end`."""
     last = min(2 * end - start, len(stored))
     size = stored[:1].numel() * stored.element_size()
     if (last - end) * size >= _WORTH_READING and stored.is_contiguous() and stored.device.type == "cpu":
@@ -263,14 +267,14 @@ def read_behind(stored: Tensor, start: int, end: int) -> None:
 
 
 def read_rows(h: Stored, rows: Rows) -> Input:
-    """`select_rows` of a chunk of increasing rows, with as many behind it read ahead where h is a mapped file."""
+    """`select_rows` of a chunk of increasing rows, with read-ahead of the next chunk if h is a mapped file."""
     if not isinstance(h, Adjacency | JoinedRows) and (isinstance(rows, slice) or len(rows)):
         read_behind(as_tensor(h.codes) if isinstance(h, EncodedRows) else h, *_find_span(rows))
     return select_rows(h, rows)
 
 
 def select_rows(h: Stored, rows: Rows) -> Input:
-    """Rows of dense or sparse features; consecutive ones without a copy, all of them are h itself. Encoded ones are decoded."""
+    """Rows of dense or sparse features. A slice is a view, the full slice is h itself. Encoded rows are decoded."""
     if isinstance(h, JoinedRows):
         return h.take(rows)
     if isinstance(h, EncodedRows):

@@ -21,9 +21,9 @@ from shoal.scratch import Matrix
 
 @CONVS.register
 class MixHopConv(Conv):
-    """`H' = ‖_{k=0..K} Â^k H W_k`, Â as in GCN, by repeated sparse products; the weight holds the W_k side by side.
+    """`H' = ‖_{k=0..K} Â^k H W_k`, Â as in GCN, by repeated sparse products. The weight holds the W_k side by side.
 
-    The parts share out_features as evenly as possible, the lower powers getting the wider ones.
+    The parts share out_features as evenly as possible; lower powers get the wider parts.
 
     Args:
         order: the highest power K.
@@ -56,8 +56,10 @@ class MixHopConv(Conv):
         return order + 1
 
     def forward(self, adj: Adjacency, h: Input, aggregated: Tensor | None = None) -> Tensor:
-        """Powers of A times what was projected: A is applied to all higher parts at once, K products in all, and
-        one less where `A h` is known."""
+        """`h W_k` is projected first. Each sparse product then applies A to all higher powers at once.
+
+        These are K products, or K - 1 if `A h` is precomputed.
+        """
         if adj.num_rows != adj.num_columns and len(self.widths) > 2:
             raise ShoalError("MixHop of order 2 and more needs whole subgraphs: use a subgraph sampler")
         if aggregated is None or len(self.widths) == 1:
@@ -75,7 +77,7 @@ class MixHopConv(Conv):
         return out
 
     def steps(self) -> list[ConvStep]:
-        """One for every power, the highest first: `[h W_k ‖ A z]`, where the first has `h W_K` as its z."""
+        """One step per power, the highest first: `[h W_k ‖ A z]`. In the first step z is `h W_K`."""
         highest = len(self.widths) - 1
 
         def step(power: int) -> ConvStep:
@@ -92,8 +94,10 @@ class MixHopConv(Conv):
         return [step(power) for power in range(highest - 1, -1, -1)] or super().steps()
 
     def infer(self, adj: Adjacency | None, h: Stored, work: LayerWork) -> Iterator[tuple[Rows, Tensor]]:
-        """One pass over the rows for every power, narrower ones first; what they do not multiply is projected as
-        they go, so that no matrix is wider than what the next power reads."""
+        """One pass over the rows per power, the highest first. Each pass appends `h W_k` of its power.
+
+        No matrix is wider than the input of the next pass.
+        """
         assert adj is not None
         highest = len(self.widths) - 1
         if highest == 0:
@@ -126,7 +130,7 @@ class MixHopConv(Conv):
         return multiply_weight(read_rows(h, rows), self.weight[:, start : start + self.widths[power]])
 
     def exchange_widths(self, *, first: bool = False, known: bool = False) -> list[int]:
-        """One for every power, the highest first; starting from a known `A x` saves the widest."""
+        """One width per power, the highest first. A precomputed `A x` saves the widest."""
         lowest = 2 if first and known else 1
         return [sum(self.widths[power:]) for power in range(len(self.widths) - 1, lowest - 1, -1)]
 

@@ -1,4 +1,4 @@
-"""Dense: a layer without aggregation, and the model made of such layers only, the baseline to beat."""
+"""Dense: a layer without aggregation. The model `mlp` has only such layers and is the baseline to beat."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from shoal.models.layerwise import Input, multiply_weight
 
 @CONVS.register
 class Dense(Conv):
-    """`H' = H W`; order 0 in the pattern of any model."""
+    """`H' = H W`. It is order 0 in the pattern of any model."""
 
     name = "mlp"
     kind = None
-    max_order = 9  # a power of an operator it does not take
+    max_order = 9  # any: it takes no operator
 
     def forward(self, adj: Adjacency | None, h: Input, aggregated: Tensor | None = None) -> Tensor:
         return multiply_weight(h, self.weight)

@@ -1,4 +1,4 @@
-"""MODELS: whole models by name, beside the stacks of convs that GNN makes."""
+"""MODELS: whole models by name, beside the GNN's stacks of convs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from torch import nn
 
 from shoal.registry import Registry
 
-# A model is made with (in_features, num_classes, **settings) and maps a Batch to one row of logits for each of its
-# output nodes. What it may offer beside that is in docs/extending.md.
+# A model is constructed with (in_features, num_classes, **settings). It maps a Batch to one row of logits for each of
+# its output nodes. docs/extending.md lists its optional methods.
 MODELS: Registry[Callable[..., nn.Module]] = Registry("model", "shoal.models")

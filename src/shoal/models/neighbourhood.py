@@ -1,4 +1,4 @@
-"""Rows of dense and sparse inputs, and the rows of an operator over the inputs that they read."""
+"""Rows of dense and sparse inputs, and rows of an operator with only the inputs they read."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from shoal.models.layerwise import Input, select_rows
 
 
 def take_rows(h: Input, start: int, end: int) -> Input:
-    """Rows start…end-1 of dense or sparse features, without a copy; all of them are h itself."""
+    """Rows start…end-1 of dense or sparse features, without a copy. The full range is h itself."""
     return select_rows(h, slice(start, end))
 
 
 def take_neighbourhood(
     part: Adjacency, h: Tensor | EncodedRows | JoinedRows, rows: Rows
 ) -> tuple[Adjacency, Input]:
-    """`rows` of an operator over the rows of h that they read only, preceded by their own rows of h."""
+    """(`part` with columns renumbered, the rows of h it reads): first the rows of h at `rows`, then their neighbours."""
     if isinstance(rows, slice) and rows == slice(0, h.shape[0]):
         return part, select_rows(h, rows)
     read, position = torch.unique(part.indices, return_inverse=True)
@@ -40,5 +40,5 @@ def take_neighbourhood(
 
 
 def count_entries(h: Input) -> int:
-    """Stored values of dense or sparse features: what a product with them reads."""
+    """Stored values of dense or sparse features."""
     return h.num_entries if isinstance(h, Adjacency) else h.numel()

@@ -1,4 +1,4 @@
-"""Patterns of layers, such as `"1-0-1-0"` for orders and `"1024-512"` for widths, and which stacks can be."""
+"""Patterns of layers, such as `"1-0-1-0"` for orders and `"1024-512"` for widths, and checks of a stack's settings."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ MAX_LAYERS = 1000  # of a stack, and of its classifier
 def parse_orders(
     orders: str | int | None, num_layers: int | None, default: int = 1, later: int | None = None
 ) -> list[int]:
-    """The order of every layer: `"1-0-1-0"` → [1, 0, 1, 0]; without a pattern, num_layers times the default, or `later`
-    behind the first."""
+    """The order of every layer: `"1-0-1-0"` → [1, 0, 1, 0].
+
+    Without a pattern every layer has the order `default`, or layers after the first have the order `later`.
+    """
     if num_layers is not None:
         check_whole("num_layers", num_layers, 1, MAX_LAYERS)
     if orders is None:
@@ -31,7 +33,7 @@ def parse_orders(
 
 
 def parse_widths(hidden: int | str, num_layers: int, num_classes: int | None = None) -> list[int]:
-    """The width of every layer: one for all, or `"1024-512"` → [1024, 512]; num_classes, where given, is the last one's."""
+    """The width of every layer: one for all, or `"1024-512"` → [1024, 512]. If given, num_classes is the last width."""
     parts = str(hidden).split("-")
     if not all(part.isdecimal() and len(part) < 8 and int(part) > 0 for part in parts):
         raise ShoalError(
@@ -41,19 +43,19 @@ def parse_widths(hidden: int | str, num_layers: int, num_classes: int | None = N
     if len(parts) not in (1, free):
         layers = f"each of {num_layers} layers"
         if num_classes is not None:
-            layers = f"each of {free} layers before the last, which is as wide as there are classes where head_layers is 0"
+            layers = f"each of {free} layers before the last, which has one column per class because head_layers is 0"
         raise ShoalError(f"hidden {hidden} has {len(parts)} widths: expected one, or one for {layers}")
     widths = [int(part) for part in parts] * (free if len(parts) == 1 else 1)
     return widths if num_classes is None else [*widths, num_classes]
 
 
 def find_orders(conv: type[Conv], orders: str | int | None, num_layers: int | None, head: int) -> list[int]:
-    """The order of every layer of a conv's stack with `head` layers of a classifier; what it cannot be is refused."""
+    """The order of every layer of a conv's stack, checked. `head` is the number of classifier layers."""
     pattern = parse_orders(orders, num_layers, conv.default_order, 0 if conv.trains_on_rows else None)
     check_orders(conv, pattern)
     if conv.trains_on_rows and (pattern[0] == 0 or any(pattern[1:])):
         raise ShoalError(
-            f"orders {orders} in a {conv_name(conv)} model: its first layer reads the hops and the others are dense, such as 1-0-0"
+            f"orders {orders} in a {conv_name(conv)} model: expected a first layer that reads the hops and dense ones after it, such as 1-0-0"
         )
     if conv.trains_on_rows and head == 0 and len(pattern) == 1:
         raise ShoalError(
@@ -63,7 +65,7 @@ def find_orders(conv: type[Conv], orders: str | int | None, num_layers: int | No
 
 
 def check_orders(conv: type[Conv], pattern: list[int]) -> None:
-    """Refuse orders that a conv does not have."""
+    """Raise if a pattern has orders that a conv does not support."""
     order = max(pattern)
     if order > conv.max_order:
         deeper = [name for name, other in CONVS.items() if other.kind and other.max_order >= order]
@@ -74,14 +76,14 @@ def check_orders(conv: type[Conv], pattern: list[int]) -> None:
 
 
 def place_norm(norm_first: object) -> str | None:
-    """The `norm_place` that the former setting `norm_first` stands for, None for the default."""
+    """The `norm_place` that the old setting `norm_first` means; None for the default."""
     if not isinstance(norm_first, bool):
         raise ShoalError(f"norm_first is {norm_first!r}: expected true, which is norm_place=conv, or false")
     return "conv" if norm_first else None
 
 
 def check_head(head_layers: int, jumping: str, l2_normalize: bool) -> None:
-    """Refuse a classifier that cannot be."""
+    """Raise if jumping or l2_normalize is set without a classifier."""
     check_whole("head_layers", head_layers, 0, MAX_LAYERS)
     if head_layers == 0 and (jumping != "none" or l2_normalize):
         cause = "l2_normalize" if l2_normalize else f"jumping {jumping}"

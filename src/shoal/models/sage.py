@@ -1,4 +1,4 @@
-"""SAGEConv: the mean of the neighbours beside a node's own features."""
+"""SAGEConv: the mean of the neighbours concatenated with a node's own features."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from shoal.models.conv import CONVS, Conv
 from shoal.models.layerwise import Input, LayerWork, Stored, multiply_weight, read_rows
 from shoal.models.neighbourhood import take_rows
 
-MIN_NORM_WIDTH = 8  # narrower halves have too few columns for a mean and a variance of their own
+MIN_NORM_WIDTH = 8  # narrower halves have too few columns for a separate mean and variance
 
 
 @CONVS.register
 class SAGEConv(Conv):
-    """`H' = [ D⁻¹A H W_neigh ‖ H W_self ]`, each half out_features / 2 wide; the weight holds both side by side."""
+    """`H' = [ D⁻¹A H W_neigh ‖ H W_self ]`, each half out_features / 2 wide. The weight is `[ W_neigh ‖ W_self ]`."""
 
     name = "sage"
     kind = "mean"
@@ -29,7 +29,9 @@ class SAGEConv(Conv):
 
     def __init__(self, in_features: int, out_features: int) -> None:
         if out_features % 2:
-            raise ShoalError(f"a SAGE layer is {out_features} wide: expected an even width, one half each")
+            raise ShoalError(
+                f"a SAGE layer is {out_features} wide: expected an even width, for two equal halves"
+            )
         super().__init__(in_features, out_features)
         self.split_at = self.aggregated_width = out_features // 2
         if self.split_at >= MIN_NORM_WIDTH:

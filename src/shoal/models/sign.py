@@ -19,7 +19,7 @@ from shoal.models.hops import Hops, Operator, stack_hops
 class HopsConv(Conv):
     """`H' = [x W_0 | S x W_1 | … | S^K x W_K]` of hops that are computed once, before training; dense layers follow.
 
-    The first layer of model sign. Its width is shared evenly by the K + 1 products.
+    It is the first layer of model sign. The K + 1 products share its width evenly.
 
     Shapes: x `(n, (K + 1) f)`, the hops side by side (`shoal.stack_hops`); weight `(f, out_features)`.
     """
@@ -33,11 +33,12 @@ class HopsConv(Conv):
     ) -> None:
         if in_features % (hops + 1):
             raise ShoalError(
-                f"model sign reads {hops} hops and got {in_features:,} features: expected those of shoal.stack_hops(graph, hops={hops})"
+                f"model sign reads {hops} hops and got {in_features:,} features: "
+                f"expected the features of shoal.stack_hops(graph, hops={hops})"
             )
         if out_features <= hops:
             raise ShoalError(
-                f"model sign shares {out_features} columns among {hops + 1} hops: give a larger hidden"
+                f"model sign splits {out_features} columns among {hops + 1} hops: set a larger hidden"
             )
         super().__init__(in_features // (hops + 1), out_features)
         self.in_features, self.hops, self.operator = in_features, hops, operator

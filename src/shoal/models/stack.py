@@ -1,4 +1,4 @@
-"""Stack: what a stack of layers declares about its forward pass, and counts of it, without computing it."""
+"""Stack: the declarations of a stack of layers, such as its halo exchanges and multiply-adds."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from shoal.notebook import show_facts
 
 
 class Exchange(NamedTuple):
-    """A halo exchange of a forward pass: `width` values a row in aggregation `layer`, counted from 1.
+    """A halo exchange of a forward pass: `width` values per row in aggregation `layer`, counted from 1.
 
-    It `overlaps` the product with local columns, unless the conv needs whole rows. Gradients `return` unless nothing before
-    it has weights.
+    It `overlaps` the product with local columns, unless the conv needs whole rows. Gradients are sent back (`returns`)
+    unless nothing before the exchange has weights.
     """
 
     layer: int
@@ -32,11 +32,15 @@ class Exchange(NamedTuple):
 
 
 class Stack(nn.Module):
-    """Layers with a classifier on top. Trainers, ranks, swapped parts and the simulator ask these, never for a type.
+    """Layers with a classifier on top.
+
+    Training, in one process, across ranks or with swapped parts, and the simulator use its declarations and never check
+    the type of a model.
 
     Attributes:
         widths: columns of every layer's result.
-        head: dense layers of the classifier, before its last product, which is `classifier`.
+        head: dense layers of the classifier before its last linear layer.
+        classifier: the last linear layer; None if the last conv gives the logits.
     """
 
     in_features: int
@@ -72,7 +76,7 @@ class Stack(nn.Module):
 
     @property
     def kinds(self) -> set[str]:
-        """The aggregations whose operators its layers take."""
+        """The aggregations of its layers."""
         return {layer.kind for layer in self.list_layers() if layer.kind is not None}
 
     @property
@@ -81,7 +85,7 @@ class Stack(nn.Module):
         return [layer.linear.in_features for layer in self.list_layers()]
 
     def needs_halo_input(self, *, sparse: bool) -> bool:
-        """Whether the first layer reads features of halo nodes: it aggregates once, and cannot start from `A x`.
+        """Whether the first layer reads features of halo nodes: it aggregates once and has no precomputed `A x`.
 
         Args:
             sparse: whether the features are sparse.
@@ -92,10 +96,10 @@ class Stack(nn.Module):
         return not first.linear.exchange_widths(first=True, known=False)
 
     def prepare(self, batch: Batch) -> None:
-        """Compute, and exchange between ranks, what a fixed batch needs only once: the first layer's `A x`.
+        """Precompute the first layer's `A x`, which a fixed batch needs only once; across ranks this exchanges rows.
 
         Args:
-            batch: a batch that serves many steps.
+            batch: a batch that is used in many steps.
         """
         first = next(self.list_layers())
         if first.kind is not None and first.linear.starts_from_aggregate:
@@ -109,7 +113,7 @@ class Stack(nn.Module):
 
         Args:
             sparse: whether the features are sparse.
-            fixed: whether the input is exchanged before training; that of other batches is in the first layer.
+            fixed: whether the features are exchanged once, before training. False: in the first layer of every step.
             training: whether gradients are computed.
         """
         found: list[Exchange] = []
@@ -126,7 +130,7 @@ class Stack(nn.Module):
         return found
 
     def knows_aggregate(self, conv: Conv, sparse: bool) -> bool:
-        """Whether a first layer starts from `A x`, which is computed once where x is dense and whole in every step.
+        """Whether a first layer starts from a precomputed `A x`: x is dense and has no dropout.
 
         Args:
             conv: the conv of the first layer.
@@ -135,7 +139,7 @@ class Stack(nn.Module):
         return conv.starts_from_aggregate and not sparse and self.input_dropout == 0
 
     def walk(self, batch: Batch) -> Iterator[tuple[int, Layer, Adjacency | None]]:
-        """(number, layer, operator of its aggregation, None for a dense layer) through the stack.
+        """Yields (number, layer, operator) for every layer, input first; the operator of a dense layer is None.
 
         Args:
             batch: the batch whose blocks the layers aggregate over.
@@ -148,13 +152,13 @@ class Stack(nn.Module):
                 block = batch.block(depth)
                 if isinstance(layer.linear, TwoWayConv) and block.edge_norm is not None:
                     raise ShoalError(
-                        "the batch's edge norms are those of one direction: leave out directions=both, or the sampler's coverage"
+                        "the batch has edge norms for one direction only: leave out directions=both, or the sampler's coverage"
                     )
                 yield number, layer, block.adjacency(layer.kind)
                 depth += 1
 
     def key(self, step: int, number: int) -> int | None:
-        """What the dropout of a layer depends on beside node and column; None where nothing is dropped.
+        """The random key of a layer's dropout; None outside of training.
 
         Args:
             step: number of the optimizer step.
@@ -163,10 +167,10 @@ class Stack(nn.Module):
         return mix_key(self.seed, step, number) if self.training else None
 
     def explain(self, batch: Batch) -> list[str]:
-        """What the scheduler decides for each layer on such a batch, one line a layer.
+        """The scheduler's decision for each layer on a batch, one line per layer.
 
         Args:
-            batch: a batch such as training has.
+            batch: a batch of training.
         """
         lines = []
         for number, layer, adj in self.walk(batch):

@@ -1,4 +1,4 @@
-"""Stages: a stack cut where rows of other parts are read, so that parts can be worked on one after the other."""
+"""Stages: a stack cut where halo rows are read, so that parts can be computed one after the other."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ FEATURES = 0  # the value that the first stage reads; value i + 1 is the result 
 
 
 class StageInput(NamedTuple):
-    """What a stage computes the rows of a part from.
+    """The input of a stage for one part.
 
     Attributes:
-        adj: the part's operator over its own and its halo's rows, None for a stage without one.
-        source: the rows that the operator reads, the part's own first.
-        others: the part's own rows of other values.
-        known: the part's rows of `A x`, for a stage that starts from it.
-        ids: the rows of the source in the whole graph; only the part's own where nothing is drawn for the others.
-        num_rows: the part's own rows.
-        drops: whether the stage applies dropout to its result; where it has a `drop`, the caller may do so instead.
+        adj: the part's operator over its local and halo rows; None for a stage without one.
+        source: the rows that the operator reads, local rows first.
+        others: local rows of other values.
+        known: local rows of the precomputed `A x`, for a stage that starts from it.
+        ids: global ids of the source's rows; of local rows only, if halo rows need no random numbers.
+        num_rows: number of local rows.
+        step: number of the optimizer step.
+        drops: whether the stage applies dropout to its result. If it has a `drop`, the caller may do so instead.
     """
 
     adj: Adjacency | None
@@ -45,31 +46,32 @@ class StageInput(NamedTuple):
 
     @property
     def n_id(self) -> Tensor:
-        """Ids of the rows that the stage computes."""
+        """Global ids of the rows that the stage computes."""
         return self.ids[: self.num_rows]
 
     @property
     def own(self) -> Input:
-        """The part's own rows of the source."""
+        """Local rows of the source."""
         return select_rows(self.source, slice(0, self.num_rows))
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A piece of a stack's forward pass that reads rows of other parts at its beginning only.
+    """A piece of a stack's forward pass that reads halo rows only at its beginning.
 
     Attributes:
-        layer: whose piece it is, counted from 1; the classifier's is behind the last.
-        kind: the aggregation, None for a stage that reads its own rows only.
-        source: the value it reads, with the halo's rows where it aggregates.
-        others: values of which it reads its own rows.
+        layer: its layer, counted from 1; the classifier comes after the last layer.
+        kind: the aggregation; None for a stage that reads local rows only.
+        source: the value it reads, with halo rows if it aggregates.
+        others: further values of which it reads local rows.
         width: columns of its result.
-        knows: whether it starts from `A x`, which is computed once: nothing is aggregated.
-        norm: its batch norm, whose sums over all parts are measured before the result can be computed.
-        inner: columns of the widest matrix it makes on its way.
+        run: computes the result.
+        knows: whether it starts from the precomputed `A x`: nothing is aggregated.
+        norm: its batch norm. Its sums over all parts are computed before the result.
+        inner: columns of its widest intermediate matrix.
         per_entry: values it keeps for every entry of the operator, as attention does.
-        draws: whether what it draws depends on the ids of its halo too.
-        drop: `drop(result, ids, step)` is the dropout of its result, None where it has none of its own.
+        draws: whether its random numbers depend on the ids of halo rows too.
+        drop: `drop(result, ids, step)` applies the dropout of its result; None if there is none.
     """
 
     layer: int
@@ -87,15 +89,15 @@ class Stage:
 
     @property
     def is_wide(self) -> bool:
-        """Whether it reads the rows of its halo."""
+        """Whether it reads halo rows."""
         return self.kind is not None and not self.knows
 
 
 def list_stages(model: nn.Module, *, sparse: bool) -> list[Stage]:
-    """The stages of a step's forward pass; the last one answers logits. `sparse` features have no known `A x`."""
+    """The stages of a forward pass; the last one gives the logits. `sparse` features have no precomputed `A x`."""
     if not isinstance(model, GNN):
         raise ShoalError(
-            f"parts worked on one after the other, and histories, are for stacks of convs and {type(model).__name__} is none: "
+            f"swapped parts and histories need a stack of convs, and {type(model).__name__} is none: "
             "it does not declare where it reads halo rows"
         )
     stages: list[Stage] = []
@@ -105,7 +107,7 @@ def list_stages(model: nn.Module, *, sparse: bool) -> list[Stage]:
         source = h
         if (
             layer.norm_place == "input" and layer.kind is not None
-        ):  # halo rows are normalised where they are owned
+        ):  # halo rows are normalised by their own part
             width = layer.linear.in_features
             stages.append(
                 Stage(number + 1, None, h, (), width, partial(_run_norm, layer), norm=_find_norm(layer))
@@ -161,7 +163,7 @@ def _run_step(
         return out
     before = (
         given.others[-1] if given.others else own
-    )  # the layer's input, where a stage of its own normalised it
+    )  # the layer's input before the norm, if a separate stage computed that norm
     out = layer.finish(layer.add_projection(out, before), given.n_id, key if given.drops else None)
     return layer.connect(out, before)
 
@@ -172,7 +174,7 @@ def _run_dense(model: GNN, number: int, layer: Layer, h: Input, given: StageInpu
 
 
 def _join_classifier(model: GNN, last: Stage, jumps: tuple[int, ...]) -> Stage:
-    """The last layer and the classifier in one stage: what the layer answers is never written."""
+    """The last layer and the classifier in one stage, so that the layer's result is never written."""
     before = len(last.others)
 
     def run(given: StageInput) -> Tensor:
@@ -183,7 +185,7 @@ def _join_classifier(model: GNN, last: Stage, jumps: tuple[int, ...]) -> Stage:
 
 
 def _list_head(model: GNN, read: tuple[int, ...], count: int) -> list[Stage]:
-    """The classifier by itself, each of its layers a stage where they have batch norms."""
+    """The classifier alone, one stage per layer."""
     stages: list[Stage] = []
     for number, layer in enumerate(model.head, len(model.layers)):
         assert isinstance(layer, Layer)
@@ -213,7 +215,7 @@ def _embed(model: GNN, given: StageInput) -> Tensor:
 
 
 def _find_drop(model: GNN, number: int, layer: Layer) -> Callable[[Tensor, Tensor, int], Tensor] | None:
-    """The dropout of a layer's result; None where an identity residual, which is not dropped, is part of it."""
+    """The dropout of a layer's result; None if the result includes an identity residual, which has no dropout."""
     if layer.dropout == 0 or layer.adds_input:
         return None
 

@@ -19,16 +19,18 @@ DIRECTIONS = ("in", "both")
 
 
 class TwoWayConv(Conv):
-    """`H' = conv_in(A, H) + conv_out(Aᵀ, H)`, each conv with weights of its own and scaled by its own degrees.
+    """`H' = conv_in(A, H) + conv_out(Aᵀ, H)`. Each conv has its own weights and scales by its own degrees.
 
     For SAGE that is `[ D_in⁻¹A H W_in + D_out⁻¹Aᵀ H W_out ‖ H (W_self + W_self') ]`, for GCN
-    `Â H W_in + Â' H W_out` with Â' of the reversed edges. H is projected before it is aggregated. The reversed product is the
-    transposed one, so ranks read no other halo for it: rows travel as gradients do.
+    `Â H W_in + Â' H W_out` with Â' of the reversed edges. H is projected before it is aggregated. The product over
+    reversed edges is the transposed product, so ranks need no second halo: rows are sent as gradients are.
     """
 
     def __init__(self, inward: Conv, outward: Conv) -> None:
         if inward.needs_whole_rows:
-            raise ShoalError(f"{conv_name(type(inward))} attends to one direction: leave out directions=both")
+            raise ShoalError(
+                f"{conv_name(type(inward))} supports incoming edges only: leave out directions=both"
+            )
         nn.Module.__init__(self)  # its weights are those of the two convs
         self.in_features, self.out_features = inward.in_features, inward.out_features
         self.inward, self.outward = inward, outward
@@ -47,7 +49,7 @@ class TwoWayConv(Conv):
         return out
 
     def infer(self, adj: Adjacency | None, h: Stored, work: LayerWork) -> Iterator[tuple[Rows, Tensor]]:
-        """One direction after the other: the result of the reversed edges is kept until the other's is added."""
+        """The result over reversed edges is computed first and kept; then the result over edges is added."""
         assert adj is not None
         adj = adj.whole() if isinstance(adj, LoopedAdjacency) else adj
         work = replace(work, needed=[work.needed[0]] * ((self.inward.count_hops() or 0) + 1))
@@ -57,7 +59,7 @@ class TwoWayConv(Conv):
         kept.close()
 
     def count_hops(self) -> int | None:
-        """All rows or none: what is planned are the rows that edges read, not those that reversed edges do."""
+        """None: all rows are computed, because the plan covers rows read along edges, not along reversed ones."""
         return None
 
     def exchange_widths(self, *, first: bool = False, known: bool = False) -> list[int]:
