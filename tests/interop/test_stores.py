@@ -86,9 +86,9 @@ def test_a_loader_of_pyg_reads_the_stores(graph, tmp_path):
 def test_stores_are_read_only_and_lack_what_the_graph_lacks(graph):
     features, edges = shoal.open_stores(graph._copy(y=None, num_classes=None))
     assert features.get_tensor_size(group_name=None, attr_name="y") is None
-    with pytest.raises(shoal.ShoalError, match="read only"):
+    with pytest.raises(shoal.ShoalError, match="read-only"):
         features.put_tensor(torch.ones(300, 1), group_name=None, attr_name="z", index=None)
     with pytest.raises(KeyError):
         edges.get_edge_index(edge_type=("a", "to", "b"), layout="csc")
-    with pytest.raises(shoal.ShoalError, match="read only"):
+    with pytest.raises(shoal.ShoalError, match="read-only"):
         edges.put_edge_index((torch.ones(1), torch.ones(1)), edge_type=None, layout="coo")

@@ -1,1 +1,1 @@
-"""Shoal's graphs and samplers behind the interfaces of other libraries."""
+"""PyG's interfaces over Shoal's graphs and samplers."""

@@ -1,4 +1,4 @@
-"""NeighborLoader and ClusterLoader: PyG's loaders by their arguments and what they yield, on Shoal's samplers."""
+"""NeighborLoader and ClusterLoader: drop-in replacements of PyG's loaders that use Shoal's samplers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Transform = Callable[[Any], Any]
 
 
 class EdgeNumbers:
-    """Which edge of a `Data` object an edge of a batch is: its place in `edge_index`, of duplicates the first."""
+    """Maps edges of a batch to their positions in the `edge_index` of a `Data` object; duplicates map to the first."""
 
     def __init__(self, edge_index: torch.Tensor, num_nodes: int) -> None:
         self.num_nodes = num_nodes
@@ -33,7 +33,7 @@ class EdgeNumbers:
         self.keys = keys
 
     def find(self, edge_index: torch.Tensor) -> torch.Tensor:
-        """The places of edges between the nodes of the whole graph, (num_edges,)."""
+        """Positions of edges, (num_edges,); `edge_index` holds global node ids."""
         return self.order[torch.searchsorted(self.keys, self._join(edge_index))]
 
     def _join(self, edge_index: torch.Tensor) -> torch.Tensor:
@@ -41,7 +41,7 @@ class EdgeNumbers:
 
 
 def _number_edges(data: Any, graph: Graph) -> EdgeNumbers:
-    """Of a Graph, edges are numbered as `graph.to_pyg()` has them."""
+    """Positions of the edges of `data`. Edges of a Graph are numbered as in `graph.to_pyg()`."""
     if not isinstance(data, Graph):
         return EdgeNumbers(torch.as_tensor(data.edge_index), graph.num_nodes)
     edges = list_edges(as_tensor(graph.indptr), as_tensor(graph.indices))
@@ -49,7 +49,7 @@ def _number_edges(data: Any, graph: Graph) -> EdgeNumbers:
 
 
 def _refuse_unknown(options: dict[str, Any], loader: type[_DataLoader]) -> None:
-    """Refuse arguments that neither this loader nor PyG's has, and PyG's that would change something."""
+    """Raise for arguments that neither this loader nor PyG's has, and for PyG's arguments that would have an effect."""
     if left := drop_pyg_arguments(options):
         raise unknown_name(
             f"argument of {loader.__name__}", next(iter(left)), [*inspect.signature(loader).parameters][:-1]
@@ -57,7 +57,7 @@ def _refuse_unknown(options: dict[str, Any], loader: type[_DataLoader]) -> None:
 
 
 class _DataLoader(SubgraphLoader):
-    """A SubgraphLoader that yields PyG's `Data`: x, edge_index, y, masks and n_id of all nodes of a batch."""
+    """A SubgraphLoader that yields PyG `Data` objects with x, edge_index, y, the masks and n_id of a batch."""
 
     transform: Transform | None = None
     make: Any = None  # torch_geometric.data.Data
@@ -86,28 +86,30 @@ class _DataLoader(SubgraphLoader):
 
 
 class NeighborLoader(_DataLoader):
-    """Mini-batches of sampled neighbourhoods, as PyG's NeighborLoader has them: `Data` objects whose first `batch_size`
-    nodes are the input nodes, with x, edge_index, y, the masks, n_id and input_id (places among the input nodes).
+    """Mini-batches of sampled neighbourhoods, as PyG's NeighborLoader yields them.
+
+    A batch is a `Data` object with x, edge_index, y, the masks, n_id and input_id (positions in `input_nodes`). Its first
+    `batch_size` nodes are the input nodes.
 
         loader = shoal.NeighborLoader(data, num_neighbors=[10, 5], batch_size=1024, input_nodes=data.train_mask)
         for batch in loader:
             out = model(batch.x, batch.edge_index)[: batch.batch_size]
 
-    Neighbours are drawn without replacement, once for a node, in the hop that reaches it; a self loop is always kept. Batch
-    k is the same whatever the number of workers, and each `for` loop draws anew.
+    Neighbours are sampled without replacement. A node's neighbours are sampled once, in the hop that reaches it. Self
+    loops are always kept. Batch k does not depend on the number of workers. Each `for` loop is a new epoch.
 
     Args:
         data: a Graph or a PyG `Data`.
-        num_neighbors: neighbours of a node in each hop, -1 for all.
-        batch_size: input nodes in a batch; the last one of an epoch may have fewer.
-        input_nodes: numbers or a mask; None for all nodes.
-        shuffle: a new random order of the input nodes every epoch.
-        num_workers: sampling threads, which share the graph; 0 draws in the loop itself.
-        transform: called with each batch.
-        seed: decides order and neighbours.
-        e_id: whether batches have `e_id`, the place of every edge in the `edge_index` of data.
-        options: other arguments of PyG's loader are taken where they change nothing (`pin_memory=False`,
-            `replace=False`) and refused where they would.
+        num_neighbors: neighbours sampled per node in each hop, -1 for all.
+        batch_size: input nodes in a batch; the last batch of an epoch may have fewer.
+        input_nodes: node ids or a mask; None for all nodes.
+        shuffle: whether input nodes are in a new random order every epoch.
+        num_workers: sampling threads, which share the graph; 0 samples in the calling thread.
+        transform: called with each batch; its result is yielded.
+        seed: random seed of order and neighbours.
+        e_id: whether batches have `e_id`, the position of every edge in the `edge_index` of data.
+        options: other arguments of PyG's loader. Those without effect (`pin_memory=False`, `replace=False`) are accepted,
+            others are errors.
     """
 
     def __init__(
@@ -143,21 +145,22 @@ class NeighborLoader(_DataLoader):
 
 
 class ClusterLoader(_DataLoader):
-    """Mini-batches of clusters with the edges between them, as PyG's ClusterData and ClusterLoader have them (Cluster-GCN):
-    `Data` objects with x, edge_index, y, the masks and n_id.
+    """Mini-batches of clusters with the edges between them (Cluster-GCN), as PyG's ClusterLoader yields them.
+
+    A batch is a `Data` object with x, edge_index, y, the masks and n_id.
 
         loader = shoal.ClusterLoader(data, num_parts=100, batch_size=4)
 
-    Every cluster is in one batch an epoch, in a new random order; clusters that `batch_size` does not divide are left out of
-    an epoch.
+    An epoch visits clusters in a new random order. If `batch_size` does not divide their number, the remaining clusters
+    are left out of that epoch.
 
     Args:
         data: a Graph or a PyG `Data`.
         num_parts: clusters to cut the graph into with METIS (needs the extra `partition`).
         assignment: the cluster of every node, in place of `num_parts`.
         batch_size: clusters in a batch.
-        shuffle: True; clusters have no other order.
-        num_workers, transform, seed, e_id, options: as NeighborLoader has them.
+        shuffle: must be True: clusters have no fixed order.
+        num_workers, transform, seed, e_id, options: as in NeighborLoader.
     """
 
     def __init__(
@@ -187,7 +190,8 @@ class ClusterLoader(_DataLoader):
 
 
 def _find_weights(batch: Batch, weights: np.ndarray) -> torch.Tensor:
-    """The weight of every edge of a batch; joined layers have them in `edge_norm` only, times their norms."""
+    """The weight of every edge of a batch. Joined layers hold weights only in `edge_norm`, multiplied by the norms, so
+    their weights are looked up in the graph."""
     graph, block = batch.graph, batch.blocks[0]
     if block.edge_weight is not None:
         return block.edge_weight

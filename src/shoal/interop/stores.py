@@ -1,4 +1,4 @@
-"""open_stores: a graph behind PyG's FeatureStore and GraphStore, its files read as PyG's loaders ask for rows."""
+"""open_stores: a graph as PyG's FeatureStore and GraphStore. Rows are read from its files on demand."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from shoal.validation import MASKS
 
 
 def open_stores(data: Graph | str | Path) -> tuple[Any, Any]:
-    """(feature store, graph store) of a Graph or of what `shoal.load` takes, as PyG's loaders take them in place of `Data`.
+    """(feature store, graph store) of a graph, which PyG's loaders accept instead of `Data`.
 
         stores = shoal.open_stores("my-graph/")
         loader = torch_geometric.loader.NeighborLoader(stores, num_neighbors=[10, 5], input_nodes=nodes)
 
-    Features of a stored graph stay in its files: only rows that are asked for are read. Edges are kept by target (`csc`), as
-    int64, which PyG's samplers need. Both are read only. There is one type of nodes and of edges, called None.
+    Features of a stored graph stay in its files: only requested rows are read. Edges are held by target (`csc`) as
+    int64, as PyG's samplers need. Both stores are read-only. They have one node type and one edge type, called None.
 
     Args:
-        data: the graph, or what `shoal.load` takes.
+        data: a Graph, or the name, folder or file that `shoal.load` takes.
     """
     graph = data if isinstance(data, Graph) else load(data)
     require_unweighted(graph, "PyG's stores do")
@@ -39,7 +39,7 @@ def open_stores(data: Graph | str | Path) -> tuple[Any, Any]:
 
 @cache
 def _make_kinds() -> tuple[Any, Any]:
-    """The two classes, made where PyG is imported for the first time."""
+    """The two store classes. They subclass PyG's, so they are made when PyG is first needed."""
     pyg, kinds = load_pyg("shoal.open_stores"), load_pyg("shoal.open_stores", "data.graph_store")
 
     class GraphFeatures(pyg.FeatureStore):  # type: ignore[name-defined]
@@ -103,7 +103,7 @@ def list_attributes(graph: Graph) -> list[str]:
 
 
 def take_rows(graph: Graph, name: str, index: Any) -> Tensor | None:
-    """An attribute of some nodes: all for None, else those of a slice, a tensor or an array; None if there is no such."""
+    """Rows of a node attribute; None if the graph has no such attribute. An index of None means all nodes."""
     if name not in list_attributes(graph):
         return None
     if isinstance(index, int):
@@ -122,5 +122,5 @@ def take_rows(graph: Graph, name: str, index: Any) -> Tensor | None:
 
 
 def refuse_write() -> NoReturn:
-    """A graph's stores are read only."""
-    raise ShoalError("the stores of a graph are read only: change the graph, and open them again")
+    """Raise an error: the stores are read-only."""
+    raise ShoalError("the stores of a graph are read-only: change the graph and call open_stores again")
