@@ -82,7 +82,7 @@ def test_what_has_no_reversed_edges_is_refused(graph):
     model = shoal.GNN("sage", 8, 12, 3, directions="both")
     undirected = make_labelled(N)
     for given, message in (
-        ((undirected,), "is undirected: its edges go both ways already"),
+        ((undirected,), "is undirected, its edges go both ways already"),
         ((graph, shoal.NeighborSampler(graph, fanouts=[3, 3])), "sampler neighbor draws no reversed edges"),
         (
             (graph, shoal.NodeSampler(graph, budget=20, coverage=5)),

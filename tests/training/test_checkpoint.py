@@ -151,7 +151,7 @@ def test_files_of_ranks_that_no_checkpoint_needs_are_removed(tmp_path):
 @pytest.mark.parametrize(
     ("tensors", "said"),
     [
-        ({"losses": torch.zeros(2, 2)}, "its losses are no list of numbers"),
+        ({"losses": torch.zeros(2, 2)}, "its losses are not a list of numbers"),
         ({"optimizer.0.step": torch.tensor(1.0)}, "it lacks part of the optimizer's state"),
         ({"optimizer.0.other": torch.tensor(1.0)}, "it lacks part of the optimizer's state"),
     ],

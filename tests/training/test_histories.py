@@ -268,14 +268,14 @@ def test_what_histories_cannot_stand_for_is_refused():
     graph = make_labelled(100)
     sage = shoal.GNN("sage", 8, 8, 3)
     refused = [
-        (sage, None, "leaves nothing to histories"),
+        (sage, None, "full-batch training reads no histories"),
         (sage, "random-walk", "expected a Sampler"),
         (
             sage,
             shoal.FullSampler(graph),
             "leaves no neighbours out, so there is nothing to read from a history",
         ),
-        (shoal.GNN("gat", 8, 8, 3), shoal.NeighborSampler(graph, fanouts=(2, 2)), "no weighted sum"),
+        (shoal.GNN("gat", 8, 8, 3), shoal.NeighborSampler(graph, fanouts=(2, 2)), "not a weighted sum"),
         (sage, shoal.NeighborSampler(graph, fanouts=(2,)), "aggregates 2 times"),
         (shoal.GNN("sage", 8, 8, 3, num_layers=1), shoal.NodeSampler(graph), "first layer only"),
         (TiedModel(8, 3), shoal.NodeSampler(graph), "need a stack of convs"),

@@ -166,7 +166,7 @@ def test_a_damaged_checkpoint_makes_way_to_the_one_before(
     trainer.resume(tmp_path)
     assert trainer.epoch == 1
     assert "last.safetensors is damaged: its checksum does not match" in trainer.notices[0]
-    assert trainer.notices[0].endswith("went on from last-2.safetensors, after epoch 1")
+    assert trainer.notices[0].endswith("resumed from last-2.safetensors, after epoch 1")
     trainer.fit(EPOCHS)
     check_same(trainer, straight[0])
     for path in list_last(tmp_path):

@@ -176,14 +176,14 @@ def test_modules_that_cannot_be_trained_get_one_sentence(graph):
     with pytest.raises(shoal.ShoalError, match="made for 16 classes but graph"):
         shoal.Trainer(pyg.GCN(8, 16, 2), graph)
     for answer, said in (
-        (lambda x: (x, x), "answered a tuple: expected a tensor of logits"),
+        (lambda x: (x, x), "returned a tuple: expected a tensor of logits"),
         (lambda x: x[:5], "expected 400 rows of logits"),
         (lambda x: x, "returned 8 columns: expected 3, one per class"),
     ):
         with pytest.raises(shoal.ShoalError, match=said):
             shoal.Trainer(Answers(answer), graph).fit(1)
     part = make_part(graph, np.zeros(400, np.int32), 1, 0)
-    with pytest.raises(shoal.ShoalError, match="leaves out a part's halo"):
+    with pytest.raises(shoal.ShoalError, match="edge_index, which has no halo rows"):
         shoal.Trainer(make_gcn(graph), part, transport=LocalTransport())
     batch = shoal.NeighborSampler(graph, fanouts=(2, 2), batch_size=5).sample(0)
     with pytest.raises(shoal.ShoalError, match=r"shoal\.join_layers\(batch\)"):

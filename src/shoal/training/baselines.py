@@ -1,4 +1,4 @@
-"""Baselines that a trained model has to beat: the same answer for every node, and label propagation where it is cheap."""
+"""Baselines that a trained model has to beat: a constant prediction, and label propagation if it is cheap."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
     from shoal.training.trainer import Trainer
 
 CONSTANT, PROPAGATED = "the same answer for every node", "label propagation"
-_MOST = 0.02  # of the seconds of training that label propagation may take
-_LEAST_SECONDS = 0.2  # that it may take in any case
-_RATE = 2e8  # multiply-adds a second that every machine has
+_MOST = 0.02  # share of the training time that label propagation may take
+_LEAST_SECONDS = 0.2  # it may always take this long
+_RATE = 2e8  # multiply-adds per second, a lower bound for any machine
 
 
 class Baseline(NamedTuple):
-    """What a baseline is called, and its validation score."""
+    """A baseline's name and validation score."""
 
     name: str
     score: float
 
 
 def find_better_baseline(trainer: Trainer, score: float) -> Baseline | None:
-    """The best baseline that beats a validation `score` of the trainer's metric; None where none does.
+    """The best baseline that beats a validation `score` of the trainer's metric; None if no baseline does.
 
-    Scoring no more than one answer for all nodes counts as beaten.
+    A score equal to that of the constant prediction counts as beaten.
 
-    Label propagation is tried by a process that has the whole graph, as far as it takes at most 2 % of the time of
-    training. All ranks that hold parts call it together.
+    Label propagation needs a process with the whole graph, and is limited to 2 % of the training time. Ranks that hold
+    parts must all call this together.
     """
     if trainer.metric not in BUILT_IN or not trainer.has_nodes("val"):
         return None
@@ -48,20 +48,23 @@ def find_better_baseline(trainer: Trainer, score: float) -> Baseline | None:
         graph = trainer.graph.source if isinstance(trainer.graph, StackedGraph) else trainer.graph
         seconds = sum(one["seconds"] + one.get("eval_seconds", 0.0) for one in trainer.history)
         if steps := choose_steps(graph, max(_MOST * seconds, _LEAST_SECONDS)):
-            with suppress(ShoalError):  # memory that other parts of the process hold by now
+            with suppress(ShoalError):  # the memory left may no longer suffice
                 scores = score_propagation(graph, trainer.metric, steps)
                 found.append(Baseline(PROPAGATED, max(scores.values())))
     best = None
     for one in found:
-        ties = one.name == CONSTANT and one.score == score and score not in (0.0, 1.0)  # which are perfect
+        ties = one.name == CONSTANT and one.score == score and score not in (0.0, 1.0)  # perfect scores
         if ties or is_better(trainer.metric, one.score, score if best is None else best.score):
             best = one
     return best
 
 
 def score_constant(trainer: Trainer) -> float:
-    """The validation score of the class that most training nodes have, multi-label of every class that most of them have,
-    of a regression of the mean."""
+    """The validation score of a constant prediction.
+
+    It is the majority class of the training nodes; multi-label, every class that most of them have; in a regression
+    their mean.
+    """
     share = trainer.share
     graph, targets = share.graph, trainer.task.targets
     assert graph.y is not None
@@ -82,7 +85,7 @@ def score_constant(trainer: Trainer) -> float:
 
 
 def _count_classes(labels: Tensor, num_classes: int) -> Tensor:
-    """Nodes of every class, and behind them all nodes, (num_classes + 1,)."""
+    """The number of nodes of every class, then of all nodes, (num_classes + 1,)."""
     if labels.dim() == 2:
         counts = (labels != 0).sum(0)
     else:
@@ -91,7 +94,7 @@ def _count_classes(labels: Tensor, num_classes: int) -> Tensor:
 
 
 def choose_steps(graph: Graph, seconds: float) -> tuple[int, ...]:
-    """Numbers of steps of label propagation that take at most so many seconds on any machine, and little memory."""
+    """The step counts of label propagation that take at most `seconds` on any machine, and little memory."""
     if graph.multi_label or graph.regression:
         return ()
     both = 2 if graph.directed else 1

@@ -1,4 +1,4 @@
-"""Callback: what users hang on to training. Registered by name, or passed as an object."""
+"""Callback: hooks into training, registered by name or passed as objects."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class Callback:
-    """Called by the trainer on every rank alike; override what you need.
+    """Hooks that the trainer calls on every rank; override what you need.
 
-    A record is what `metrics.jsonl` gets for an epoch: a callback may add to it, with the same numbers on every rank.
-    `trainer.stop()`, in any of these, ends training after the epoch.
+    A record is an epoch's line in `metrics.jsonl`. A callback may add to it, with the same numbers on every rank.
+    `trainer.stop()`, called in any hook, ends training after the epoch.
     """
 
     name: ClassVar[str] = ""
-    shows_progress: ClassVar[bool] = False  # whether `fit` need not show any
+    shows_progress: ClassVar[bool] = False  # True: `fit` shows no progress bar of its own
 
     def on_start(self, trainer: Trainer) -> None:
         """Before the first epoch of a call of `fit`.
@@ -33,7 +33,7 @@ class Callback:
         """
 
     def on_batch(self, trainer: Trainer, batch: Batch, loss: float) -> None:
-        """After every optimizer step, with its batch and its loss. Costs nothing where it is not overridden.
+        """After every optimizer step. Costs nothing unless overridden.
 
         Args:
             trainer: the trainer.
@@ -46,7 +46,7 @@ class Callback:
 
         Args:
             trainer: the trainer.
-            record: figures of the epoch by name, which may be added to.
+            record: figures of the epoch by name; a callback may add to them.
         """
 
     def on_end(self, trainer: Trainer) -> None:
@@ -57,14 +57,14 @@ class Callback:
         """
 
     def on_close(self, trainer: Trainer) -> None:
-        """When `fit` ends, by an exception too and before `on_end`: close what `on_start` opened.
+        """When `fit` ends, before `on_end` and also after an exception: close what `on_start` opened.
 
         Args:
             trainer: the trainer.
         """
 
     def on_scores(self, trainer: Trainer, scores: dict[str, Any]) -> None:
-        """At the end of a run of `shoal train`, with its best epoch and its test scores.
+        """At the end of a run of `shoal train`.
 
         Args:
             trainer: the trainer.
@@ -76,7 +76,7 @@ CALLBACKS: Registry[type[Callback]] = Registry("callback", "shoal.training.callb
 
 
 def make_callbacks(given: Any) -> list[Callback]:
-    """Callbacks from objects, classes and names, one or several."""
+    """Callbacks from one or several objects, classes or names."""
     found = []
     for one in given if isinstance(given, list | tuple) else [given]:
         made = CALLBACKS[one]() if isinstance(one, str) else one() if isinstance(one, type) else one
@@ -92,7 +92,7 @@ def make_callbacks(given: Any) -> list[Callback]:
 def show_epochs(
     trainer: Trainer, progress: bool | None, on_epoch: Callable[[dict[str, Any]], None] | None
 ) -> Iterator[Callable[[dict[str, Any]], None] | None]:
-    """Yields what `fit` calls after every epoch: `on_epoch`, and a progress bar's.
+    """Yields the function that `fit` calls after every epoch: `on_epoch`, with a progress bar if `progress`.
 
     `progress` None: a bar in a notebook or on a terminal, unless `on_epoch` or a callback shows epochs already.
     """
@@ -119,10 +119,10 @@ def show_epochs(
 
 
 def _is_watched() -> bool:
-    """Whether a person sees what is printed."""
+    """Whether output goes to a notebook or a terminal."""
     if "ipykernel" in sys.modules:
         return True
     try:
         return bool(sys.stdout.isatty())
-    except (AttributeError, ValueError):  # replaced by something that only writes, or closed
+    except (AttributeError, ValueError):  # stdout is closed, or an object without isatty
         return False

@@ -1,4 +1,4 @@
-"""Checkpoints: weights, optimizer state and counters in one safetensors file, written in one rename."""
+"""Checkpoints: weights, optimizer state and counters in one safetensors file, replaced atomically."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ HALO_FORMAT = "shoal-halo"
 BUFFER_FORMAT = "shoal-buffers"
 HISTORY_FORMAT = "shoal-history"
 SAMPLER_FORMAT = "shoal-sampler"
-_TYPES = {  # as safetensors calls them
+_TYPES = {  # names in safetensors
     torch.float64: "F64",
     torch.float32: "F32",
     torch.float16: "F16",
@@ -39,7 +39,7 @@ _TYPES = {  # as safetensors calls them
 }
 _ALIGNED = 8  # bytes
 _OWN = re.compile(r"(?:halo|buffers|history|sampler)-(\d{1,15})-\d+\.safetensors")
-_STATE = frozenset({"step", "exp_avg", "exp_avg_sq"})  # what Adam keeps of a weight
+_STATE = frozenset({"step", "exp_avg", "exp_avg_sq"})  # Adam's state of a weight
 _VERSIONS = ("-1", "-2")  # the first has no checksum
 
 
@@ -50,11 +50,11 @@ def save_checkpoint(
     progress: Mapping[str, Any] | None = None,
     before: Callable[[], None] | None = None,
 ) -> None:
-    """Write a model's weights (its `state_dict`) with what training needs to go on; a killed writer leaves the
-    previous checkpoint under `path`.
+    """Write a model's weights (its `state_dict`) with the state that training resumes from.
 
-    `progress` has numbers, the list `losses` where an epoch is not finished, and the weights `average` where they are
-    averaged. `before` is called before the rename.
+    The file is replaced atomically: a killed writer leaves the previous checkpoint under `path`. `progress` has numbers,
+    the list `losses` of an unfinished epoch, and the averaged weights `average`, if any. `before` is called before the
+    rename.
     """
     tensors: dict[str, Tensor] = {}
     for name, value in weights.items():
@@ -75,7 +75,7 @@ def save_checkpoint(
 def load_checkpoint(
     path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None
 ) -> dict[str, Any]:
-    """Read a checkpoint into `model` and `optimizer`; returns the progress stored with it."""
+    """Load a checkpoint into `model` and `optimizer`; returns the progress stored with it."""
     tensors, progress = read_tensors(path, FORMAT)
     weights, average = _select(tensors, "model."), _select(tensors, "average.")
     expected = {name: tuple(t.shape) for name, t in model.state_dict().items()}
@@ -92,7 +92,7 @@ def load_checkpoint(
         for (
             weight,
             kept,
-        ) in optimizer.state.items():  # a fused optimizer needs its state in the weight's own layout
+        ) in optimizer.state.items():  # a fused optimizer needs its state in the weight's layout
             for key, value in kept.items():
                 if value.shape == weight.shape and value.stride() != weight.stride():
                     kept[key] = torch.empty_like(weight).copy_(value)
@@ -100,7 +100,7 @@ def load_checkpoint(
     if "losses" not in tensors:
         return progress
     if tensors["losses"].ndim != 1 or not tensors["losses"].is_floating_point():
-        raise ShoalError(f"{path} is damaged: its losses are no list of numbers")
+        raise ShoalError(f"{path} is damaged: its losses are not a list of numbers")
     return progress | {"losses": tensors["losses"].tolist()}
 
 
@@ -109,7 +109,7 @@ def _select(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def check_progress(path: Path, progress: dict[str, Any]) -> tuple[int, int, float]:
-    """(epoch, best epoch, best score) of a trainer's checkpoint, refused unless they can be that."""
+    """(epoch, best epoch, best score) of a trainer's checkpoint, checked."""
     epoch, best_epoch, best_score = (progress.get(name) for name in ("epoch", "best_epoch", "best_score"))
     if type(epoch) is not int or type(best_epoch) is not int or not 0 <= best_epoch <= epoch < 2**53:
         raise ShoalError(f"{path} is damaged: its epoch is {epoch!r:.40}, the best one {best_epoch!r:.40}")
@@ -121,7 +121,7 @@ def check_progress(path: Path, progress: dict[str, Any]) -> tuple[int, int, floa
 def _read_state(
     path: Path, tensors: dict[str, Tensor], optimizer: torch.optim.Optimizer
 ) -> dict[int, dict[str, Tensor]]:
-    """The optimizer's state of every weight; each has the weight's shape, or is one number."""
+    """The optimizer's state of every weight: tensors of the weight's shape, or scalars."""
     shapes = [weight.shape for group in optimizer.param_groups for weight in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
@@ -141,10 +141,10 @@ def _read_state(
 
 
 def save_own(folder: Path, kind: str, step: int, rank: int, tensors: dict[str, Tensor], keep: int) -> None:
-    """Write what a rank needs beside the weights of a step to go on, such as its stale halos.
+    """Write a rank's own state after a step, such as its stale halos, beside the checkpoint with the weights.
 
-    Until the weights are written the checkpoint is that of a step before, whose file stays; older ones go, and those of
-    later steps, which training went back from.
+    The files of the `keep` newest steps stay, because the checkpoint of this step is not written yet. Older files are
+    deleted, and so are those of later steps, which belong to training before it was resumed.
     """
     others = _list_own(folder, kind, rank)
     for late in [other for other in others if other > step]:
@@ -155,8 +155,10 @@ def save_own(folder: Path, kind: str, step: int, rank: int, tensors: dict[str, T
 
 
 def drop_own(folder: Path, kept: list[Path], newest: int) -> None:
-    """Remove files of `save_own`, of any rank, that none of the `kept` checkpoints needs; those of steps after `newest` stay:
-    other ranks may be ahead."""
+    """Remove files of `save_own`, of any rank, that none of the `kept` checkpoints needs.
+
+    Files of step `newest` and later stay, because other ranks may be ahead.
+    """
     found = {
         path: int(named[1])
         for path in folder.glob("*-*-*.safetensors")
@@ -166,7 +168,7 @@ def drop_own(folder: Path, kept: list[Path], newest: int) -> None:
         return
     try:
         steps = {json.loads(_read_metadata(path)["progress"])["step"] for path in kept}
-    except (SafetensorError, ValueError, KeyError, TypeError):  # what they need is not known
+    except (SafetensorError, ValueError, KeyError, TypeError):  # the steps they need are unknown
         return
     for path, step in found.items():
         if step not in steps:
@@ -191,7 +193,7 @@ def read_own(folder: Path, kind: str, step: int, rank: int) -> dict[str, Tensor]
 
 
 def name_own(folder: Path, kind: str, step: int, rank: int) -> Path:
-    """The file of a rank's own tensors of a step."""
+    """The file of a rank's own tensors after a step."""
     return folder / f"{_stem(kind)}-{step}-{rank}.safetensors"
 
 
@@ -206,7 +208,7 @@ def save_tensors(
     progress: Mapping[str, Any] | None = None,
     before: Callable[[], None] | None = None,
 ) -> None:
-    """Write tensors under `path` in one rename, with a checksum. They go to the file one by one: none is copied in memory."""
+    """Write tensors to `path` atomically, with a checksum. They are written one by one, without a copy in memory."""
     said = json.dumps(progress or {})
     metadata = {"format": kind + _VERSIONS[-1], "progress": said, "sha256": _digest(tensors, said)}
     header, order = _describe(tensors, metadata)
@@ -218,7 +220,7 @@ def save_tensors(
 
 
 def _describe(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> tuple[bytes, list[str]]:
-    """The first bytes of a safetensors file, and the order in which tensors follow: wide types first, so that all are aligned."""
+    """The header of a safetensors file, and the order of its tensors: wide types first, so that all are aligned."""
     order = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
     about: dict[str, Any] = {"__metadata__": metadata}
     place = 0
@@ -236,7 +238,7 @@ def _view_bytes(tensor: Tensor) -> memoryview:
 
 
 def read_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors that `save_tensors` wrote, and the progress stored with them; damaged ones are refused."""
+    """The tensors that `save_tensors` wrote, and the progress stored with them, verified by the checksum."""
     if not path.is_file():
         raise ShoalError(f"{path} does not exist: expected a checkpoint written by `shoal train`")
     try:
@@ -255,7 +257,7 @@ def read_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, An
     if metadata["format"] != kind + _VERSIONS[0] and metadata.get("sha256") != _digest(
         tensors, metadata["progress"]
     ):
-        raise ShoalError(f"{path} is damaged: its checksum does not match what it holds")
+        raise ShoalError(f"{path} is damaged: its checksum does not match its content")
     return tensors, progress
 
 

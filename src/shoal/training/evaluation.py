@@ -1,4 +1,4 @@
-"""Evaluation during training: the scores of a split, and how many epochs lie between two evaluations."""
+"""Evaluation during training: the scores of a split, and the number of epochs between evaluations."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from shoal.training.targets import TargetScale
 EvalShare = Annotated[
     float,
     Range(0, 1, open_low=True, said="above 0, up to 1"),
-    "largest share of the work that goes into evaluations while training",
+    "largest share of the work that evaluations may take during training",
 ]
-LARGE_EVALUATION = 10**11  # multiply-adds, sparse ones weighted: from about ten seconds on
-_BY_NODE = ("accuracy", "f1_micro")  # metrics that a class without nodes in a sample changes little
+LARGE_EVALUATION = 10**11  # multiply-adds, sparse ones weighted: about ten seconds
+_BY_NODE = ("accuracy", "f1_micro")  # metrics that change little if a sample misses a class
 _STEP_FACTOR = 3  # multiply-adds of a training step over those of its forward pass
 
 
@@ -37,7 +37,10 @@ def predict_split(
     targets: TargetScale | None = None,
     sample: SplitSample | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Logits, or predictions of `targets` in their units, and labels of a split's nodes, or of a `sample`, on the full graph."""
+    """(logits, labels) of a split's nodes, or of a `sample` of them, computed on the full graph.
+
+    With `targets`, regression predictions in the units of the labels take the place of logits.
+    """
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
     if share.count_nodes(split) == 0:
@@ -59,10 +62,11 @@ def score_split(
     targets: TargetScale | None = None,
     sample: SplitSample | None = None,
 ) -> dict[str, float]:
-    """Scores on a split's nodes, computed on the full graph: the task's own and `metrics`; of `targets` in their units.
+    """Scores on a split's nodes, computed on the full graph: the task's metrics and `metrics`.
 
-    Of a `sample` of the split, with the standard error of its metric, `<metric>_error`; without it where the sample has
-    none of a class that the split has and the metric is no mean over nodes: what that class adds is not seen.
+    Regression scores are in the units of the labels. With a `sample` of the split, scores include the standard error of
+    the sample's metric, `<metric>_error`. It is left out if the sample misses a class of the split and the metric is not
+    a mean over nodes, because the error would miss that class too.
     """
     predicted, y = predict_split(share, model, split, targets, sample)
 
@@ -79,7 +83,7 @@ def score_split(
 
 
 def _has_classes_of(share: Share, split: str, y: Tensor) -> bool:
-    """Whether labels of a sample have every class of the split, on all ranks together; those of a regression do."""
+    """Whether a sample's labels include every class of the split, over all ranks; True for a regression."""
     if y.is_floating_point():
         return True
     assert share.graph.y is not None
@@ -98,21 +102,21 @@ def _has_classes_of(share: Share, split: str, y: Tensor) -> bool:
 def choose_interval(share: Share, model: nn.Module, most: float, sample: SplitSample | None = None) -> int:
     """Epochs from one evaluation to the next, so that evaluation is at most the share `most` of the work.
 
-    Work is counted in multiply-adds, not timed: the same run on another machine, or resumed, evaluates the same epochs.
-    Evaluations that are small in themselves come after every epoch.
+    Work is counted in multiply-adds, not timed, so a run evaluates the same epochs on another machine or after a resume.
+    Small evaluations run after every epoch.
     """
     share.transport.phase = "the choice of the epochs that are evaluated"
     work = share.sum(torch.tensor(count_work(share, model, sample), dtype=torch.float64))
     evaluation, epoch = work.tolist()
     is_large = evaluation > LARGE_EVALUATION and most < 1
     interval = math.ceil(evaluation * (1 - most) / (most * epoch)) if is_large else 1
-    return int(share.agree(max(interval, 1)))  # ranks with batches of their own count different ones
+    return int(share.agree(max(interval, 1)))  # ranks with different batches count different work
 
 
 def count_work(share: Share, model: nn.Module, sample: SplitSample | None = None) -> tuple[float, float]:
-    """Multiply-adds of this rank in an evaluation of the validation nodes, or a sample of them, and in an epoch of training."""
+    """This rank's multiply-adds of (an evaluation of the validation nodes or a sample of them, a training epoch)."""
     forward = count_forward(model, share.whole)
-    if forward * share.transport.size <= LARGE_EVALUATION:  # whatever part of it an evaluation is
+    if forward * share.transport.size <= LARGE_EVALUATION:  # an upper bound of an evaluation
         return forward, _STEP_FACTOR * forward
     evaluation = forward * _part_computed(share, model, sample)
     example = share.whole if evaluation * share.transport.size <= LARGE_EVALUATION else share.example()
@@ -122,7 +126,7 @@ def count_work(share: Share, model: nn.Module, sample: SplitSample | None = None
 
 
 def count_forward(model: nn.Module, batch: Batch) -> float:
-    """Multiply-adds of a forward pass from sizes alone: no operator is made. A sparse one takes as long as several others."""
+    """Multiply-adds of a forward pass, from sizes alone: no operator is built. Sparse ones count SPARSE_WEIGHT times."""
     if not isinstance(model, GNN):
         weights = sum(weight.numel() for weight in model.parameters())
         return batch.num_nodes * weights + SPARSE_WEIGHT * batch.num_edges * weights**0.5
@@ -137,13 +141,13 @@ def count_forward(model: nn.Module, batch: Batch) -> float:
 
 
 def _part_computed(share: Share, model: nn.Module, sample: SplitSample | None) -> float:
-    """What share of all rows' entries an evaluation of the validation nodes computes."""
+    """The share of a full forward pass that an evaluation of the validation nodes computes."""
     mask = share.graph.val_mask if sample is None else sample.mask.numpy()
     pattern = share.whole.blocks[0]
     if mask is None or not isinstance(model, GNN) or share.n_id is not None:
         return 1.0
     first, *others = (layer.linear.count_hops() for layer in model.list_layers())
-    hops = [first and 0, *others]  # which features are read is not counted
+    hops = [first and 0, *others]  # reading features is not counted
     plan = plan_rows(pattern.indptr, pattern.indices, hops, as_tensor(mask))
     computed = sum(layer[0].entries + layer[0].count for layer in plan)
     return computed / max(len(plan) * (pattern.num_edges + pattern.num_rows), 1)

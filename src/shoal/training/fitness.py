@@ -1,4 +1,4 @@
-"""Whether graph, model and sampler fit each other, before anything is trained."""
+"""Checks that graph, model and sampler fit each other, before training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal.sampling.base import Sampler
 
 
 def check_trainable(graph: Graph) -> None:
-    """Refuse a graph without features or labels; a split can be drawn."""
+    """Raise if a graph has no features or no labels. A missing split is allowed: it can be drawn."""
     lacks = [
         what for what, there in (("features", graph.num_features), ("labels", graph.num_classes)) if not there
     ]
@@ -23,12 +23,12 @@ def check_trainable(graph: Graph) -> None:
 
 
 def check_fit(model: nn.Module, graph: Graph | Part, *, reuses_labels: bool = False) -> None:
-    """Refuse a graph that cannot be trained on, and a model made for another one."""
+    """Raise if a graph cannot be trained on, or if the model's widths do not match it."""
     if not isinstance(model, nn.Module):
         raise ShoalError(f"the model is a {type(model).__name__}: expected a torch.nn.Module")
     if find_convention(model).edges and isinstance(graph, Part):
         raise ShoalError(
-            f"{type(model).__name__} takes edge_index, which leaves out a part's halo: give every rank the Graph (--method sampled), or write forward(batch)"
+            f"{type(model).__name__} takes edge_index, which has no halo rows: give every rank the Graph (--method sampled), or write forward(batch)"
         )
     if not isinstance(graph, Part):
         require_graph(graph)
@@ -44,8 +44,8 @@ def check_fit(model: nn.Module, graph: Graph | Part, *, reuses_labels: bool = Fa
     ):
         if takes is not None and takes != has and what == "features" and further:
             raise ShoalError(
-                f"the model is made for {takes:,} features but graph {graph.name!r} has {has:,} with its labels, "
-                "which are reused as input: make it with graph.num_features + graph.num_classes"
+                f"the model is made for {takes:,} features but graph {graph.name!r} has {has:,} with the labels "
+                "reused as input: make it with graph.num_features + graph.num_classes"
             )
         if takes is not None and takes != has:
             raise ShoalError(
@@ -54,7 +54,7 @@ def check_fit(model: nn.Module, graph: Graph | Part, *, reuses_labels: bool = Fa
 
 
 def check_same_graph(sampler: Sampler, graph: Graph) -> None:
-    """Refuse a sampler of another graph, or of this one before it had its split: it would train on test labels."""
+    """Raise if a sampler was made for another graph, or before the split was drawn: it would train on test labels."""
     drawn = sampler.graph
     while drawn is not graph and drawn.parent is not None:
         drawn = drawn.parent

@@ -1,4 +1,4 @@
-"""Histories: every node's activations as a batch last computed them, read where a batch does not compute them itself."""
+"""Histories: the last computed activations of every node, read for neighbours outside the batch."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _ROWS_AT_ONCE = 1 << 16
 
 
 class Histories:
-    """One matrix for every value that a stage reads of neighbours, a row for each node of the training graph, 0 at first.
+    """One matrix for every value that a stage reads from neighbours, with a row per node of the training graph.
 
-    Values are kept before dropout, and what is read has the dropout of the step that reads it: with frozen weights and no
-    dropout in layers before, a history is exactly what the batch would have computed. The features are their own
-    history; where the first stage starts from `A x`, that is computed once for all nodes.
+    Matrices start at 0. Values are stored before dropout; dropout is applied by the step that reads them. With frozen
+    weights and no dropout in earlier layers, a history is exactly what the batch would compute. The features are their
+    own history. If the first stage starts from `A x`, that is computed once for all nodes.
 
     Args:
-        graph: the training graph; in the inductive setting it has no validation or test node.
-        scratch: where the matrices are: in memory, or in files.
+        graph: the training graph; in the inductive setting it has no validation or test nodes.
+        scratch: makes the matrices, in memory or in files.
     """
 
     def __init__(self, model: GNN, stages: list[Stage], graph: Graph, scratch: Scratch) -> None:
@@ -42,7 +42,7 @@ class Histories:
         self._computed: dict[int, Tensor] = {}
 
     def run(self, batch: Batch) -> Tensor:
-        """The logits of a batch's output nodes; what is to be written is kept until `write`."""
+        """The logits of a batch's output nodes. New activations are kept until `write`."""
         values: dict[int, Input] = {
             FEATURES: self.model.drop_input(batch.x, batch.n_id, batch.step)[0],
         }
@@ -60,7 +60,7 @@ class Histories:
         return out
 
     def write(self, batch: Batch) -> None:
-        """Put in what the last `run` computed."""
+        """Write the activations of the last `run` into the histories."""
         for value, rows in self._computed.items():
             self.matrices[value].write(as_tensor(batch.nodes[: len(rows)]), rows)
         self._computed = {}
@@ -74,7 +74,7 @@ class Histories:
             block = batch.blocks[depth]
             adj = block.adjacency(stage.kind)
             outside = block.outside
-            has_all = count_rows(source) == block.num_columns  # where a dense layer has read the features
+            has_all = count_rows(source) == block.num_columns  # a dense layer computed all rows
             if stage.is_wide and stage.source != FEATURES and outside is not None and not has_all:
                 assert isinstance(source, Tensor)
                 others = as_tensor(self.graph.global_ids(outside)).long()
@@ -105,13 +105,13 @@ class Histories:
         return known
 
     def export(self) -> dict[str, Tensor]:
-        """What training needs to go on exactly."""
+        """The histories as tensors, for a checkpoint."""
         return {str(value): matrix.tensor for value, matrix in self.matrices.items()}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Go on from what `export` gave."""
+        """Load the tensors that `export` returned."""
         expected = {name: tuple(one.shape) for name, one in self.export().items()}
         if {name: tuple(one.shape) for name, one in tensors.items()} != expected:
-            raise ShoalError("the checkpoint's histories are those of another model or training graph")
+            raise ShoalError("the checkpoint's histories belong to another model or training graph")
         for name, tensor in tensors.items():
             self.matrices[int(name)].tensor.copy_(tensor)

@@ -28,36 +28,37 @@ from shoal.training.share import ReplicaShare
 
 
 class HistoryShare(ReplicaShare):
-    """One process whose steps compute `S h + (A - S) h̄`: what the sampler draws, and the rest of A from histories h̄.
+    """One process whose steps compute `S h + (A - S) h̄`: sampled edges S with current activations h, the others with
+    histories h̄.
 
-    The step reads histories and writes what it computed behind the gradients; threads that draw batches ahead read none. They are
-    part of a checkpoint. Evaluation computes the whole graph, without histories.
+    A step reads histories, and writes its activations after the backward pass. Threads that prefetch batches do not read
+    them. Histories are part of a checkpoint. Evaluation computes the whole graph without histories.
     """
 
     def __init__(self, graph: Graph, sampler: Sampler | None, transport: Transport, model: nn.Module) -> None:
         if transport.size > 1:
             raise ShoalError(
-                f"histories are kept by one process and there are {transport.size} ranks: leave out history"
+                f"histories work in one process and there are {transport.size} ranks: leave out history"
             )
         if sampler is None:
-            raise ShoalError("the whole graph in every step leaves nothing to histories: leave out history")
+            raise ShoalError("full-batch training reads no histories: leave out history")
         if isinstance(sampler, AdaptiveSampler):
             raise ShoalError(
-                f"sampler {sampler.name} learns from steps without histories: leave out history, or use ladies"
+                f"sampler {sampler.name} cannot learn from steps with histories: leave out history, or use ladies"
             )
         sparse = isinstance(sampler.graph.find_features(np.empty(0, np.int64))[0], sp.csr_array)
         stages = list_stages(model, sparse=sparse)
         aggregated = [stage for stage in stages if stage.kind is not None]
         if not any(stage.is_wide for stage in aggregated[1:]):
             raise ShoalError(
-                "the model reads neighbours in its first layer only, where features are known: leave out history"
+                "the model reads neighbours in its first layer only, which needs no histories: leave out history"
             )
         drawn = HistorySampler(sampler, len(aggregated), wide=aggregated[0].is_wide)
         for stage in aggregated if drawn.is_layered else ():
             assert stage.kind is not None
             if not find_aggregation(stage.kind).weighted:
                 raise ShoalError(
-                    f"{stage.kind} is no weighted sum, which control variates need: leave out history, or use a subgraph sampler"
+                    f"{stage.kind} is not a weighted sum, which control variates need: leave out history, or use a subgraph sampler"
                 )
         super().__init__(graph, drawn, transport)
         assert isinstance(model, GNN)
@@ -66,7 +67,7 @@ class HistoryShare(ReplicaShare):
 
     @property
     def histories(self) -> Histories:
-        """The histories, made on first use: in memory, beyond half of what is free in files."""
+        """The histories, made on first use: in memory if they fit in half of what is free, else in files."""
         if self._histories is None:
             folder = self.scratch_folder
             place = folder if folder is not None and folder.is_dir() else None
@@ -76,7 +77,7 @@ class HistoryShare(ReplicaShare):
         return self._histories
 
     def count_bytes(self) -> int:
-        """Bytes of the histories, and of `A x` where the first layer starts from it."""
+        """Bytes of the histories, and of the precomputed `A x`, if any."""
         values = {stage.source for stage in self._stages if stage.is_wide} - {FEATURES}
         width = sum(self._stages[value - 1].width for value in values)
         width += self.graph.num_features if self._stages[0].knows else 0

@@ -1,4 +1,4 @@
-"""Evaluation over the full graph: layer by layer for models that offer it, by a plain forward pass for others."""
+"""Inference over the full graph: layer by layer for models that support it, one forward pass for others."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from shoal.models.calling import call_model, check_one_pass
 from shoal.models.layerwise import ROWS_AT_ONCE, count_chunk_bytes
 from shoal.scratch import KeptScratch, Scratch
 
-_SPARE = 1 << 25  # bytes that a process takes beside chunks: kernels that are not loaded yet
-_SHARE = 0.8  # of what is left that matrices may take; the rest is for what lasts as long as they do
+_SPARE = 1 << 25  # bytes beside chunks, such as kernels that are not loaded yet
+_SHARE = 0.8  # share of the memory left that matrices may take; the rest is for everything else
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode without gradients inside the block; afterwards the model is in the mode it was in."""
+    """Eval mode without gradients inside the `with` block; the previous mode is restored afterwards."""
     was_training = model.training
     model.eval()
     try:
@@ -35,12 +35,12 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def has_embeddings(model: nn.Module) -> bool:
-    """Whether a model is a stack with a classifier, as GNN is: `embed`, `infer` and `classify` are its methods."""
+    """Whether a model supports layer-wise inference: it has the methods `embed`, `infer` and `classify`, as GNN does."""
     return all(callable(getattr(model, name, None)) for name in ("embed", "infer", "classify"))
 
 
 def count_held(model: nn.Module, whole: Batch) -> int:
-    """Bytes that inference over a graph holds beside matrices of all nodes; 0 for models that compute all at once."""
+    """Bytes that inference holds beside matrices of all nodes; 0 for models without layer-wise inference."""
     if not has_embeddings(model):
         return 0
     stack = _require_embeddings(model)
@@ -50,22 +50,22 @@ def count_held(model: nn.Module, whole: Batch) -> int:
 
 
 def free_for_matrices(promised: int = 0) -> int:
-    """Bytes of matrices that inference may hold in memory now, within the budget, beside `promised` ones."""
+    """Bytes of matrices that inference may hold in memory now, within the budget; `promised` bytes are reserved."""
     return max(int(_SHARE * (memory_left() - _SPARE - promised)), 0)
 
 
 def near_bytes() -> int:
-    """Bytes of one matrix that can be read in any order: what the system has for it, as memory or as pages of a file."""
+    """Largest matrix, in bytes, that can be read in any order: the system can hold it as memory or in its page cache."""
     return max(int(_SHARE * available_memory()), 1 << 26)
 
 
 def open_scratch(
     folder: Path | None = None, stamp: dict[str, Any] | None = None, *, promised: int = 0
 ) -> Scratch:
-    """Scratch within the process's memory budget; beyond it in `folder`, or in the system's folder for temporary files.
+    """A Scratch within the memory budget; beyond it in files of `folder`, or of the system's temporary folder.
 
-    With a `stamp`, files outlive a process that is killed (`KeptScratch`). `promised` bytes, of chunks (`count_held`) and
-    of matrices that were made and not yet written, are left out of it.
+    With a `stamp`, files survive a killed process (`KeptScratch`). `promised` bytes of the budget are reserved, for chunks
+    (`count_held`) and for matrices that are not written yet.
     """
     if given_budget() is not None:
         return_freed_memory()
@@ -84,12 +84,12 @@ def embed_nodes(
     scratch: Scratch | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tensor:
-    """The classifier's input for every node of the graph that `whole` is, (num_nodes, embedding_width).
+    """The classifier's input for every node of the batch `whole`, (num_nodes, embedding_width).
 
-    Every layer is computed for all nodes, a chunk of rows at a time, before the next begins: each node is computed once
-    a layer, and only the input and output of the current layer are held, in files where memory does not suffice. The
-    result goes to `out` where given, which may be a memory-mapped file. `progress(done, total)` is called after each
-    chunk. `scratch` is closed at the end.
+    Every layer is computed for all nodes, a chunk of rows at a time, before the next begins. So each node is computed once
+    per layer, and only the input and output of the current layer are held, in files if memory is short. The result is
+    written to `out` if given, which may be a memory-mapped file. `progress(done, total)` is called after each chunk.
+    `scratch` is closed at the end.
     """
     embed: Callable[[Batch], Tensor] | None = getattr(model, "embed", None)
     if embed is not None and not has_embeddings(model):
@@ -111,7 +111,7 @@ def embed_nodes(
 
 
 def classify_nodes(model: nn.Module, embedding: Tensor, *, rows_at_once: int = ROWS_AT_ONCE) -> Tensor:
-    """Logits from rows of `embed_nodes`' result."""
+    """Logits from embeddings that `embed_nodes` returned."""
     stack = _require_embeddings(model)
     with evaluating(model):
         return torch.cat([stack.classify(chunk) for chunk in embedding.split(rows_at_once)])
@@ -128,10 +128,10 @@ def predict_logits(
     take: Callable[[Tensor], Tensor] = lambda logits: logits,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Logits in eval mode of the nodes of `whole`, or of `rows` of them, a mask or numbers.
+    """Logits in eval mode of the nodes of `whole`, or of `rows`, a mask or node numbers.
 
-    Layer by layer for a model with embeddings, of what those rows depend on; any other module's `forward` is called with
-    the whole batch. What `take` makes of chunks of logits, such as classes, is kept instead of them, in `out` if given.
+    A model with layer-wise inference computes only what those rows depend on. Any other module is called with the whole
+    batch. `take` maps chunks of logits to the result, such as classes, which is written to `out` if given.
     """
     if not has_embeddings(model):
         check_one_pass(model, whole)
@@ -149,7 +149,7 @@ def predict_logits(
 
     def keep(some: Rows, embedding: Tensor) -> None:
         nonlocal out, done
-        if mask is not None:  # a layer may compute more rows than were asked for
+        if mask is not None:  # a layer may compute more rows than requested
             wanted = mask[some]
             embedding = embedding if bool(wanted.all()) else embedding[wanted]
         values = take(stack.classify(embedding))

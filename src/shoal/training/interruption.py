@@ -1,4 +1,4 @@
-"""Interruption: training that is asked, by a signal or by the clock, to save after the step, and perhaps to end."""
+"""Interruption: signals and a timer that make training write a checkpoint after the step, and stop after a signal."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SIGNALS = (
     signal.SIGTERM,
     signal.SIGUSR1,
 )  # Ctrl-C, kill and Slurm, Slurm before its time limit
-_BITS = 13  # of a number that up to 4,096 ranks add 1 to
+_BITS = 13  # enough for a counter to which up to 4,096 ranks add 1
 
 
 class Interruption:
-    """What a trainer is asked to do after a step. Requests travel with the step's loss, so that all ranks act alike.
+    """Requests to checkpoint or stop after a step. They are summed with the step's loss, so that all ranks act together.
 
     Args:
-        minutes: from one checkpoint to the next inside an epoch, None for none.
+        minutes: minutes between checkpoints inside an epoch; None for none.
     """
 
     def __init__(self, minutes: float | None = None) -> None:
@@ -39,7 +39,10 @@ class Interruption:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Signals in the block let the step end; a second Ctrl-C does not. Only a program's main thread receives signals."""
+        """Inside the `with` block a signal takes effect after the step, a second Ctrl-C at once.
+
+        Only the main thread can handle signals; in other threads this does nothing.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -59,8 +62,7 @@ class Interruption:
                 signal.signal(number, handler)
 
     def begin(self, transport: Transport, *, saves: bool) -> None:
-        """Training begins. Where only some ranks have a folder for checkpoints, none is written inside an epoch: that takes
-        all of them."""
+        """Start the timer. Checkpoints are written inside an epoch only if all ranks have a checkpoint folder."""
         if transport.size > 1:
             transport.phase = "who has a folder for checkpoints"
             saves = bool(transport.gather(np.array([int(saves)]))[:, 0].all())
@@ -68,11 +70,11 @@ class Interruption:
         self.restart_clock()
 
     def restart_clock(self) -> None:
-        """A checkpoint was written, or training begins."""
+        """Restart the timer: a checkpoint was written, or training begins."""
         self._since = time.monotonic()
 
     def tell(self, *, keeps_time: bool) -> int:
-        """What this rank asks for, as a number to be summed over ranks: one of them `keeps_time`."""
+        """This rank's requests as a number to be summed over ranks. The timer counts on the rank that `keeps_time`."""
         asked = 0 if self._signal is None else 1 << _BITS * SIGNALS.index(signal.Signals(self._signal))
         minutes = self.minutes if keeps_time and self.saves else None
         if minutes is not None and time.monotonic() - self._since >= 60 * minutes:
@@ -80,7 +82,7 @@ class Interruption:
         return asked
 
     def hear(self, total: int) -> None:
-        """What all ranks ask for together."""
+        """Take the sum of all ranks' requests."""
         self._heard = total
 
     @property
@@ -89,7 +91,7 @@ class Interruption:
         return self._heard != 0
 
     def obey(self) -> None:
-        """End training if a signal asked for it, on whichever rank."""
+        """Raise Stopped if any rank received a signal."""
         for place, number in enumerate(SIGNALS):
             if self._heard >> _BITS * place & ((1 << _BITS) - 1):
                 raise Stopped(number)

@@ -26,7 +26,7 @@ def name_last(folder: Path, age: int) -> Path:
 
 
 def list_last(folder: Path) -> list[Path]:
-    """The checkpoints there are, newest first."""
+    """The checkpoints in a folder, newest first."""
     older = {
         int(path.stem[5:]): path for path in folder.glob("last-*.safetensors") if path.stem[5:].isdigit()
     }
@@ -35,9 +35,9 @@ def list_last(folder: Path) -> list[Path]:
 
 
 def save_last(trainer: Trainer, folder: Path, keep: int, done: EpochState | None = None) -> None:
-    """Write the newest checkpoint, of a finished epoch or of one that is `done` so far; every rank does its share.
+    """Write the newest checkpoint, after an epoch, or inside one whose state is `done`. Every rank writes its own state.
 
-    The older ones move up when it is on the disk, so that a full disk or a killed writer costs none of them.
+    Older checkpoints are renamed only once it is on disk, so that a full disk or a killed writer loses none of them.
     """
     trainer.share.save(folder, trainer.step, trainer.model, keep=max(keep, 2), in_epoch=done is not None)
     if trainer.transport.rank == 0:
@@ -47,7 +47,7 @@ def save_last(trainer: Trainer, folder: Path, keep: int, done: EpochState | None
 
 
 def save_progress(trainer: Trainer, path: Path, done: EpochState | None = None, keep: int = 1) -> None:
-    """Write one checkpoint, from which training goes on exactly."""
+    """Write one checkpoint, from which training resumes exactly."""
     progress: dict[str, Any] = {
         "epoch": trainer.epoch,
         "step": trainer.step,
@@ -66,7 +66,10 @@ def save_progress(trainer: Trainer, path: Path, done: EpochState | None = None, 
 
 
 def _shift(folder: Path, keep: int, unreadable: list[Path]) -> None:
-    """Make the newest checkpoint the one before; it keeps its own name until that is replaced. Unreadable ones go."""
+    """Rename older checkpoints, and link the newest one as `last-1`. Delete unreadable ones, and all beyond `keep`.
+
+    The newest keeps its name until it is replaced.
+    """
     for path in unreadable:
         path.unlink(missing_ok=True)
     for path in list_last(folder)[keep:]:
@@ -76,15 +79,15 @@ def _shift(folder: Path, keep: int, unreadable: list[Path]) -> None:
             os.replace(name_last(folder, age - 1), name_last(folder, age))
     newest, before = name_last(folder, 0), name_last(folder, 1)
     if newest.is_file():
-        before.unlink(missing_ok=True)  # two names of one file are not renamed into each other
+        before.unlink(missing_ok=True)  # a link cannot replace an existing file
         try:
             os.link(newest, before)
-        except OSError:  # a file system without links
+        except OSError:  # the file system has no hard links
             os.replace(newest, before)
 
 
 def load_best(trainer: Trainer, folder: Path) -> list[str]:
-    """Keep the best weights of `folder`, if every rank can read them; returns notices. Training goes on without."""
+    """Load the best weights of `folder`, if every rank can read them; otherwise return a notice and continue without."""
     failure, there = "", (folder / BEST).is_file()
     trainer.weights.best = None
     try:
@@ -94,16 +97,16 @@ def load_best(trainer: Trainer, folder: Path) -> list[str]:
         failure = str(error)
     said = trainer.transport.gather_texts(failure) if trainer.transport.size > 1 else [failure]
     if any(said):
-        return [f"{next(filter(None, said))}; the best weights are those of evaluations from here on"]
+        return [f"{next(filter(None, said))}; the best weights are chosen from later evaluations only"]
     if there:
         trainer.weights.keep_best()
     return []
 
 
 def load_last(trainer: Trainer, folder: Path) -> tuple[EpochState | None, list[str]]:
-    """Go back to the newest checkpoint that every rank can read; returns the state of its epoch, and notices.
+    """Load the newest checkpoint that every rank can read; returns the state of its epoch, and notices.
 
-    A damaged one, or one whose rank's own file is, makes way to the one before.
+    If a checkpoint, or a rank's own file of it, is damaged, the one before it is tried.
     """
     found, failures = list_last(folder), list[str]()
     for path in found or [name_last(folder, 0)]:
@@ -119,7 +122,7 @@ def load_last(trainer: Trainer, folder: Path) -> tuple[EpochState | None, list[s
             done, notices = loaded
             trainer.unreadable = found[: len(failures)]
             if failures:
-                notices.insert(0, f"{failures[0]}; went on from {path.name}, after epoch {trainer.epoch:,}")
+                notices.insert(0, f"{failures[0]}; resumed from {path.name}, after epoch {trainer.epoch:,}")
             return done, notices
         failures.append(failure)
     raise ShoalError(failures[0])
@@ -158,7 +161,7 @@ def _read_count(path: Path, progress: dict[str, Any], name: str, default: int | 
 
 
 class Resumable:
-    """A trainer's checkpoints as its user writes and reads them."""
+    """A trainer's methods to write a checkpoint and to resume from one."""
 
     weights: KeptWeights
     metric: str
@@ -168,7 +171,7 @@ class Resumable:
     _resumed: EpochState | None
 
     def save(self, path: Path) -> None:
-        """Write a checkpoint from which `resume` goes on exactly.
+        """Write a checkpoint from which training resumes exactly.
 
         Args:
             path: the file to write.
@@ -176,7 +179,7 @@ class Resumable:
         save_progress(cast("Trainer", self), path)
 
     def resume(self, folder: Path) -> None:
-        """Go on from the last checkpoint, or from the one before where that is damaged.
+        """Resume from the last checkpoint, or from the one before if that is damaged.
 
         Args:
             folder: folder of the checkpoints.

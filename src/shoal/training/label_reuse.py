@@ -1,4 +1,4 @@
-"""Label reuse: labels of training nodes as input, masked so that no node sees its own while its loss is counted."""
+"""Label reuse: training labels as input features, masked so that no node in the loss sees its own label."""
 
 from __future__ import annotations
 
@@ -29,19 +29,20 @@ ShownShare = Annotated[
     float | None,
     Range(0, 1, open_low=True, open_high=True, said="above 0, below 1"),
     Null("none"),
-    "share of training labels that are input in a step and not in its loss; evaluation uses all as input",
+    "share of training nodes whose labels are input of a step and not in its loss; evaluation uses all labels as input",
 ]
 Iterations = Annotated[int, Range(0, 10), "passes whose predictions replace labels that are not input"]
-_LABELS = 0x1ABE1  # keeps these draws apart from those of dropout
+_LABELS = 0x1ABE1  # separates these random numbers from those of dropout
 _LEAVE = "leave out training.label_reuse"
 
 
 class LabelReuse:
-    """What a step and an evaluation show of the labels.
+    """The labels that a step and an evaluation have as input.
 
-    A step shows each training node's label with probability `rate`, drawn from a hash of seed, step and global id, and counts the
-    loss of the others, `1 / (1 - rate)` times each: in expectation the mean over all. Evaluation shows all of them. A
-    node that shows no label has zeros there; after `iterations` passes its predicted probabilities.
+    A step shows each training node's label with probability `rate`, by a hash of seed, step and global id. The other
+    training nodes are in the loss, weighted by `1 / (1 - rate)`, so that its expectation is the mean over all of them.
+    Evaluation shows all training labels. A node without a shown label has zeros, or after `iterations` passes its
+    predicted probabilities.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class LabelReuse:
         self._joined: dict[bool, tuple[Adjacency, SparseJoin]] = {}  # without and with predictions
 
     def draw(self, labels: KnownLabels, step: int) -> LabelColumns:
-        """What a training step shows of some rows."""
+        """The label columns of some rows in a training step."""
         key = mix_key(self.seed, step, _LABELS)
         hidden = keep_ids(labels.ids, self.rate, key)
         return LabelColumns(labels, labels.known & ~hidden, self.num_classes)
@@ -62,14 +63,14 @@ class LabelReuse:
         return self.join(batch, LabelColumns(labels, labels.known, self.num_classes))
 
     def hide(self, batch: Batch, labels: KnownLabels) -> LabelledBatch:
-        """The batch as its step sees it: nodes that show their label are no part of the loss."""
+        """The batch with the label columns of its step. Nodes whose label is shown are not in the loss."""
         columns = self.draw(labels, batch.step)
         joined = self.join(batch, columns)
         self.count_hidden(joined, columns)
         return joined
 
     def count_hidden(self, batch: Batch, columns: LabelColumns) -> None:
-        """Count the loss of those output nodes alone that show no label."""
+        """Restrict the loss to output nodes whose label is hidden, and rescale it."""
         rows = batch.num_outputs
         norm = batch.node_norm
         if norm is None:
@@ -78,7 +79,7 @@ class LabelReuse:
         batch.train_mask = batch.train_mask & ~columns.shown[:rows]
 
     def join(self, batch: Batch, columns: LabelColumns) -> LabelledBatch:
-        """The batch with label columns; the pattern of sparse features that serve many steps is made once."""
+        """The batch with label columns. For sparse features of a fixed batch the joined pattern is cached."""
         x = batch.__dict__.get("x")
         if not batch.fixed or not isinstance(x, Adjacency):
             return LabelledBatch(batch, columns)
@@ -93,9 +94,9 @@ class LabelReuse:
         compute: Callable[[LabelledBatch], Tensor],
         spread: Callable[[Tensor], Tensor],
     ) -> LabelledBatch:
-        """The batch with predicted probabilities where no label is shown, `iterations` times better ones.
+        """The batch with predicted probabilities for nodes without a shown label, refined `iterations` times.
 
-        `compute` answers logits of a batch's rows, `spread` adds the rows that others own.
+        `compute` returns logits of a batch's rows, `spread` appends halo rows.
         """
         for _ in range(self.iterations):
             with torch.no_grad():
@@ -110,15 +111,17 @@ class LabelReuse:
 def make_reuse(
     model: nn.Module, graph: Graph | Part, sampler: Sampler | None, rate: float | None, iterations: int
 ) -> LabelReuse | None:
-    """Label reuse by its settings; None without. Its seed is the model's, of a model without one the sampler's."""
+    """Label reuse by its settings; None if it is off. Its seed is the model's, or else the sampler's."""
     if rate is None:
         if iterations:
             raise ShoalError(
-                f"label_iterations is {iterations} and labels are no input: add label_reuse, or leave it out"
+                f"label_iterations is {iterations} but labels are not input: add label_reuse, or leave it out"
             )
         return None
     if is_regression(graph.y):
-        raise ShoalError(f"the labels of graph {graph.name!r} are numbers, and classes are reused: {_LEAVE}")
+        raise ShoalError(
+            f"the labels of graph {graph.name!r} are numbers, and label reuse needs classes: {_LEAVE}"
+        )
     if isinstance(graph, StackedGraph):
         raise ShoalError(f"hops of features are computed once and labels change every step: {_LEAVE}")
     multi_label = graph.y is not None and graph.y.ndim == 2
@@ -134,22 +137,22 @@ def check_reuse(
     swapped: bool,
     history: bool,
 ) -> None:
-    """Refuse ways of training that label reuse does not fit. `exchange` is that of parts."""
+    """Raise for ways of training that label reuse does not support. `exchange` is that of parts."""
     if history:
-        raise ShoalError(f"histories are of steps that showed other labels: {_LEAVE}, or training.history")
+        raise ShoalError(f"histories come from steps with other input labels: {_LEAVE}, or training.history")
     if exchange is not None and getattr(exchange, "sample_input", False):
         raise ShoalError(f"sampled input has no rows for labels: {_LEAVE}, or partition.sample_input")
     if not reuse.iterations:
         return
     leave = "leave out training.label_iterations"
     if swapped:
-        raise ShoalError(f"swapped parts make one pass a step: {leave}")
+        raise ShoalError(f"swapped parts make one pass per step: {leave}")
     if sampler is not None and not (sampler.draws_subgraphs or isinstance(sampler, FullSampler)):
         raise ShoalError(
-            f"sampler {sampler.name} answers for some of its nodes only and predictions are reused for all: {leave}"
+            f"sampler {sampler.name} gives predictions for output nodes only, and label iterations need all nodes: {leave}"
         )
     if exchange is not None and (exchange.thins or exchange.is_stale):
-        raise ShoalError(f"predictions are reused with whole halos of the same step: {leave}")
+        raise ShoalError(f"label iterations need complete halos of the same step: {leave}")
 
 
 def _softmax(logits: Tensor) -> Tensor:

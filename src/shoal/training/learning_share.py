@@ -1,4 +1,4 @@
-"""LearningShare: steps that also teach the sampler whom to draw (AS-GCN)."""
+"""LearningShare: steps that also train the sampler (AS-GCN)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from shoal.training.share import ReplicaShare
 
 
 class LearningShare(ReplicaShare):
-    """One process whose batches depend on what the sampler has learned in the steps before.
+    """One process whose sampler is trained after each step.
 
-    Batch k is drawn when step k begins, never ahead. The sampler's weights are part of a checkpoint.
+    Batch k depends on earlier steps, so it is drawn when step k begins, never ahead. The sampler's weights are part of a
+    checkpoint.
     """
 
     def __init__(
@@ -30,7 +31,7 @@ class LearningShare(ReplicaShare):
     ) -> None:
         if transport.size > 1:
             raise ShoalError(
-                f"sampler {sampler.name} is taught by one process and there are {transport.size} ranks: use another sampler"
+                f"sampler {sampler.name} is trained by one process and there are {transport.size} ranks: use another sampler"
             )
         if not isinstance(model, GNN) or not model.num_aggregations:
             raise ShoalError(

@@ -1,4 +1,4 @@
-"""RunLogger: a callback that gives every epoch's figures to a tracker of experiments, on rank 0."""
+"""RunLogger: a callback that logs every epoch's figures to an experiment tracker, on rank 0."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from shoal.training.trainer import Trainer
 class RunLogger(Callback):
     """Opens a tracker when training starts, logs the numbers of every epoch, and test scores at a run's end.
 
-    A tracker that raises does not end training: the cause is printed once, and nothing more is logged to it.
+    If a tracker raises, training continues: the cause is printed once, and nothing more is logged to it.
 
     Attributes:
-        is_open: whether this rank logs: rank 0 does, from the start to the end.
+        is_open: whether this rank is logging; only rank 0 does.
     """
 
     is_open = False
 
     @abstractmethod
     def open(self, folder: Path | None, settings: dict[str, Any], epoch: int) -> None:
-        """Begin, or go on after `epoch`. `folder` is the run's, None in a trainer without one; `settings` are all of its."""
+        """Open the tracker, or resume after `epoch`. `folder` is the run folder, if any; `settings` are the run's."""
 
     @abstractmethod
     def log(self, values: dict[str, float], epoch: int) -> None:
-        """The figures of an epoch by name."""
+        """Log the figures of an epoch, by name."""
 
     @abstractmethod
     def close(self) -> None:
-        """All figures are logged."""
+        """Close the tracker: all figures are logged."""
 
     def on_start(self, trainer: Trainer) -> None:
         if trainer.transport.rank == 0 and not self.is_open:
@@ -51,7 +51,7 @@ class RunLogger(Callback):
         self._log(record, trainer.epoch)
 
     def on_end(self, trainer: Trainer) -> None:
-        if self.is_open and trainer.checkpoints is None:  # of others, test scores follow
+        if self.is_open and trainer.checkpoints is None:  # in a run, test scores follow
             self._close()
 
     def on_scores(self, trainer: Trainer, scores: Record) -> None:
@@ -62,7 +62,7 @@ class RunLogger(Callback):
     def _log(self, record: Record, epoch: int) -> None:
         if self.is_open and not self._try(lambda: self.log(list_numbers(record), epoch)):
             self.is_open = False
-            with suppress(Exception):  # what was logged before is kept
+            with suppress(Exception):  # figures logged before are kept
                 self.close()
 
     def _close(self) -> None:
@@ -70,19 +70,19 @@ class RunLogger(Callback):
         self._try(self.close)
 
     def _try(self, call: Callable[[], None]) -> bool:
-        """Whether a call of the tracker ended well; one that did not is a notice."""
+        """Call the tracker; if it raises, print a notice and return False."""
         try:
             call()
         except Exception as error:
             cause = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-            said = f"notice: {self.name or type(self).__name__} failed and gets no more figures ({cause}); training goes on"
+            said = f"notice: {self.name or type(self).__name__} failed and gets no more figures ({cause}); training continues"
             print(said, file=sys.stderr, flush=True)
             return False
         return True
 
 
 def list_numbers(record: Record) -> dict[str, float]:
-    """The numbers of a record, those of nested ones as `time/sampling`."""
+    """The numbers of a record by name; nested ones are named like `time/sampling`."""
     found: dict[str, float] = {}
     for name, value in record.items():
         if isinstance(value, dict):
@@ -93,7 +93,7 @@ def list_numbers(record: Record) -> dict[str, float]:
 
 
 def read_settings(folder: Path | None) -> dict[str, Any]:
-    """A run's settings by their keys; none without a folder."""
+    """A run's settings by key; empty without a folder."""
     path = None if folder is None else folder / "config.yaml"
     if path is None or not path.is_file():
         return {}
@@ -107,7 +107,7 @@ def read_settings(folder: Path | None) -> dict[str, Any]:
 
 
 def require(module: str, package: str, extra: str) -> Any:
-    """An optional module, refused with the extra that brings it."""
+    """Import an optional module; the error for a missing one names the extra that installs it."""
     try:
         return import_module(module)
     except ImportError:

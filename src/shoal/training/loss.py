@@ -17,9 +17,9 @@ from shoal.registry import Registry
 from shoal.settings import Above, Rate, Setting, check_options, list_settings
 from shoal.training.targets import TargetScale
 
-# A loss is a function of (logits, y) of n training nodes that answers their n losses; with class weights it gets
-# `class_weights=` too. Its other arguments, where annotated, are settings of training. What the losses are summed to,
-# and divided by on how many ranks, is not its business.
+# A loss is a function of (logits, y) of n training nodes that returns their n losses. With class weights it also gets
+# `class_weights=`. Its other annotated arguments are settings of training. The trainer sums the losses and divides
+# them, over all ranks.
 Loss = Callable[..., Tensor]
 LOSSES: Registry[Loss] = Registry("loss", "shoal.training")
 Smoothing = Annotated[float, Rate, "share of each label that is spread evenly over all classes"]
@@ -31,7 +31,7 @@ def cross_entropy(
 ) -> Tensor:
     """Softmax cross-entropy; for multi-label `y` (n, classes) the mean of the classes' sigmoid cross-entropies.
 
-    `class_weights` multiply the loss of every node by its class's weight; multi-label, the loss of the labels it has.
+    `class_weights` multiply a node's loss by the weight of its class; multi-label, they weight the positive labels.
     With `label_smoothing` s the target is `(1 - s) y + s / classes`; multi-label, `(1 - s) y + s / 2` for each class.
     """
     if y.dim() == 2:
@@ -56,8 +56,8 @@ def log_epsilon(
 ) -> Tensor:
     """`log(epsilon + z) - log(epsilon)` of the cross-entropy z: nodes far from their label count less.
 
-    Multi-label `y` (n, classes): the mean over the classes, with z the sigmoid cross-entropy of each. `class_weights`
-    and `label_smoothing` as in `cross_entropy`, the weights outside the logarithm.
+    For multi-label `y` (n, classes) it is the mean over the classes, with z the sigmoid cross-entropy of each.
+    `class_weights` and `label_smoothing` are as in `cross_entropy`; the weights are outside the logarithm.
     """
     if y.dim() == 2:
         target = _smooth_labels(y, logits, label_smoothing)
@@ -75,13 +75,13 @@ def _smooth_labels(y: Tensor, logits: Tensor, share: float) -> Tensor:
 
 
 def loss_settings(name: str) -> Mapping[str, Setting]:
-    """Settings of the loss called `name`; a function passed as loss has none."""
+    """Settings of the registered loss `name`."""
     loss = LOSSES[name]
     return list_settings(loss) if inspect.isroutine(loss) else {}
 
 
 def make_loss(name: str, **settings: Any) -> Loss:
-    """The loss called `name` with settings of its own, such as `make_loss("log_epsilon", epsilon=0.5)`, for a Trainer.
+    """A registered loss with its settings, such as `make_loss("log_epsilon", epsilon=0.5)`, for a Trainer.
 
     Args:
         name: one of `LOSSES`.
@@ -98,9 +98,9 @@ def compute_loss(
     loss: Loss = cross_entropy,
     targets: TargetScale | None = None,
 ) -> Tensor:
-    """Mean loss of the batch's training nodes, each weighted by `node_norm` where the batch has one.
+    """Mean loss of the batch's training nodes; or their sum weighted by `node_norm`, if the batch has one.
 
-    `targets` is the scale of a regression's. A batch without training nodes gives 0, with zero gradients.
+    `targets` is the scale of regression targets. A batch without training nodes gives 0, with zero gradients.
     """
     mask = batch.train_mask
     weights = {} if class_weights is None else {"class_weights": class_weights.to(logits)}
@@ -120,10 +120,10 @@ def weigh_classes(
     weights: str | Sequence[float] | None,
     total: Callable[[Tensor], Tensor] = lambda counts: counts,
 ) -> Tensor | None:
-    """One weight a class: as given, or with `"balanced"` such that every class counts the same in training.
+    """One weight per class: as given, or `"balanced"`, so that every class has the same total weight in training.
 
-    Balanced weights have mean 1 over the training nodes; multi-label, a class's weight is how many nodes lack it
-    for one that has it. A class without training nodes has weight 1. `total` sums counts over ranks that hold parts.
+    Balanced weights have mean 1 over the training nodes. In multi-label graphs a class's weight is the ratio of nodes
+    without it to nodes with it. A class without training nodes has weight 1. `total` sums counts over ranks with parts.
     """
     if weights is None:
         return None
@@ -134,7 +134,7 @@ def weigh_classes(
     if not isinstance(weights, str):
         if len(weights) != graph.num_classes:
             raise ShoalError(
-                f"class_weights has {len(weights)} numbers: expected {graph.num_classes} numbers, one a class"
+                f"class_weights has {len(weights)} numbers: expected {graph.num_classes} numbers, one per class"
             )
         for weight in weights:
             if not isinstance(weight, int | float) or not 0 < weight < float("inf"):
@@ -155,7 +155,7 @@ def weigh_classes(
 
 
 def check_weighs(loss: Loss) -> None:
-    """Refuse class weights for a loss that does not take them."""
+    """Raise if a loss does not take class weights."""
     if "class_weights" not in inspect.signature(loss).parameters:
         raise ShoalError(
             f"loss {name_loss(loss)!r} takes no class_weights: leave them out, or give it that argument"
@@ -163,11 +163,11 @@ def check_weighs(loss: Loss) -> None:
 
 
 def name_loss(loss: Loss) -> str | Loss:
-    """What a loss is registered as, or the loss itself."""
+    """The registered name of a loss, or the loss itself."""
     plain = loss.func if isinstance(loss, partial) else loss
     return next((name for name, one in LOSSES.items() if one is plain), loss)
 
 
 def default_loss(*, regression: bool) -> str:
-    """The loss of a task that names none."""
+    """The name of the default loss of a task."""
     return "mse" if regression else "cross_entropy"

@@ -1,4 +1,4 @@
-"""Metrics: accuracy and F1 from counts, R², MAE and RMSE from sums, ROC-AUC and users' own from logits. Registered by name."""
+"""Metrics, registered by name: accuracy and F1 from counts, R², MAE and RMSE from sums, ROC-AUC and users' own from logits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Deciding = Annotated[
 class CountMetric:
     """A metric of the classes' true positives, false positives and false negatives, (3, num_classes).
 
-    Counts add up over ranks, so that no rank needs all predictions.
+    Counts are summed over ranks, so no rank needs all predictions.
     """
 
     compute: Callable[[Tensor], float]
@@ -59,13 +59,13 @@ METRICS.add("accuracy", CountMetric(_score_accuracy, "share of nodes with the ri
 
 @dataclass(frozen=True)
 class ErrorMetric(CountMetric):
-    """A metric of the sums that `sum_errors` makes, (4, targets): the mean over the targets."""
+    """A metric of the sums of `sum_errors`, (4, targets), averaged over the targets."""
 
     lower_is_better: bool = False
 
 
 def _score_r2(sums: Tensor) -> float:
-    """1 - Σ error² / Σ (y - mean)²; of targets that are all equal 1 where every prediction is right, else 0."""
+    """1 - Σ error² / Σ (y - mean)². For targets that are all equal: 1 if every prediction is right, else 0."""
     _, _, squares, spread = _take_known(sums)
     explained = torch.where(spread > 0, 1 - squares / spread.clamp(min=1e-300), (squares == 0).double())
     return float(explained.mean())
@@ -82,7 +82,7 @@ def _score_rmse(sums: Tensor) -> float:
 
 
 def _take_known(sums: Tensor) -> Tensor:
-    """The sums of targets that any scored node has."""
+    """The sums of targets that at least one scored node has."""
     return sums[:, sums[0] > 0]
 
 
@@ -98,12 +98,12 @@ BUILT_IN = (*_CLASSES, *_ERRORS)
 
 @METRICS.named("roc_auc")
 def score_roc_auc(logits: Tensor, y: Tensor) -> float:
-    """ROC-AUC of a task with two classes, by the difference of their logits."""
+    """ROC-AUC of a task with two classes, from the difference of their logits."""
     return compute_roc_auc(logits[:, 1] - logits[:, 0], y)
 
 
 def known_metrics(num_classes: int, *, multi_label: bool, regression: bool = False) -> tuple[str, ...]:
-    """The metrics that every evaluation of such a task has: accuracy needs a single label, ROC-AUC two classes."""
+    """The metrics of a task: accuracy is for single-label tasks, ROC-AUC for two classes."""
     if regression:
         return _ERRORS
     if multi_label:
@@ -119,9 +119,10 @@ def score_predictions(
     total: Callable[[Tensor], Tensor] = lambda counts: counts,
     collect: Callable[[Tensor], Tensor] = lambda rows: rows,
 ) -> dict[str, float]:
-    """The task's metrics for these nodes, and `metrics` beside them: names, or functions of (logits, y).
+    """The task's metrics for these nodes, and additional `metrics`: names, or functions of (logits, y).
 
-    Float labels are those of a regression, and `logits` predictions in their units. Where nodes are split among ranks, `total` sums counts over the ranks and `collect` joins rows of all of them.
+    Float labels mean a regression; `logits` are then predictions in the units of the labels. If nodes are split among
+    ranks, `total` sums counts over the ranks and `collect` gathers the rows of all ranks.
     """
     names: tuple[str, ...]
     if y.is_floating_point():
@@ -142,12 +143,12 @@ def score_predictions(
             try:
                 scores[name] = float(value)
             except (TypeError, ValueError):
-                raise ShoalError(f"metric {name} answered {value!r}: expected a number") from None
+                raise ShoalError(f"metric {name} returned {value!r}: expected a number") from None
     return scores
 
 
 def choose_metric(metric: str | Callable[..., float] | None, graph: Graph) -> str:
-    """The name of the metric that decides which weights are best; refused where the task does not have it."""
+    """The name of the metric that decides which weights are best; an error if the task does not have it."""
     if metric is None and graph.regression:
         return "r2"
     if metric is None:
@@ -163,17 +164,17 @@ def choose_metric(metric: str | Callable[..., float] | None, graph: Graph) -> st
 
 
 def name_metric(metric: str | Callable[..., float]) -> str:
-    """What a metric is called in records."""
+    """The name of a metric in records."""
     return metric if isinstance(metric, str) else str(getattr(metric, "__name__", type(metric).__name__))
 
 
 def is_better(metric: str, score: float, best: float) -> bool:
-    """Whether `score` is better than `best`: higher, of a metric with `lower_is_better` lower."""
+    """Whether `score` is better than `best`: higher, or lower for a metric with `lower_is_better`."""
     return score < best if _is_error(metric) else score > best
 
 
 def worst_score(metric: str) -> float:
-    """What every score of a metric is better than."""
+    """The initial best score of a metric: infinitely bad."""
     return float("inf") if _is_error(metric) else float("-inf")
 
 
@@ -188,7 +189,7 @@ def _is_error(metric: str) -> bool:
 
 
 def compute_roc_auc(scores: Tensor, y: Tensor) -> float:
-    """How often a node of class 1 scores above one of class 0, ties counting half; 0.5 where a class is missing."""
+    """The probability that a node of class 1 scores above one of class 0, ties counting half; 0.5 if a class is missing."""
     _, place, counts = torch.unique(scores, return_inverse=True, return_counts=True)
     rank = counts.cumsum(0).double() - (counts.double() - 1) / 2  # the mean rank of equal scores
     positive = y == 1
@@ -202,8 +203,8 @@ def compute_roc_auc(scores: Tensor, y: Tensor) -> float:
 def count_outcomes(logits: Tensor, y: Tensor) -> Tensor:
     """(3, num_classes) true positives, false positives and false negatives of every class.
 
-    Multi-label `y` is a 0/1 matrix and a class is predicted where its logit is positive; single-label `y` holds
-    class numbers.
+    Multi-label `y` is a 0/1 matrix, and a class is predicted if its logit is positive. Single-label `y` holds class
+    numbers.
     """
     if y.dim() == 2:
         predicted, true = logits > 0, y.bool()
@@ -223,7 +224,7 @@ def count_outcomes(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def sum_errors(predicted: Tensor, y: Tensor, total: Callable[[Tensor], Tensor] = lambda sums: sums) -> Tensor:
-    """(4, targets) known targets and their sums of |error|, error² and (y - mean of y)², of the nodes of all ranks."""
+    """(4, targets): count of known targets, and their sums of |error|, error² and (y - mean of y)², over all ranks."""
     y = (y if y.dim() == 2 else y[:, None]).double()
     known = ~y.isnan()
     counts, sums = total(torch.stack([known.sum(0).double(), y.nan_to_num().sum(0)]))

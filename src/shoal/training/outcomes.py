@@ -1,4 +1,4 @@
-"""Outcomes: what a model answered for the nodes of a split, small enough for a file: counts of classes, or some points."""
+"""Outcomes: a compact summary of predictions on a split: counts by class, or sums and a sample of points."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from shoal.training.metrics import count_outcomes, sum_errors
 
-MOST_CLASSES = 1000  # of a confusion matrix that is counted
-MOST_STORED = 64  # of one that is stored; of a larger one the commonest confusions
+MOST_CLASSES = 1000  # of a confusion matrix that is computed
+MOST_STORED = 64  # of one that is stored; of a larger one only the most frequent confusions are
 MOST_CONFUSED = 30
 MOST_TARGETS = 6
 MOST_POINTS = 600  # of a regression
@@ -25,12 +25,12 @@ def tabulate_outcomes(
     collect: Callable[[Tensor], Tensor] = lambda rows: rows,
     num_nodes: int | None = None,
 ) -> dict[str, Any]:
-    """Outcomes of a split's nodes as JSON takes them: of logits, or of a regression's predictions in the units of y.
+    """Outcomes of a split's nodes as JSON data, from logits, or from regression predictions in the units of y.
 
-    Classes: `hits`, `false` (predicted and wrong) and `missed` of every class; single-label also `confusion[true][predicted]`,
-    or `confused` with its largest entries. Regression: for every target its number, sums of errors and some points.
-    Where nodes are split among ranks, `total` sums counts over the ranks, `collect` joins rows of all of them, and
-    `num_nodes` is how many there are on all.
+    Classification: `hits`, `false` (false positives) and `missed` (false negatives) of every class; single-label also
+    `confusion[true][predicted]`, or `confused` with its largest entries. Regression: for every target the count of known
+    values, sums of errors and some points. If nodes are split among ranks, `total` sums counts over the ranks,
+    `collect` gathers the rows of all ranks, and `num_nodes` is the number of nodes on all ranks.
     """
     if y.is_floating_point():
         return _tabulate_errors(predicted, y, total, collect, num_nodes or len(y))

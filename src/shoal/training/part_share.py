@@ -33,26 +33,25 @@ from shoal.training.inference import classify_nodes, evaluating, has_embeddings
 from shoal.training.share import SPLITS, EpochState, Progress, Record, Share
 from shoal.wording import count
 
-_MAX_TABULATED = 32  # ranks up to which an epoch's record has what each sent to each
+_MAX_TABULATED = 32  # up to this many ranks, an epoch's record has the bytes sent between every pair
 
 
 class PartShare(Share):
-    """Training on a part, together with the ranks that hold the others: the same steps as one process.
+    """Training on a part of the graph, together with the ranks that hold the other parts: the same steps as one process.
 
-    Every rank computes its rows of every layer, the loss is divided by the training nodes of all ranks, and
-    gradients are summed, so that all ranks hold the same weights.
+    Every rank computes its rows of every layer. The loss is divided by the training nodes of all ranks, and gradients are
+    summed, so that all ranks hold the same weights.
 
     Args:
-        sampler: draws batches of the whole graph, of which every rank takes its rows; None for the whole graph
-            every step.
-        exchange: how halo rows travel.
-        model: asked which aggregations it uses (`kinds`) and whether its first layer needs the halo's features
-            (`needs_halo_input`); one that answers neither exchanges rows in every aggregation.
-        setting: what steps on the whole graph see. `inductive`: training nodes and the edges between them, of which every
-            rank has a part of its own (`training`); a sampler draws from what its own setting says.
+        sampler: draws batches of the whole graph; every rank takes its rows of them. None: full-batch training.
+        exchange: how halo rows are sent.
+        model: declares its aggregations (`kinds`) and whether its first layer needs features of halo nodes
+            (`needs_halo_input`). A model that declares neither exchanges rows in every aggregation.
+        setting: the graph of full-batch steps. `inductive`: training nodes and the edges between them; every rank holds
+            its part of that graph (`training`). A sampler has its own setting.
     """
 
-    can_prefetch = False  # making a batch may take messages, whose order all ranks must share
+    can_prefetch = False  # a batch may need messages, which all ranks must send in the same order
 
     def __init__(
         self,
@@ -87,9 +86,7 @@ class PartShare(Share):
         num_train = self._counts["train"]
         self.batch = self.whole = make_part_batch(self.plan, self.graph, wide=wide, num_train=num_train)
         self.training = part
-        self._rows: int | None = (
-            None  # halo rows of the training graph on all ranks, where that is another one
-        )
+        self._rows: int | None = None  # halo rows on all ranks of the inductive training graph
         if setting == "inductive" and sampler is None:
             self.training = take_training_part(part, transport, self.ledger)
             self._rows = int(transport.gather(np.array([self.training.num_halo])).sum())
@@ -110,7 +107,7 @@ class PartShare(Share):
         self._kept_rows = 0  # halo rows of the largest training step
 
     def prepare(self, model: nn.Module) -> None:
-        """Exchange now what is exchanged only once."""
+        """Exchange what is exchanged only once, such as the features of halo nodes or `A x`."""
         _ = self.batch.y, self.batch.train_mask
         prepare: Callable[[Batch], None] = getattr(model, "prepare", lambda batch: None)
         for batch in (self.batch, self.whole):
@@ -126,7 +123,7 @@ class PartShare(Share):
             self.transport.phase = "the folders of checkpoints"
             if len(set(self.transport.gather(np.array([saves], np.int64))[:, 0].tolist())) > 1:
                 raise ShoalError(
-                    "every rank writes its stale halos: give checkpoints on all ranks, or on none"
+                    "every rank writes its stale halos: set checkpoints on all ranks, or on none"
                 )
 
     def end(self) -> None:
@@ -150,10 +147,10 @@ class PartShare(Share):
             stale.restore(read_own(folder, HALO_FORMAT, step, self.transport.rank))
 
     def adopt(self, ranks: int, done: EpochState | None) -> list[str]:
-        """The steps are the same on any number of ranks, to rounding, but for what depends on who is whose neighbour."""
+        """Steps are the same on any number of ranks, to rounding. Stale halos are lost: they depend on the parts."""
         if self.plan.wire.stale is not None:
             return [
-                f"the halos of {count(ranks, 'rank')} do not fit {self.transport.size}: the next step waits for its own"
+                f"the stale halos of {count(ranks, 'rank')} do not fit {self.transport.size}: the next step exchanges fresh ones"
             ]
         return []
 
@@ -162,14 +159,15 @@ class PartShare(Share):
             assert batch.exchange is not None
             self._kept_rows = max(self._kept_rows, batch.exchange.num_received)
             yield batch
-        if self._peak_memory == 0:  # evaluation, which comes after an epoch, leaves memory behind
-            self._peak_memory = anonymous_memory()  # what a step frees is kept (`keep_freed_memory`)
+        if self._peak_memory == 0:  # measured before the first evaluation, which takes memory too
+            self._peak_memory = anonymous_memory()  # includes what a step frees (`keep_freed_memory`)
 
     def example(self) -> Batch:
         return self.batch
 
     def find_labels(self, batch: Batch) -> KnownLabels:
-        """Those of the halo too, where the batch is a part: exchanged once. A step's mask needs no message then."""
+        """The labels of local rows, and if the batch is a part of its halo rows. These are exchanged once, so that the
+        label masks of steps need no messages."""
         if not batch.fixed:
             return super().find_labels(batch)
         return self._spread_labels(batch)[1]
@@ -178,7 +176,7 @@ class PartShare(Share):
         return exchange_rows(rows, self._spread_labels(batch)[0], INPUT) if batch.fixed else rows
 
     def _spread_labels(self, batch: Batch) -> tuple[HaloPlan, KnownLabels]:
-        """A plan for rows of a part that travel as they are, and the labels of its local and halo rows."""
+        """A plan that sends a part's rows unencoded, and the labels of its local and halo rows."""
         base = self.whole if batch is self.whole else self.batch
         if id(base) not in self._labels:
             part = self.part if base is self.whole else self.training
@@ -212,7 +210,7 @@ class PartShare(Share):
         out: Tensor | None = None,
         scratch: Scratch | None = None,
     ) -> Tensor:
-        """By a plain forward pass: a part's matrices are in memory."""
+        """One forward pass, because a part's matrices are in memory."""
         embed: Callable[[Batch], Tensor] | None = getattr(model, "embed", None)
         if embed is None:
             raise ShoalError(f"{type(model).__name__} has no embed(batch): it gives predictions only")
@@ -242,12 +240,12 @@ class PartShare(Share):
             with (
                 evaluating(model),
                 self.ledger.aside(),
-            ):  # what evaluation sends is no part of an epoch's costs
+            ):  # messages of evaluation are not counted as costs of the epoch
                 return run(self.show_labels(model))
         finally:
             if self.sampler is not self.boundary or self.exchange.thins or self.batch is not self.whole:
                 assert self.whole.exchange is not None
-                self.whole.exchange.wire.release()  # training needs smaller ones
+                self.whole.exchange.wire.release()  # buffers: training needs smaller ones
 
     def take_costs(self, epoch: int, nodes: int, seconds: float) -> Record:
         tells_peers = self._tells_peers
@@ -260,17 +258,17 @@ class PartShare(Share):
         return {"nodes_per_second": trained / slowest, "boundary_rate": rate} | costs
 
     def describe_exchange(self, rows: int) -> str:
-        """What is sent in an exchange of training, of which `rows` would be rows of the whole graph without covers."""
+        """What an exchange of training sends, in words. Without covers it would send `rows` rows of the whole graph."""
         rows = rows if self._rows is None else self._rows
         items = self.plan.total_items
         return f"{rows:,} rows" if items is None else f"{items:,} rows and sums for {rows:,} rows"
 
     def describe_ranks(self) -> list[dict[str, int]]:
-        """What every rank holds and took: rows, and bytes of training beside BNS-GCN's model of them; [] if not trained.
+        """Rows and memory of every rank, measured and by BNS-GCN's model; [] before training.
 
-        `peak` is the most memory the process held in the first epoch it trained, before any evaluation, `growth` how
-        much of that came with the epoch; `model` is `(3·n_local + n_halo)·d` values summed over the layers' input
-        widths d, with the halo rows that the largest step kept; sparse features count as stored (`model_memory`).
+        `peak` is the process's memory after its first epoch, before any evaluation. `growth` is the part of it that the
+        epoch added. `model` is `(3·n_local + n_halo)·d` values summed over the layers' input widths d, with the halo rows
+        that the largest step kept; sparse features count as stored (`model_memory`).
         """
         if self._peak_memory == 0:
             return []

@@ -1,4 +1,4 @@
-"""Predictor: what a trained model answers, on the graph it was trained on or on another with the same features."""
+"""Predictor: scores and predictions of a trained model, on its training graph or another with the same features."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ from shoal.training.weights import KeptWeights
 
 
 class Predictor:
-    """Scores, embeddings, classes and probabilities of a model's nodes.
+    """Scores, embeddings, classes and probabilities of nodes.
 
-    Every method takes another `graph` with the same features (new nodes, new edges); its labels are not needed but for
-    scores.
+    Methods take another `graph` with the same features (new nodes, new edges). Only scores need its labels.
     """
 
     model: nn.Module
@@ -44,25 +43,26 @@ class Predictor:
 
     @property
     def last_weights(self) -> dict[str, Tensor]:
-        """Those of the last step: after `fit` the model has the best ones."""
+        """The weights of the last step. After `fit` the model has the best ones."""
         return self.weights.last or self.model.state_dict()
 
     def restore_best(self) -> None:
-        """Put back the weights of the best evaluation; fit does so at its end."""
+        """Load the weights of the best evaluation into the model; `fit` does so at its end."""
         self.weights.restore_best()
 
     def evaluate(
         self, split: str = "test", *, graph: Graph | None = None, sample: SplitSample | None = None
     ) -> dict[str, float]:
-        """Scores on a split's nodes, computed on the full graph: `f1_micro`, `f1_macro`, for single-label graphs
-        `accuracy`, for two classes `roc_auc`, for a regression `r2`, `mae` and `rmse`, and the trainer's own metric.
+        """Scores on a split's nodes, computed on the full graph.
 
-        The test nodes of another graph that has no split are all its labelled ones.
+        These are `f1_micro` and `f1_macro`, for single-label graphs also `accuracy`, for two classes also `roc_auc`; for a
+        regression `r2`, `mae` and `rmse`; and the trainer's own metric. If another graph has no split, all its labelled
+        nodes are test nodes.
 
         Args:
             split: `train`, `val` or `test`.
             graph: another graph with the same features. None: the trainer's own.
-            sample: nodes of the split to score, answered with the standard error of the metric. None: all.
+            sample: nodes of the split to score; the result has the standard error of the metric. None: all nodes.
         """
         if graph is not None:
             graph = _prepare_scores(graph, self.graph)
@@ -72,7 +72,7 @@ class Predictor:
             return score_split(share, self.model, split, self.metrics, self.task.targets, sample)
 
     def examine(self, split: str = "test") -> tuple[dict[str, float], dict[str, Any]]:
-        """The scores of `evaluate`, and the outcomes that they are made of (`tabulate_outcomes`).
+        """The scores of `evaluate`, and the outcomes they are computed from (`tabulate_outcomes`).
 
         Args:
             split: `train`, `val` or `test`.
@@ -88,10 +88,10 @@ class Predictor:
             )
 
     def _check_blind(self, split: str) -> None:
-        """Refuse scores of nodes whose labels are among the model's inputs."""
+        """Raise if the split's labels are among the model's inputs."""
         if split == "train" and self.share.reuse is not None:
             raise ShoalError(
-                "training nodes see their own labels where those are reused as input: score the val or test nodes"
+                "training nodes see their own labels, which are reused as input: score the val or test nodes"
             )
 
     def has_nodes(self, split: str) -> bool:
@@ -110,9 +110,9 @@ class Predictor:
         out: Tensor | None = None,
         scratch: Scratch | None = None,
     ) -> Tensor:
-        """Every node's embedding, (num_nodes, embedding_width), layer by layer within the memory budget.
+        """Every node's embedding, (num_nodes, embedding_width), computed layer by layer within the memory budget.
 
-        Trained on a Part: that of its rows.
+        On a Part these are the embeddings of its rows.
 
         Args:
             progress: called as `progress(done, total)` while layers are computed.
@@ -131,7 +131,7 @@ class Predictor:
         out: Tensor | None = None,
         scratch: Scratch | None = None,
     ) -> Tensor:
-        """Every node's predicted class, 0/1 matrix (multi-label) or numbers (regression); trained on a Part: of its rows.
+        """Every node's predicted class, or a 0/1 matrix (multi-label) or numbers (regression); on a Part, of its rows.
 
         Args:
             progress: called as `progress(done, total)` while layers are computed.
@@ -151,7 +151,7 @@ class Predictor:
         out: Tensor | None = None,
         scratch: Scratch | None = None,
     ) -> Tensor:
-        """Every node's probability of each class, (num_nodes, num_classes): softmax of the logits, multi-label sigmoid.
+        """Every node's class probabilities, (num_nodes, num_classes): softmax of the logits, or sigmoid if multi-label.
 
         Args:
             progress: called as `progress(done, total)` while layers are computed.
@@ -169,7 +169,7 @@ class Predictor:
             return share.predict(self.model, progress=progress, take=take, out=out, scratch=scratch)
 
     def find_share(self, graph: Graph | None) -> Share:
-        """The share of this trainer, or that of a single process on another graph, whose features are checked.
+        """The trainer's share, or for another graph a single-process share, after a check of its features.
 
         Args:
             graph: another graph with the same features. None: the trainer's own.
@@ -202,7 +202,7 @@ class Predictor:
 
 
 def check_features(model: nn.Module, trained: Graph, graph: Graph) -> None:
-    """Refuse a graph whose features are not those that the model was trained with."""
+    """Raise if a graph's features do not match those that the model was trained with."""
     require_graph(graph)
     if graph.num_features != trained.num_features:
         raise ShoalError(
@@ -210,7 +210,7 @@ def check_features(model: nn.Module, trained: Graph, graph: Graph) -> None:
             f"{trained.num_features:,}: give the same columns in the same order"
         )
     _check_columns(trained.encoding, graph)
-    if has_embeddings(model) or find_convention(model).edges:  # which take either
+    if has_embeddings(model) or find_convention(model).edges:  # such models take sparse and dense features
         return
     nobody = np.empty(0, np.int64)
     is_sparse, was_sparse = (sp.issparse(one.find_features(nobody)[0]) for one in (graph, trained))
@@ -223,7 +223,7 @@ def check_features(model: nn.Module, trained: Graph, graph: Graph) -> None:
 
 
 def _check_columns(encoding: dict[str, Any] | None, graph: Graph) -> None:
-    """Refuse features that were made of a table's columns in another way than `encoding` says; None says nothing."""
+    """Raise if features were encoded from a table's columns differently than `encoding` says; None allows any."""
     if encoding is None or graph.encoding is None or encoding == graph.encoding:
         return
     was, found = ([column["column"] for column in one["columns"]] for one in (encoding, graph.encoding))
@@ -234,13 +234,13 @@ def _check_columns(encoding: dict[str, Any] | None, graph: Graph) -> None:
         said = f"a column {odd!r} of its own" if odd is not None else f"no column {lacks!r}"
         said = said if odd is not None or lacks is not None else "its columns in another order"
     raise ShoalError(
-        f"graph {graph.name!r} was imported with {said}, and features mean something else than in training: "
-        "import its tables like those (shoal data import --like GRAPH, or give predict the tables)"
+        f"graph {graph.name!r} was imported with {said}, so its features do not mean what they meant in training: "
+        "import its tables like those of training (shoal data import --like GRAPH, or give predict the tables)"
     )
 
 
 def _prepare_scores(graph: Graph, trained: Graph) -> Graph:
-    """`graph` with the classes that the model knows, and with a split."""
+    """`graph` with the classes of the model, and with a split."""
     require_graph(graph)
     if graph.y is None:
         raise ShoalError(f"graph {graph.name!r} has no labels: scores need them, predict does not")

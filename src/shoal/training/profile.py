@@ -1,4 +1,4 @@
-"""StepProfile: where the time of one training step goes, measured while it is taken."""
+"""StepProfile: where the time of one training step goes."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from shoal.distributed.ledger import Ledger
 from shoal.kernels.dispatch import timing_kernels
 
-AGGREGATING = ("multiply", "gat_attention")  # operations of `shoal.kernels` that read neighbours
+AGGREGATING = ("multiply", "gat_attention")  # operations of `shoal.kernels` that aggregate neighbours
 _DENSE = ("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot")
 _SPARSE = ("index_add", "index_add_", "scatter_add", "scatter_add_", "scatter_reduce", "_sparse_mm")
 
 
 class StepProfile:
-    """Profiles one step: the first after an epoch that compiled and warmed up what it needs. Off until `is_on` is set.
+    """Profiles one training step, the first after an epoch of compilation and warm-up. Off until `is_on` is set.
 
-    The step is one of training's own: nothing is computed twice, and its results are the same.
+    The profiled step is part of training: nothing is computed twice, and results do not change.
 
     Attributes:
-        found: `epoch`, `seconds` of the step without waiting, and of these `aggregation` (products with the adjacency,
-            attention) and `dense` (matrix products) as this rank measured them; None before.
+        found: `epoch`; `seconds` of the step without waiting; and of these the seconds of `aggregation` (products with
+            the adjacency, attention) and `dense` (matrix products) on this rank. None before the step.
     """
 
     def __init__(self, model: nn.Module, ledger: Ledger) -> None:
@@ -35,7 +35,7 @@ class StepProfile:
         self._first: int | None = None  # the epoch that warms up
 
     def watching(self, epoch: int) -> AbstractContextManager[None]:
-        """What to take the next step in."""
+        """A context for the next step: the profiler, or nothing."""
         if not self.is_on or self.found is not None:
             return nullcontext()
         self._first = epoch if self._first is None else self._first
@@ -60,7 +60,7 @@ class StepProfile:
 
 
 class _OperatorClock(TorchDispatchMode):
-    """Adds up the seconds of torch's operators, forward and backward, that are products."""
+    """Sums the seconds of torch's dense and sparse products, forward and backward."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,10 +80,10 @@ def _run_operator(
     return result
 
 
-# Defined in the class body, torch wraps it in what imports all of torch._dynamo: seconds.
+# If it is defined in the class body, torch wraps it in code that imports all of torch._dynamo, which takes seconds.
 _OperatorClock.__torch_dispatch__ = _run_operator  # type: ignore[assignment]
 
 
 def _is_compiled(model: nn.Module) -> bool:
-    """Whether `torch.compile` made the model, whose operators are not seen."""
+    """Whether the model is compiled by `torch.compile`: its operators cannot be timed."""
     return any(type(one).__name__ == "OptimizedModule" for one in model.modules())

@@ -22,11 +22,11 @@ _COLUMNS = ("epoch", "loss", "seconds", "nodes_per_second")
 
 
 class History(list[Record]):
-    """A list with one record for every epoch; `pandas.DataFrame(history)` is a table of them."""
+    """A list with one record per epoch; `pandas.DataFrame(history)` makes a table of it."""
 
     @property
     def columns(self) -> dict[str, list[Any]]:
-        """Every figure over the epochs by name; None where an epoch has none, such as scores between evaluations."""
+        """Every figure over the epochs, by name; None if an epoch lacks it, such as scores between evaluations."""
         names = dict.fromkeys(name for record in self for name in record)
         return {name: [record.get(name) for record in self] for name in names}
 
@@ -78,7 +78,7 @@ class History(list[Record]):
 
 
 class Recorded:
-    """What notebooks show of a trainer: its parts, how far it is, and its history as a figure."""
+    """A trainer's display in notebooks: model, graph, sampler, progress, and a plot of its history."""
 
     model: nn.Module
     graph: Graph

@@ -1,4 +1,4 @@
-"""Losses of a regression. They get predictions and y (n, targets), in units of the targets' deviation; NaN is unknown."""
+"""Regression losses of predictions and y (n, targets), in units of the targets' standard deviation; NaN is unknown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def mse(predicted: Tensor, y: Tensor) -> Tensor:
 
 @LOSSES.named("mae")
 def mae(predicted: Tensor, y: Tensor) -> Tensor:
-    """Absolute error, in units of the targets' deviation."""
+    """Absolute error, in units of the targets' standard deviation."""
     return _average(functional.l1_loss(predicted, y.nan_to_num(), reduction="none"), y)
 
 
@@ -31,9 +31,9 @@ def huber(
     predicted: Tensor,
     y: Tensor,
     *,
-    delta: Annotated[float, Above(0), "deviations up to which the error is squared"] = 1.0,
+    delta: Annotated[float, Above(0), "standard deviations up to which the error is squared"] = 1.0,
 ) -> Tensor:
-    """Squared error up to `delta` deviations, absolute error beyond it."""
+    """Squared error up to `delta` standard deviations, absolute error beyond."""
     return _average(functional.huber_loss(predicted, y.nan_to_num(), reduction="none", delta=delta), y)
 
 

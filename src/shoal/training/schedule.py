@@ -22,8 +22,8 @@ SCHEDULES = tuple(_FACTORS)
 def scale_learning_rate(schedule: str, epoch: int, epochs: int, warmup: int = 0) -> float:
     """The factor on the learning rate in epoch number `epoch` (0 is the first) of `epochs`.
 
-    It rises in equal steps over `warmup` epochs, then `constant` stays, `cosine` and `linear` fall towards 0,
-    `step` falls to a tenth at half and to a hundredth at three quarters of the epochs.
+    It rises in equal steps over `warmup` epochs. Then `constant` stays at 1, `cosine` and `linear` fall towards 0, and
+    `step` falls to 0.1 after half and to 0.01 after three quarters of the remaining epochs.
     """
     if schedule not in _FACTORS:
         raise unknown_name("schedule", schedule, SCHEDULES)

@@ -1,4 +1,4 @@
-"""Share: this rank's share of training. What differs between ways of training is what it answers."""
+"""Share: this rank's share of training. Its subclasses are the ways of training."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass
 class EpochState:
-    """How far an epoch has come: its batches, what they lost, their nodes, the seconds they took."""
+    """Progress of an epoch: its batches so far, their losses, nodes and seconds."""
 
     batches: int = 0
     losses: list[float] = field(default_factory=list)
@@ -48,13 +48,14 @@ class EpochState:
     seconds: float = 0.0
 
     def add(self, loss: float, nodes: int) -> None:
-        """One more batch."""
+        """Count one more batch."""
         self.batches += 1
         self.losses.append(loss)
         self.nodes += nodes
 
     def to_record(self, epoch: int, lr: float, compiling: float = 0.0) -> Record:
-        """The record of an epoch that has ended, `compiling` seconds of it; a loss that is not finite is refused."""
+        """The record of a finished epoch, of which `compiling` seconds went into compilation. Raises if the loss is not
+        finite."""
         mean = sum(self.losses) / len(self.losses)
         if not math.isfinite(mean):
             raise ShoalError(
@@ -74,19 +75,19 @@ class EpochState:
 
 
 class Share(ABC):
-    """What one rank does of every step and of every evaluation.
+    """One rank's share of every step and every evaluation.
 
     Attributes:
-        graph: the rows whose labels and scores are this rank's: all of them, or those of its part.
-        n_id: their numbers in the whole graph, None if all.
+        graph: this rank's rows, with labels: the whole graph, or the rows of its part.
+        n_id: global ids of these rows; None for the whole graph.
         sampler: draws this rank's batches.
-        whole: all of this rank's rows as one batch, which evaluation works on.
-        loss_weight: factor on a batch's loss, with which the ranks' gradients add up to those of the step.
+        whole: all of this rank's rows as one batch, for evaluation.
+        loss_weight: factor on a batch's loss, so that the sum of the ranks' gradients is the gradient of the step.
         can_prefetch: whether threads may draw batches ahead.
-        to_train: whether steps will follow; what only they need is then read from a checkpoint.
-        reuse: what is shown of labels as input, None for nothing.
-        scratch_folder: where evaluation puts what does not fit in memory; None for temporary files.
-        ledger: counts messages and waiting.
+        to_train: whether training follows. If not, state that only steps need is not read from a checkpoint.
+        reuse: label reuse; None if labels are not input.
+        scratch_folder: folder for what does not fit in memory in evaluation; None for temporary files.
+        ledger: counts messages, bytes and waiting time.
     """
 
     graph: Graph
@@ -104,7 +105,7 @@ class Share(ABC):
         self.ledger = Ledger()
 
     def prepare(self, model: nn.Module) -> None:  # noqa: B027 (most have nothing to do)
-        """Do what is done once, before the first step, when all ranks have the same weights."""
+        """Called once before the first step, when all ranks have the same weights."""
 
     def begin(self, epochs: int, *, saves: bool = False) -> None:  # noqa: B027
         """Prepare to train up to epoch `epochs`."""
@@ -113,33 +114,36 @@ class Share(ABC):
         """Drain pending messages after the last epoch."""
 
     def release(self) -> None:  # noqa: B027
-        """Free what only steps need, without messages; called after an exception too."""
+        """Free what only steps need, without messages. Also called after an exception."""
 
     def stepping(self, step: int) -> AbstractContextManager[None]:
-        """What is exchanged inside the block belongs to an optimizer step."""
+        """A context in which exchanges belong to an optimizer step."""
         return nullcontext()
 
     def save(self, folder: Path, step: int, model: nn.Module, *, keep: int, in_epoch: bool = False) -> None:  # noqa: B027
-        """Write what the checkpoint after a step lacks of this rank; it is complete when that is written.
+        """Write this rank's own state after a step, which the checkpoint with the weights does not hold.
 
-        The files of `keep` checkpoints stay. `in_epoch`: the epoch is not finished.
+        It is written before that checkpoint. The files of `keep` checkpoints stay. `in_epoch`: the epoch is not finished.
         """
 
     def resume(self, folder: Path, step: int, model: nn.Module, *, in_epoch: bool = False) -> None:  # noqa: B027
         """Read what `save` wrote."""
 
     def adopt(self, ranks: int, done: EpochState | None) -> list[str]:
-        """Go on with what another number of ranks trained, `done` so far of the epoch; returns what changes by it."""
+        """Resume a checkpoint of another number of ranks; `done` is the state of its epoch. Returns notices."""
         return []
 
     def batches(self, epoch: int, first: int = 0) -> Iterator[Batch]:
-        """This rank's batches of an epoch, from the `first` on."""
+        """This rank's batches of an epoch, starting with number `first`."""
         return self.sampler.epoch(epoch, first)
 
     def differentiate(
         self, model: nn.Module, batch: Batch, measure: Callable[[Tensor, Batch], Tensor]
     ) -> Tensor:
-        """Put this rank's gradients of a step into the weights' `.grad`; answers its loss, `measure` of the logits."""
+        """Forward and backward pass of a step: this rank's gradients go to the weights' `.grad`. Returns its loss.
+
+        `measure(logits, batch)` computes the loss.
+        """
         if self.reuse is not None:
             hidden = self.reuse.hide(batch, self.find_labels(batch))
             batch = self._predict_labels(hidden, lambda one: call_model(model, one, one.graph.num_classes))
@@ -150,15 +154,15 @@ class Share(ABC):
         return loss.detach()
 
     def find_labels(self, batch: Batch) -> KnownLabels:
-        """What may be shown of the rows of a batch's x, and of those that a known `A x` reads."""
+        """The labels of the rows of a batch's x, and of the rows that a precomputed `A x` reads."""
         return KnownLabels.of(batch.graph, batch.nodes, batch.n_id)
 
     def spread(self, rows: Tensor, batch: Batch) -> Tensor:
-        """One row for each row of `find_labels`, from those of the batch's own nodes."""
+        """`rows` of the batch's nodes, extended to one row for each row of `find_labels`."""
         return rows
 
     def show_labels(self, compute: Callable[[Batch], Tensor]) -> Batch:
-        """`whole` as evaluation sees it: with labels, and with predictions by `compute`, where those are reused."""
+        """The input of evaluation: `whole`, with label columns if labels are reused, and with predictions by `compute`."""
         if self.reuse is None:
             return self.whole
         shown = self.reuse.show_all(self.whole, self.find_labels(self.whole))
@@ -169,24 +173,24 @@ class Share(ABC):
         return self.reuse.predict(batch, compute, lambda rows: self.spread(rows, batch.base))
 
     def sum(self, counts: Tensor) -> Tensor:
-        """Counts over the rows of all ranks, from those over this rank's."""
+        """Counts summed over all ranks that hold parts."""
         return counts
 
     def collect(self, rows: Tensor) -> Tensor:
-        """One row for each of some nodes of every rank, from those of this rank."""
+        """The rows of all ranks that hold parts, gathered."""
         return rows
 
     def count_nodes(self, split: str) -> int:
-        """Nodes of a split, on all ranks."""
+        """Number of nodes of a split, over all ranks."""
         mask = getattr(self.graph, f"{split}_mask")
         return int(self.sum(torch.tensor([0 if mask is None else int(mask.sum())])))
 
     def agree(self, score: float) -> float:
-        """One score for all ranks, so that they decide alike whatever the rounding on each."""
+        """The same score on all ranks, so that rounding cannot make them decide differently."""
         return score
 
     def align_buffers(self, model: nn.Module) -> None:  # noqa: B027
-        """Give all ranks one state of what layers have measured."""
+        """Average the model's buffers, such as running statistics, over ranks."""
 
     @abstractmethod
     def embed(
@@ -196,21 +200,24 @@ class Share(ABC):
         out: Tensor | None = None,
         scratch: Scratch | None = None,
     ) -> Tensor:
-        """The embedding of this rank's rows, in evaluation mode on the whole graph, in `out` where given.
+        """The embedding of this rank's rows, in eval mode on the whole graph, written to `out` if given.
 
         Matrices of all nodes are kept in `scratch`: by default within the memory budget, beyond it in temporary files.
         """
 
     @abstractmethod
     def take_costs(self, epoch: int, nodes: int, seconds: float) -> Record:
-        """What an epoch of `nodes` rows and `seconds` on this rank cost all ranks: where the time went, and messages."""
+        """Costs of an epoch for its record: where the time went, and messages, over all ranks.
+
+        `nodes` and `seconds` are those of this rank.
+        """
 
     def example(self) -> Batch:
-        """A batch such as steps work on, made without messages."""
+        """A batch like those of training, made without messages."""
         return self.sampler.sample(0)
 
     def explain(self, model: nn.Module) -> list[str]:
-        """What the scheduler decides for each layer of a step, a line each."""
+        """The scheduler's decision for each layer of a step, one line per layer."""
         explain: Callable[[Batch], list[str]] = getattr(model, "explain", lambda batch: [])
         return explain(self.example())
 
@@ -229,13 +236,13 @@ class Share(ABC):
         out: Tensor | None = None,
         scratch: Scratch | None = None,
     ) -> Tensor:
-        """The logits of this rank's rows, or of those in the mask `rows`; or what `take` makes of them, by chunks."""
+        """The logits of this rank's rows, or of those in the mask `rows`; `take` maps chunks of logits to the result."""
 
 
 class ReplicaShare(Share):
-    """Every rank has the whole graph and draws batches of its own; a step works on as many batches as there are ranks.
+    """Data-parallel training: every rank has the whole graph, and a step takes one batch per rank.
 
-    A single process is its one rank. Evaluation is everybody's on the whole graph.
+    A single process is one rank. Every rank evaluates on the whole graph.
     """
 
     def __init__(self, graph: Graph, sampler: Sampler | None, transport: Transport) -> None:
@@ -252,7 +259,7 @@ class ReplicaShare(Share):
         self.whole = (self.sampler if own else FullSampler(graph)).sample(0)
 
     def save(self, folder: Path, step: int, model: nn.Module, *, keep: int, in_epoch: bool = False) -> None:
-        """Inside an epoch every rank has buffers of its own, such as means of what its batches had."""
+        """Inside an epoch, write this rank's buffers, such as running statistics of its batches."""
         if in_epoch and (buffers := self._own_buffers(model)):
             save_own(folder, BUFFER_FORMAT, step, self.transport.rank, buffers, keep)
             self.transport.phase = "the buffers of a checkpoint"
@@ -270,11 +277,11 @@ class ReplicaShare(Share):
 
     def adopt(self, ranks: int, done: EpochState | None) -> list[str]:
         size = self.transport.size
-        if done is not None:  # so many of the common sequence are trained
+        if done is not None:  # batches of the common sequence that are trained
             done.batches = min(-(-done.batches * ranks // size), self.sampler.num_batches)
-        is_full = isinstance(self.sampler, FullSampler)  # the same step on however many ranks
+        is_full = isinstance(self.sampler, FullSampler)  # a step is the same on any number of ranks
         return [
-            f"a step takes a batch of each of {count(size, 'rank')} from now on, before it was {ranks}: scores will differ from those of {ranks}"
+            f"a step now takes one batch from each of {count(size, 'rank')}, before it was {ranks}: scores will differ from those of {ranks}"
         ][is_full:]
 
     def agree(self, score: float) -> float:

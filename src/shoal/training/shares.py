@@ -1,4 +1,4 @@
-"""Which share of training a process has: by what it was given."""
+"""make_share: the share of training that fits a trainer's arguments."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def make_share(
     history: bool = False,
     reuse: LabelReuse | None = None,
 ) -> Share:
-    """A rank with a part of the graph, with all of it, or with all of it in files (`Trainer` says what each is).
+    """The share for a part of the graph, for the whole graph, or for the whole graph in swapped parts.
 
-    `setting` is what full-batch training sees; a sampler has its own.
+    The arguments are those of `Trainer`. `setting` is for full-batch training; a sampler has its own.
     """
     if setting not in SETTINGS:
         raise unknown_name("setting", setting, SETTINGS)
@@ -71,14 +71,16 @@ def _choose_share(
     if isinstance(graph, Graph):
         check_weights(model, graph)
     if history and (isinstance(graph, Part) or swapped is not None):
-        raise ShoalError("parts read neighbours from each other, not from histories: leave out history")
+        raise ShoalError("training on parts exchanges halo rows and reads no histories: leave out history")
     if isinstance(graph, Part):
         if swapped is not None:
-            raise ShoalError("swapped parts are those of a Graph: give the graph, or leave out swapped")
+            raise ShoalError(
+                "swapped parts need a Graph and a Part was given: give the graph, or leave out swapped"
+            )
         return PartShare(graph, sampler, transport, method, model, setting)
     if swapped is not None:
         if setting != "transductive":
-            raise ShoalError(f"swapped parts are trained on the whole graph: leave out setting={setting}")
+            raise ShoalError(f"swapped parts train on the whole graph: leave out setting={setting}")
         return SwappedShare(graph, swapped, sampler, transport, model, reuse)
     if sampler is None and setting != "transductive":
         sampler = FullSampler(graph, setting=setting)
@@ -96,10 +98,10 @@ def _choose_share(
 def check_directions(
     graph: Graph | Part, sampler: Sampler | None, method: ExchangeMethod, swapped: Partition | None
 ) -> None:
-    """Refuse what a model that aggregates over edges in both directions cannot train on."""
+    """Raise if a model with directions=both cannot be trained this way."""
     leave = "leave out model.directions=both"
     if not graph.directed:
-        raise ShoalError(f"graph {graph.name!r} is undirected: its edges go both ways already: {leave}")
+        raise ShoalError(f"graph {graph.name!r} is undirected, its edges go both ways already: {leave}")
     if swapped is not None:
         raise ShoalError(f"swapped parts have no reversed edges: {leave}, or train with --method full")
     if sampler is not None and not (sampler.draws_subgraphs or isinstance(sampler, FullSampler)):
@@ -107,13 +109,13 @@ def check_directions(
             f"sampler {sampler.name} draws no reversed edges: {leave}, or use a subgraph sampler"
         )
     if sampler is not None and sampler.coverage is not None:
-        raise ShoalError(f"sampler.coverage normalises one direction: {leave}, or sampler.coverage")
+        raise ShoalError(f"sampler.coverage normalises one direction only: {leave}, or sampler.coverage")
     if isinstance(graph, Part) and (method.thins or method.is_stale):
-        raise ShoalError(f"ranks with parts train both directions on whole halos: {leave}")
+        raise ShoalError(f"ranks with parts need complete, current halos for both directions: {leave}")
 
 
 def check_weights(model: nn.Module, graph: Graph) -> None:
-    """Refuse edge weights that a model would leave out."""
+    """Raise if a model would ignore the graph's edge weights."""
     if graph.edge_weight is None:
         return
     convention = find_convention(model)

@@ -1,4 +1,4 @@
-"""Label propagation and Correct & Smooth: what labels of training nodes say of others, spread along edges."""
+"""Label propagation and Correct & Smooth: training labels spread along edges."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from shoal.scratch import split_columns
 from shoal.settings import Above, AtLeast, Null, Rate, check_settings
 from shoal.wording import count
 
-_MATRICES = 8  # of all nodes and classes that Correct & Smooth holds at most
-_SPREAD_MATRICES = 4  # of all nodes and some classes that are held while those are spread
+_MATRICES = 8  # (num_nodes, num_classes) matrices that Correct & Smooth holds at most
+_SPREAD_MATRICES = 4  # matrices of all nodes and some classes that are held while those are spread
 _ROWS_AT_ONCE = 1 << 18
 Spread = Callable[[Tensor], Tensor]
-Alpha = Annotated[float, Rate, "share of a step that comes from neighbours"]
-Steps = Annotated[int, AtLeast(0), "steps of the spreading; 0: none"]
+Alpha = Annotated[float, Rate, "weight of the neighbours in a step"]
+Steps = Annotated[int, AtLeast(0), "propagation steps; 0: none"]
 Scale = Annotated[
     float | None, Above(0), Null("autoscale: the mean error of the labelled nodes"), "factor on spread errors"
 ]
@@ -36,7 +36,7 @@ Scale = Annotated[
 
 @dataclass(frozen=True)
 class Smoothing:
-    """How predictions are corrected and smoothed; a step number of 0 leaves that part out."""
+    """Settings of Correct & Smooth; 0 steps leave a part out."""
 
     correct_alpha: float = 0.8
     correct_steps: int = 0
@@ -60,13 +60,13 @@ class Smoothing:
 def propagate_labels(
     graph: Graph, *, alpha: Alpha = 0.9, steps: Steps = 50, nodes: np.ndarray | None = None
 ) -> Tensor:
-    """Scores of all classes for every node, (num_nodes, num_classes), from labels and edges alone.
+    """Label propagation: class scores of every node, (num_nodes, num_classes), from labels and edges alone.
 
-    `F ← alpha S F + (1 - alpha) Y`, beginning with F = Y: the labels of `nodes`, a mask, by default the training
-    nodes, one-hot, and 0 elsewhere. `S = D^-½ A D^-½`; of a directed graph A + Aᵀ. A node that no label reaches has the
-    share of each class among the labelled nodes.
+    `F ← alpha S F + (1 - alpha) Y`, starting with F = Y. Y holds the one-hot labels of `nodes` and 0 elsewhere.
+    `S = D^-½ A D^-½`, with A + Aᵀ for a directed graph. A node that no label reaches gets the class frequencies of the
+    labelled nodes.
 
-    Classes are spread some at a time where memory does not suffice for all, and the result is then in a file without a name.
+    If memory is short, a few classes are spread at a time, and the result is in an unnamed file.
 
     Args:
         graph: the graph, with labels.
@@ -89,13 +89,13 @@ def propagate_labels(
 
 
 def split_classes(graph: Graph) -> Iterable[tuple[int, int]]:
-    """(first, last + 1) of classes that can be spread at a time: few enough for what the memory budget has left."""
+    """Ranges (first, last + 1) of classes that fit in the memory left when spread together."""
     most = memory_left() // 2 // max(4 * _SPREAD_MATRICES * graph.num_nodes, 1)
     return split_columns(graph.num_classes, most)
 
 
 def _map_file(graph: Graph) -> Tensor:
-    """A matrix of all nodes and classes in a file without a name."""
+    """A (num_nodes, num_classes) matrix in an unnamed file."""
     size = 4 * graph.num_nodes * graph.num_classes
     with explain_full_disk(tempfile.gettempdir()), tempfile.TemporaryFile(prefix="shoal-") as file:
         file.truncate(size)
@@ -115,13 +115,13 @@ def correct_and_smooth(
     smooth_steps: Steps = 50,
     nodes: np.ndarray | None = None,
 ) -> Tensor:
-    """Predicted `probabilities` (num_nodes, num_classes) of any model, corrected and smoothed by the labels of `nodes`.
+    """Correct & Smooth: a model's `probabilities` (num_nodes, num_classes), corrected and smoothed by known labels.
 
-    Correct: the errors E₀ = Y - Z of the labelled nodes are spread and added. With autoscale, `E ← (1 - α) E₀ + α S E`,
-    and a node's error is scaled to the mean L1 norm of E₀; with a fixed `scale` s, labelled nodes keep their errors in
-    every step of `E ← α S E + (1 - α) E₀`, and s E is added. Smooth: labelled nodes get their labels, and
-    `G ← (1 - α) G₀ + α S G` spreads them. `nodes` is a mask, by default the training nodes; S as in `propagate_labels`.
-    The largest value of a row is the predicted class; rows are no probabilities any more.
+    Correct: the errors E₀ = Y - Z of the labelled nodes are spread by `E ← (1 - α) E₀ + α S E` and added to Z. With
+    autoscale a node's error is scaled to the mean L1 norm of E₀. With a fixed `scale` s, labelled nodes keep their errors
+    in every step, and s E is added. Smooth: labelled nodes get their labels, and `G ← (1 - α) G₀ + α S G` spreads them.
+    S is as in `propagate_labels`. The largest value of a row is the predicted class; rows of the result are not
+    probabilities.
 
     Args:
         graph: the graph, with labels.
@@ -151,7 +151,7 @@ def correct(
     steps: Sequence[int],
     scale: float | None,
 ) -> Iterator[tuple[int, Tensor]]:
-    """(steps, what to add to z) after each of some numbers of steps."""
+    """Yields (number of steps, correction to add to z) for each of `steps`."""
     errors = torch.where(known[:, None], y - z, 0.0)
     size = errors[known].abs().sum(1).mean()
     for step, found in spread_from(errors, spread, alpha, steps, fixed=None if scale is None else known):
@@ -167,7 +167,7 @@ def _rescale(errors: Tensor, size: Tensor) -> Tensor:
 def spread_from(
     start: Tensor, spread: Spread, alpha: float, steps: Sequence[int], fixed: Tensor | None = None
 ) -> Iterator[tuple[int, Tensor]]:
-    """(t, F_t) for increasing numbers of steps t: `F_t = alpha S F_(t-1) + (1 - alpha) F_0`; rows in `fixed` stay."""
+    """Yields (t, F_t) for each t of `steps`: `F_t = alpha S F_(t-1) + (1 - alpha) F_0`; rows in `fixed` stay."""
     state = start
     for step in range(1, max(steps) + 1):
         state = spread(state).mul_(alpha).add_(start, alpha=1 - alpha)
@@ -178,15 +178,15 @@ def spread_from(
 
 
 def last_of(found: Iterator[tuple[int, Tensor]], start: Tensor) -> Tensor:
-    """The state after the last step; `start` where there is none."""
+    """The state after the last step; `start` if there are no steps."""
     kept = deque(found, maxlen=1)
     return kept[0][1] if kept else start
 
 
 def make_spread(graph: Graph) -> Spread:
-    """The product with `S = D^-½ A D^-½`, A + Aᵀ in place of A for a directed graph; rows without edges give 0.
+    """The product with `S = D^-½ A D^-½`, with A + Aᵀ for a directed graph. Rows without edges give 0.
 
-    Edge weights are the entries of A, and their sums its degrees.
+    Edge weights are the entries of A, and degrees are their sums.
     """
     indptr, indices = as_tensor(graph.indptr), as_tensor(graph.indices)
     n = graph.num_nodes
@@ -205,7 +205,7 @@ def make_spread(graph: Graph) -> Spread:
         column_scale=scale,
         symmetric=not graph.directed,
         checked=True,
-    )  # arcs that point both ways count twice
+    )  # a pair of edges in both directions counts twice
     back = adj.transpose() if graph.directed else None
 
     def spread(h: Tensor) -> Tensor:
@@ -216,7 +216,7 @@ def make_spread(graph: Graph) -> Spread:
 
 
 def encode_labels(graph: Graph, known: Tensor, start: int = 0, end: int | None = None) -> Tensor:
-    """The labels of `known` nodes, one-hot, (num_nodes, num_classes), or columns start…end-1 of that; zeros elsewhere."""
+    """One-hot labels of `known` nodes, zeros elsewhere: (num_nodes, num_classes), or its columns start…end-1."""
     end = graph.num_classes if end is None else end
     encoded = torch.zeros(graph.num_nodes, end - start)
     assert graph.y is not None
@@ -228,14 +228,14 @@ def encode_labels(graph: Graph, known: Tensor, start: int = 0, end: int | None =
 
 
 def share_classes(graph: Graph, known: Tensor) -> Tensor:
-    """The share of each class among the labels of `known` nodes, (num_classes,)."""
+    """Class frequencies among the labels of `known` nodes, (num_classes,)."""
     assert graph.y is not None
     counts = torch.bincount(as_tensor(graph.y)[known], minlength=graph.num_classes)
     return counts.float() / counts.sum().clamp(min=1)
 
 
 def fill_unreached(scores: Tensor, shares: Tensor) -> Tensor:
-    """Rows of zeros replaced by the share of each class, in place."""
+    """Replace rows of zeros by the class frequencies, in place."""
     scores[scores.abs().sum(1) == 0] = shares
     return scores
 
@@ -243,9 +243,9 @@ def fill_unreached(scores: Tensor, shares: Tensor) -> Tensor:
 def check_labels(
     graph: Graph, nodes: np.ndarray | Tensor | None = None, *, matrices: int = _MATRICES
 ) -> Tensor:
-    """The mask of labelled nodes, by default the training nodes; what cannot be smoothed is refused.
+    """The mask of labelled nodes, by default the training nodes. Raises if the graph's labels cannot be spread.
 
-    So is what exceeds the memory budget: `matrices` of all nodes and classes.
+    It also raises if `matrices` of shape (num_nodes, num_classes) exceed the memory budget.
     """
     require_graph(graph)
     if graph.y is None or not graph.has_split:
@@ -275,6 +275,6 @@ def check_probabilities(graph: Graph, probabilities: Tensor | np.ndarray) -> Ten
     z = torch.as_tensor(probabilities).float()
     if tuple(z.shape) != (graph.num_nodes, graph.num_classes):
         raise ShoalError(
-            f"probabilities are {tuple(z.shape)}: expected ({graph.num_nodes}, {graph.num_classes}), a row a node and a column a class"
+            f"probabilities are {tuple(z.shape)}: expected ({graph.num_nodes}, {graph.num_classes}), one row per node and one column per class"
         )
     return z

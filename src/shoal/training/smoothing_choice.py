@@ -1,4 +1,4 @@
-"""The choice of smoothing settings by validation nodes: labels of test nodes are read for the final score only."""
+"""Choosing smoothing settings by validation score. Test labels are read for the final score only."""
 
 from __future__ import annotations
 
@@ -43,12 +43,13 @@ Score = Callable[[Tensor], float]
 
 @dataclass(frozen=True)
 class Smoothed:
-    """Predictions after smoothing, and how that was chosen.
+    """Predictions after smoothing, and the chosen settings.
 
     Attributes:
         scores: (num_nodes, num_classes); the largest of a row is the predicted class.
-        settings: what raised the validation score most; None where nothing did, and `scores` are as they were given.
-        metric: what was scored on the validation nodes, `before` and `after`, both without their labels.
+        settings: the settings with the best validation score; None if none improved it and `scores` are unchanged.
+        metric: name of the validation metric.
+        before, after: validation scores before and after smoothing, without spreading validation labels.
     """
 
     scores: Tensor
@@ -85,11 +86,11 @@ def choose_smoothing(
     *,
     with_validation: bool = False,
 ) -> Smoothed:
-    """Correct & Smooth with the settings that score best on the validation nodes; as it was if none scores better.
+    """Correct & Smooth with the settings of the best validation score; predictions are unchanged if none improves it.
 
     The grid has alpha .5, .8, .95 and 5, 20, 50 steps for each part, and autoscale or the scales .5, 1, 2. The correct
-    part is chosen first, then the smooth part, behind it and without it. Labels of training nodes are spread;
-    `with_validation`, those of validation nodes too, once the choice is made.
+    part is chosen first, then the smooth part, with and without it. Training labels are spread; with `with_validation`
+    also validation labels, once the choice is made.
 
     Args:
         graph: the graph, with labels and a validation mask.
@@ -122,7 +123,7 @@ def choose_smoothing(
 
 
 def choose_propagation(graph: Graph, metric: Metric | None = None) -> tuple[Tensor, float, int]:
-    """(scores, alpha, steps) of the label propagation that scores best on the validation nodes, of the same grid."""
+    """(scores, alpha, steps) of the label propagation with the best validation score, over the same grid."""
     found = score_propagation(graph, metric)
     alpha, steps = max(found, key=lambda one: found[one])
     return propagate_labels(graph, alpha=alpha, steps=steps), alpha, steps
@@ -146,7 +147,7 @@ def score_propagation(
 
 
 def _try_correct(z: Tensor, y: Tensor, known: Tensor, spread: Spread) -> Iterator[tuple[Smoothing, Tensor]]:
-    """Every setting of the correct part, with what it adds to z; fixed scales share their steps."""
+    """Yields every setting of the correct part with its correction of z. Fixed scales share one propagation."""
     for alpha in ALPHAS:
         for scale in SCALES[:2]:
             for steps, found in correct(z, y, known, spread, alpha, STEPS, scale):
@@ -158,7 +159,7 @@ def _try_correct(z: Tensor, y: Tensor, known: Tensor, spread: Spread) -> Iterato
 
 
 def _prepare(graph: Graph, metric: Metric | None, *, matrices: int | None = None) -> tuple[Tensor, Score]:
-    """The mask of training nodes, and what scores predictions on the validation nodes."""
+    """The mask of training nodes, and the function that scores predictions on validation nodes."""
     known = check_labels(graph) if matrices is None else check_labels(graph, matrices=matrices)
     if graph.val_mask is None or not graph.val_mask.any():
         raise ShoalError(f"graph {graph.name!r} has no validation nodes: settings are chosen on them")
@@ -168,7 +169,8 @@ def _prepare(graph: Graph, metric: Metric | None, *, matrices: int | None = None
 def make_score(
     graph: Graph, mask: np.ndarray, metric: Metric | None = None, *, chosen: bool = False
 ) -> Score:
-    """What scores predictions for all nodes, or only for the `chosen` ones, on those in `mask`."""
+    """A function that scores predictions on the nodes in `mask`. It takes predictions of all nodes, or if `chosen` of
+    those in `mask` only."""
     name = choose_metric(metric, graph)
     rows = torch.from_numpy(np.flatnonzero(mask))
     assert graph.y is not None

@@ -1,4 +1,4 @@
-"""A fixed sample of a split's nodes, and the standard error of scores that are computed on it."""
+"""A fixed sample of a split's nodes, and the standard error of scores on it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from shoal.settings import AtLeast, Null
 from shoal.training.share import Share
 
 _GROUPS = 20
-_SEED, _STREAM = 0, 0x5A3D1E  # every run of a graph has the same sample
+_SEED, _STREAM = 0, 0x5A3D1E  # fixed: all runs on a graph use the same sample
 EvalSample = Annotated[int | None, AtLeast(_GROUPS), Null("all"), "validation nodes to evaluate, drawn once"]
 
 
 @dataclass(frozen=True)
 class SplitSample:
-    """Nodes of a split, drawn without replacement; on ranks with parts, this rank's of them.
+    """Nodes of a split, drawn without replacement; on ranks with parts, this rank's share of them.
 
     Attributes:
-        mask: of this rank's rows, where the sample is.
-        groups: random groups of equal size that the sample's nodes fall into, one for each node.
-        size, total: nodes of the sample and of the split, on all ranks.
-        metric: the score whose error is told.
+        mask: the sampled nodes among this rank's rows.
+        groups: the group of each sampled node; random groups of equal size.
+        size, total: nodes of the sample and of the split, over all ranks.
+        metric: the score whose standard error is reported.
     """
 
     mask: Tensor
@@ -39,9 +39,9 @@ class SplitSample:
     metric: str
 
     def estimate_error(self, score: Callable[[Tensor], float]) -> float:
-        """The standard error of `score(chosen)`, a score of chosen nodes of the sample, as an estimate of the split's.
+        """The standard error of the sample's score as an estimate of the split's; `score(chosen)` scores chosen nodes.
 
-        A jackknife that leaves out one group at a time, times √(1 - size / total): a sample of all nodes has no error.
+        It is a jackknife over groups, times √(1 - size / total): a sample of all nodes has no error.
         """
         without = np.array([score(self.groups != group) for group in range(_GROUPS)])
         variance = (_GROUPS - 1) / _GROUPS * float(np.square(without - without.mean()).sum())
@@ -49,7 +49,7 @@ class SplitSample:
 
 
 def draw_sample(share: Share, split: str, size: int | None, metric: str) -> SplitSample | None:
-    """`size` nodes of a split, the same on every run and on any number of ranks; None where the split has no more."""
+    """`size` nodes of a split, the same in every run and on any number of ranks; None if the split has no more."""
     total = share.count_nodes(split)
     if size is None or total <= size:
         return None

@@ -1,4 +1,4 @@
-"""Bytes that a step of training holds: activations of rows, operators and `A x` of a whole graph or part, copies of weights."""
+"""Memory of a training step: activations, operators and `A x` of a graph or part, and copies of weights."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from shoal.models.gnn import GNN
 from shoal.models.layers import Layer
 
 VALUE = 4  # bytes
-_WEIGHT_COPIES = 6  # of a weight: itself, its gradient, Adam's two, the best and the last
+_WEIGHT_COPIES = 6  # weight, gradient, Adam's two moments, best and last weights
 
 
 def list_layers(model: nn.Module) -> list[Layer]:
-    """The layers of a stack; of other models none are known."""
+    """The layers of a GNN; empty for other models."""
     return list(model.list_layers()) if isinstance(model, GNN) else []
 
 
 def count_row(model: nn.Module) -> int:
-    """Values that the layers of a model hold of a row: three of every result, one more while a linear residual is added,
-    and inputs that were normalised."""
+    """Values per row that a model's layers hold: three per column of every result, one more while a linear residual is
+    added, and normalised inputs."""
     layers = list_layers(model)
     widths = model.widths if isinstance(model, GNN) else []
     added = max((width for layer, width in zip(layers, widths) if layer.residual is not None), default=0)
@@ -27,7 +27,7 @@ def count_row(model: nn.Module) -> int:
 
 
 def keeps_aggregate(model: nn.Module, *, sparse: bool) -> bool:
-    """Whether a model's first layer starts from `A x`, which is computed once of dense features."""
+    """Whether a model's first layer starts from a precomputed `A x` of dense features."""
     starts = (one.kind is not None and one.linear.starts_from_aggregate for one in list_layers(model))
     return next(starts, False) and not sparse
 
@@ -43,15 +43,15 @@ def count_whole(
     halo: int = 0,
     more: int = 0,
 ) -> tuple[int, int]:
-    """Bytes of the activations of a step on all `rows` and `halo` rows; bytes that stay: operators and `A x`.
+    """(bytes of a step's activations on all `rows` and `halo` rows, bytes held throughout: operators and `A x`).
 
-    `more` are entries in the columns of halo rows.
+    `more` is the number of entries in halo columns.
     """
     width = getattr(model, "in_features", 0)
-    joined = 2 * width if width > num_features else 0  # labels behind features, and `A x` of both
+    joined = 2 * width if width > num_features else 0  # features with label columns, and their `A x`
     known = rows * (joined + (num_features if keeps_aggregate(model, sparse=sparse) else 0))
     kept = VALUE * ((6 if weighted else 2) * (entries + more) + known)
-    return VALUE * (rows + halo) * count_row(model), kept  # x is read where it is
+    return VALUE * (rows + halo) * count_row(model), kept  # x itself is not copied
 
 
 def count_weights(model: nn.Module) -> int:

@@ -1,4 +1,4 @@
-"""Swap: full-batch steps on parts that are worked on one after the other, with activations and gradients in files."""
+"""Swap: full-batch steps that compute one part at a time, with activations and gradients in files."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ Measure = Callable[[Tensor, Batch], Tensor]
 
 @dataclass
 class _Work:
-    """What a pass of a stage reads for one part: read by a thread while the part before it is worked on.
+    """Input of a stage's pass over one part. A thread reads it while the previous part is computed.
 
     Attributes:
-        values: the part's rows of every value that the stage reads, with its halo's behind those of a wide source.
-        gradient: of the stage's result.
+        values: local rows of every value that the stage reads; those of an aggregated source are followed by halo rows.
+        known: local rows of the precomputed `A x`, if the stage starts from it.
+        gradient: gradient of the stage's result, in a backward pass.
     """
 
     part: int
@@ -45,12 +46,12 @@ class _Work:
 
 
 class Swap:
-    """The files of a training run whose parts are worked on one after the other, and the steps on them.
+    """The files and the steps of training with swapped parts.
 
-    Forward, a stage is computed for every part before the next stage begins, and its result goes to a file. The last
-    stage answers the loss and is worked on once, there and back. Backward, every stage is computed again for a part under
-    autograd: gradients of its own rows go to one file, those of its halo to another, part after part, from which the owner
-    adds them. No more than one part, and what is read ahead for the next, is held in memory.
+    Forward: a stage is computed for every part before the next stage begins, and its result is written to a file. The
+    last stage computes the loss; its forward and backward passes are one. Backward: every stage is recomputed part by
+    part under autograd. Gradients of local rows go to one file, those of halo rows to another, from which the owner adds
+    them. Memory holds one part, and what is read ahead for the next.
     """
 
     def __init__(
@@ -70,7 +71,9 @@ class Swap:
         rows, halo = int(self.parts.starts[-1]), int(self.parts.halo_starts[-1])
         self._values: dict[int, Matrix] = {}
         self._gradients: dict[int, Matrix] = {}
-        self._returned: dict[int, Matrix] = {}  # gradients of halo rows, by reader
+        self._returned: dict[
+            int, Matrix
+        ] = {}  # gradients of halo rows, in the order of the parts that read them
         for value in range(1, len(plan.stages)):
             width = plan.width(value)
             self._values[value] = scratch.make(rows, width, self._dtype)
@@ -80,17 +83,18 @@ class Swap:
         self._known = self._aggregate_input() if plan.stages[0].knows else None
 
     def close(self) -> None:
-        """Give the disk back."""
+        """Delete the files."""
         self._reader.shutdown()
         self.scratch.close()
 
     def take_traffic(self) -> Traffic:
-        """What was read and written since the last call."""
+        """Bytes read and written since the last call."""
         taken, self.traffic = self.traffic, Traffic()
         return taken
 
     def take_step(self, step: int, measure: Measure) -> Tensor:
-        """Put the gradients of a step into the weights' `.grad`; answers its loss, `measure` of logits and part, summed."""
+        """Forward and backward pass of a step: gradients go to the weights' `.grad`. Returns the loss, the sum over parts
+        of `measure(logits, part)`."""
         losses: list[Tensor] = []
         for stage, way, measures in self.plan.list_passes():
             if measures:
@@ -110,7 +114,7 @@ class Swap:
         return torch.stack(losses).sum()
 
     def _pass(self, stage: Stage, way: str, do: Callable[[_Work], None]) -> None:
-        """`do` the work of every part in turn, while what the next one needs is read."""
+        """Call `do` for every part in turn, while a thread reads the next part's input."""
         for matrix in (*self._values.values(), *self._gradients.values(), *self._returned.values()):
             matrix.settle()
         numbers = [part for part in range(self.parts.num_parts) if self.plan.sizes.local[part]]
@@ -131,7 +135,7 @@ class Swap:
         self.traffic.count(stage.layer, FORWARD, written=out.nbytes)
 
     def _measure(self, stage: Stage, step: int, work: _Work) -> None:
-        """Work on a part until its batch norm has the sums: those of the gradients where there are any."""
+        """Compute a part up to its batch norm, which adds up its sums; in a backward pass those of gradients."""
         assert isinstance(stage.norm, SwappedBatchNorm)
         with stage.norm.until_measured(), torch.set_grad_enabled(work.gradient is not None):
             out = stage.run(self._give(stage, step, work))
@@ -141,7 +145,7 @@ class Swap:
     def _differentiate(
         self, stage: Stage, way: str, step: int, take: Callable[[Tensor, _Work], Tensor], work: _Work
     ) -> None:
-        """Compute a part again, add the gradients of weights, and write those of what was read."""
+        """Recompute a part, add the gradients of weights, and write the gradients of its inputs."""
         leaves = {
             value: rows.requires_grad_()
             for value, rows in work.values.items()
@@ -186,7 +190,7 @@ class Swap:
         return given._replace(others=others)
 
     def _show(self, reuse: LabelReuse, work: _Work, step: int) -> LabelColumns:
-        """The labels that a step shows of a part's rows."""
+        """The label columns of a part's rows in a step."""
         return reuse.draw(KnownLabels.of(work.batch.graph, work.batch.nodes, work.batch.n_id), step)
 
     def _read(self, stage: Stage, way: str, part: int) -> _Work:
@@ -220,7 +224,7 @@ class Swap:
         return _Work(part, batch, values, known, gradient)
 
     def _read_rows(self, matrix: Matrix, part: int, *, wide: bool = False) -> Tensor:
-        """A part's rows of a matrix, with its halo's rows behind them if `wide`."""
+        """A part's local rows of a matrix, followed by its halo rows if `wide`."""
         rows, halo = self.parts.slice_rows(part), self.parts.slice_halo(part)
         count = rows.stop - rows.start
         out = torch.empty(count + (halo.stop - halo.start if wide else 0), matrix.shape[1], dtype=self._dtype)
@@ -230,7 +234,7 @@ class Swap:
         return out
 
     def _read_gradient(self, value: int, part: int) -> tuple[Tensor, int]:
-        """The gradient of a part's rows of a value, with what the parts that read them gave back; and bytes read."""
+        """(the gradient of a part's rows of a value, including gradients from the parts that read them; bytes read)."""
         rows = self.parts.slice_rows(part)
         gradient = self._read_rows(self._gradients[value], part)
         size = gradient.nbytes
@@ -255,7 +259,7 @@ class Swap:
         self.traffic.count(stage.layer, way, written=own.nbytes + returned.nbytes)
 
     def _aggregate_input(self) -> Matrix:
-        """`A x` of the first stage in a file: it never changes."""
+        """`A x` of the first stage, computed once into a file."""
         known = self.scratch.make(int(self.parts.starts[-1]), self.plan.graph.num_features, self._dtype)
         for part in range(self.parts.num_parts):
             if self.plan.sizes.local[part]:
@@ -267,7 +271,7 @@ class Swap:
         return known
 
     def _number(self, stage: Stage) -> int:
-        """The value that a stage's result is."""
+        """The number of the value that a stage computes."""
         return self.plan.stages.index(stage) + 1
 
     @cached_property

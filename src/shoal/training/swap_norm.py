@@ -1,4 +1,4 @@
-"""SwappedBatchNorm: batch norm over the rows of parts that are worked on one after the other."""
+"""SwappedBatchNorm: batch norm over the rows of swapped parts."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from shoal.distributed.batch_norm import SyncBatchNorm
 
 
 class _Measured(Exception):
-    """A part's rows are measured: what follows the norm cannot be computed yet."""
+    """Raised once a part's rows are summed: what follows the norm cannot be computed yet."""
 
 
 class SwappedBatchNorm(SyncBatchNorm):
-    """The exact batch norm of all parts: a pass over the parts measures the sums, another one uses them.
+    """Exact batch norm over all parts: one pass over the parts computes the sums, a second one uses them.
 
-    Forward and backward have sums of their own. Running statistics are updated once a step.
+    Forward and backward have separate sums. Running statistics are updated once per step.
     """
 
     def __init__(self, *args: Any) -> None:
@@ -29,7 +29,7 @@ class SwappedBatchNorm(SyncBatchNorm):
 
     @contextmanager
     def measuring(self, *, backward: bool) -> Iterator[None]:
-        """Add up the sums of a direction anew; the work of every part is done inside `until_measured`."""
+        """A context in which the sums of a direction are computed anew. Each part is computed inside `until_measured`."""
         self._totals.pop(backward, None)
         self._measures = backward
         self._is_remembered = backward
@@ -39,7 +39,7 @@ class SwappedBatchNorm(SyncBatchNorm):
             self._measures = None
 
     def until_measured(self) -> suppress:
-        """Ends the block once a part's rows are measured."""
+        """A context that ends once a part's rows are summed."""
         return suppress(_Measured)
 
     def add_up(self, sums: Tensor, *, backward: bool = False) -> Tensor:
@@ -56,5 +56,5 @@ class SwappedBatchNorm(SyncBatchNorm):
             super().remember(mean, variance)
 
     def forget(self) -> None:
-        """A step is done: until the next one it is a batch norm like any other."""
+        """Drop the sums after a step; until the next one it is an ordinary batch norm."""
         self._totals.clear()

@@ -1,4 +1,4 @@
-"""What an epoch of swapped parts reads and writes, and what it holds, known before any part is cut."""
+"""Traffic and memory of an epoch with swapped parts, predicted before any part is cut."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from shoal.models.stages import FEATURES, Stage
 from shoal.partitioning.filed import PartSizes
 from shoal.wording import format_bytes
 
-FORWARD, BACKWARD, BOTH = "forward", "backward", "both"  # the last stage is worked on once, there and back
+FORWARD, BACKWARD, BOTH = "forward", "backward", "both"  # both: the last stage, in one pass
 _CUT_BYTES = (
-    40  # an entry takes while a part is cut: its pattern, local and halo, joined, with loops, transposed
+    40  # per entry while a part is cut: patterns of local and halo entries, joined, with loops, transposed
 )
-_SMALL = 1 << 23  # bytes of blocks that the C library keeps, and of threads
+_SMALL = 1 << 23  # bytes that the C library's heap and threads keep
 _NOBODY = np.empty(0, np.int64)
 
 
@@ -48,7 +48,7 @@ class Traffic:
         return sum(entry[1] for entry in self.moved.values())
 
     def to_record(self) -> dict[str, Any]:
-        """As an epoch's record has it."""
+        """The traffic as entries of an epoch's record."""
         swaps = [
             {"layer": layer, "direction": way, "read": entry[0], "written": entry[1]}
             for (layer, way), entry in self.moved.items()
@@ -61,8 +61,8 @@ class SwapPlan:
     """The stages of a model on parts of certain sizes.
 
     Attributes:
-        item: bytes of a value of the model.
-        further: label columns behind the features, which are in no file.
+        item: bytes per value.
+        further: label columns after the features; they are not in a file.
     """
 
     graph: Graph
@@ -72,7 +72,7 @@ class SwapPlan:
     further: int = 0
 
     def list_passes(self) -> list[tuple[Stage, str, bool]]:
-        """(stage, direction, whether it only measures the sums of a batch norm) of a step, in order."""
+        """The passes of a step in order: (stage, direction, whether it only computes the sums of a batch norm)."""
         *others, last = self.stages
         passes = []
         for stage in others:
@@ -85,22 +85,22 @@ class SwapPlan:
         return passes
 
     def width(self, value: int) -> int:
-        """Columns of a value that stages exchange."""
+        """Columns of a value."""
         if value == FEATURES:
             return self.graph.num_features + self.further
         return self.stages[value - 1].width
 
     def is_read_wide(self, value: int) -> bool:
-        """Whether halo rows of a value are read, and gradients of them come back."""
+        """Whether halo rows of a value are read, and their gradients returned."""
         return any(stage.source == value and stage.is_wide for stage in self.stages)
 
     def adds_to(self, stage: Stage, value: int) -> bool:
-        """Whether a later stage, which backward passes come to first, has gradients of the value too."""
+        """Whether a later stage, which the backward pass visits first, has written gradients of the value."""
         behind = self.stages[self.stages.index(stage) + 1 :]
         return any(value in (one.source, *one.others) for one in behind)
 
     def predict(self) -> Traffic:
-        """What an epoch reads and writes, to the byte."""
+        """The exact number of bytes that an epoch reads and writes."""
         traffic = Traffic()
         rows, halo = int(self.sizes.local.sum()), int(self.sizes.halo.sum())
         for stage, way, measures in self.list_passes():
@@ -125,7 +125,7 @@ class SwapPlan:
         return traffic
 
     def describe(self, place: Path) -> str:
-        """What goes through files of a folder, in words."""
+        """The size and traffic of the files in a folder, in words."""
         moved = self.predict()
         return (
             f" and files of {format_bytes(self.filed)} in {place}, of which an epoch reads {format_bytes(moved.read)} "
@@ -146,12 +146,12 @@ class SwapPlan:
 
     @property
     def filed(self) -> int:
-        """Bytes of the files: activations, gradients, halos' gradients, patterns, and `A x` where it is known."""
+        """Bytes of the files: activations, gradients, gradients of halo rows, patterns, and the precomputed `A x`."""
         rows, halo = int(self.sizes.local.sum()), int(self.sizes.halo.sum())
         total = 8 * (rows + halo) + self.sizes.pattern_bytes + self.sizes.transpose_bytes
         total -= (
             4 * int(self.sizes.entries.sum()) if self.sizes.weighted else 0
-        )  # both ways' weights are one file
+        )  # both directions share one file of weights
         for value in range(1, len(self.stages)):
             both = 2 * rows + (halo if self.is_read_wide(value) else 0)
             total += self.item * both * self.width(value)
@@ -160,7 +160,7 @@ class SwapPlan:
 
     @property
     def held(self) -> int:
-        """Bytes of memory that working on the largest part takes, or cutting it."""
+        """Bytes of memory that computing or cutting the largest part takes."""
         local, halo, entries = self.sizes.largest
         most = 0
         for stage in self.stages:
@@ -172,13 +172,13 @@ class SwapPlan:
             results = (3 * wide + 4 * local) * max(stage.width, stage.inner) + entries * stage.per_entry
             most = max(
                 most, 4 * inputs + results
-            )  # this part's, the next one's, gradients, those being written
-        vectors = 24 * int(self.sizes.local.sum())  # members, places, and what finds halos
+            )  # inputs of this part, of the next, gradients, and gradients being written
+        vectors = 24 * int(self.sizes.local.sum())  # members, positions, and the index of halo nodes
         return _SMALL + max(self.item * most + 16 * (local + halo), _CUT_BYTES * entries + vectors)
 
 
 def count_features(graph: Graph, rows: int, halo: int = 0, halo_entries: int = 0) -> int:
-    """Bytes of the features of all `rows`, as they are stored, and of `halo` more with so many sparse entries."""
+    """Bytes of the stored features of all `rows`, and of `halo` rows with `halo_entries` sparse entries."""
     x = graph.find_features(_NOBODY)[0]
     if isinstance(x, sp.csr_array):
         return (x.nnz + halo_entries) * (x.data.itemsize + x.indices.itemsize) + 8 * (rows + halo)

@@ -1,4 +1,4 @@
-"""SwappedShare: the whole graph in every step, by one process that holds a part of it at a time."""
+"""SwappedShare: full-batch training in one process that holds one part of the graph at a time."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from shoal.wording import count
 
 
 class SwappedShare(ReplicaShare):
-    """Full-batch training whose steps are those of one process with everything in memory, to rounding.
+    """Full-batch training with the same steps, to rounding, as with everything in memory.
 
-    The parts of `partition` are worked on one after the other; what others read of them is in files of `scratch_folder`
-    (`shoal.training.swap`). Evaluation is that of a process with the whole graph, within its memory budget.
+    The parts of `partition` are computed one after the other. Activations and gradients are in files of `scratch_folder`
+    (`shoal.training.swap`). Evaluation is as in `ReplicaShare`, within the memory budget.
     """
 
     can_prefetch = False
@@ -52,7 +52,7 @@ class SwappedShare(ReplicaShare):
     ) -> None:
         if transport.size > 1:
             raise ShoalError(
-                f"swapped parts are worked on by one process and there are {transport.size} ranks: give each rank its Part"
+                f"swapped parts need a single process and there are {transport.size} ranks: give each rank its Part"
             )
         if sampler is not None and not (
             isinstance(sampler, FullSampler) and sampler.setting == "transductive"
@@ -64,13 +64,13 @@ class SwappedShare(ReplicaShare):
         sparse = isinstance(graph.find_features(partition.assignment[:0])[0], sp.csr_array)
         self.partition = partition
         self.reuse = reuse
-        self._stages = list_stages(model, sparse=sparse or reuse is not None)  # else `A x` is known
+        self._stages = list_stages(model, sparse=sparse or reuse is not None)  # without `A x`, if so
         self._model = model
         self._swap: Swap | None = None
 
     @cached_property
     def plan(self) -> SwapPlan:
-        """What a step reads, writes and holds; it takes a pass over the graph's entries."""
+        """Traffic and memory of a step. Computing it takes a pass over the graph's edges."""
         assert isinstance(self._model, GNN)
         kind = next(iter(self._model.kinds), None)
         sizes = measure_parts(self.graph, self.partition, kind)
@@ -95,11 +95,11 @@ class SwappedShare(ReplicaShare):
         return {} if self._swap is None else self._swap.take_traffic().to_record()
 
     def example(self) -> Batch:
-        """All rows, which a step's parts are: for counting, its operator is never made."""
+        """All rows as one batch, for counting; its operator is never built."""
         return self.whole
 
     def explain(self, model: nn.Module) -> list[str]:
-        """What each stage works on, from the sizes of the parts: operators are in files, one part's in memory."""
+        """What each stage computes, from the sizes of the parts, without building operators."""
         entries = (
             f"{int(self.plan.sizes.entries.sum()):,} entries of {count(self.partition.num_parts, 'part')}"
         )

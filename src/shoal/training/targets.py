@@ -1,4 +1,4 @@
-"""Targets of a regression: in units of their deviation for the model, in the user's units for everyone else."""
+"""Regression targets: standardized for the model, in the user's units everywhere else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal.graph import Graph
 
 @dataclass(frozen=True)
 class TargetScale:
-    """Mean and deviation of each target over the training nodes, (targets,) float64.
+    """Mean and standard deviation of each target over the training nodes, (targets,) float64.
 
     A model predicts `(y - mean) / deviation`, so that losses and learning rates do not depend on the user's units.
     """
@@ -23,11 +23,11 @@ class TargetScale:
     one_column: bool
 
     def standardize(self, y: Tensor) -> Tensor:
-        """Targets as the model predicts them, (n, targets)."""
+        """Standardized targets, (n, targets)."""
         return (_as_matrix(y).double() - self.mean) / self.deviation
 
     def restore(self, predicted: Tensor) -> Tensor:
-        """What a model predicts in the user's units, in the shape of y."""
+        """A model's predictions in the user's units, in the shape of y."""
         found = (predicted.double() * self.deviation + self.mean).to(predicted.dtype)
         return found[:, 0] if self.one_column else found
 
@@ -35,7 +35,7 @@ class TargetScale:
 def measure_targets(
     graph: Graph, total: Callable[[Tensor], Tensor] = lambda sums: sums
 ) -> TargetScale | None:
-    """The scale of a graph's targets, None where labels are classes. `total` sums over ranks that hold parts."""
+    """The scale of a graph's targets; None if labels are classes. `total` sums over ranks that hold parts."""
     if not graph.regression:
         return None
     assert graph.y is not None

@@ -1,4 +1,4 @@
-"""Task: what a model learns of a graph's labels. The loss of a batch, and what predictions are made of its outputs."""
+"""Task: single-label, multi-label or regression, with the loss of a batch and predictions from logits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Task:
     """Single-label or multi-label classification, or regression, by the labels of `graph`.
 
     Args:
-        loss: by name or as a function; None for the task's own.
+        loss: by name or as a function; None for the task's default.
         class_weights: `balanced`, or one factor for each class's loss.
         total: sums counts over ranks that hold parts.
     """
@@ -52,14 +52,14 @@ class Task:
         return compute_loss(logits, batch, self.class_weights, self.loss, self.targets)
 
     def decide(self, logits: Tensor) -> Tensor:
-        """Predictions: classes, a 0/1 matrix of several classes, or numbers in the units of y."""
+        """Predictions: classes, a 0/1 matrix (multi-label), or numbers in the units of y (regression)."""
         if self.targets is not None:
             return self.targets.restore(logits)
         return decide_labels(logits) if self._multi_label else decide_class(logits)
 
 
 def choose_loss(loss: str | Loss | None, graph: Graph) -> Loss:
-    """The loss by its name, by default the task's; refused where it is one of the other task."""
+    """The loss by name, or the task's default; an error if it is for another task."""
     loss = default_loss(regression=graph.regression) if loss is None else loss
     found = LOSSES[loss] if isinstance(loss, str) else loss
     name = name_loss(found)

@@ -50,29 +50,29 @@ from shoal.training.weights import KeptWeights
 
 
 class Trainer(Predictor, Recorded, Resumable):
-    """Trains `model` on batches that `sampler` draws, evaluates on the full graph.
+    """Trains `model` on the sampler's batches and evaluates it on the full graph.
 
-    One process trains on a Graph. Several ranks, joined by `transport`, train one model together, either each on
-    batches of its own (given the Graph: gradients are averaged, a step works on as many batches as there are ranks),
-    or each on its part of every batch (given a Part: the same steps as one process takes). Rank 0 writes checkpoints.
+    One process trains on a Graph. Several ranks, connected by `transport`, train one model together. Given the Graph, each
+    rank draws its own batches: gradients are averaged, and a step takes one batch per rank. Given a Part, each rank computes
+    its rows of every batch: steps are the same as in one process. Rank 0 writes checkpoints.
 
     Args:
-        model: any module that answers one row of logits for each node. One whose forward has a required parameter
-            `edge_index` is called with `(x, edge_index)`, and with `edge_weight` where it has such a parameter, as PyG's
-            models are; any other is called with the Batch. Without layer-wise inference, as GNN has it, evaluation
-            computes the whole graph in one pass and holds all of it in memory.
+        model: any module that returns one row of logits per node. If its forward has a required parameter `edge_index`, it
+            is called as PyG models are, with `(x, edge_index)`, and with `edge_weight` if it has that parameter. Any other
+            is called with the Batch. Without layer-wise inference, as GNN has it, evaluation computes the whole graph in
+            one pass and holds all of it in memory.
         graph: the graph, or this rank's Part of it.
         sampler: draws batches of the graph. None: full-batch training.
-        transport: joins the ranks; by default the process group of `torch.distributed` where the program has
-            initialised one, else this process alone.
-        exchange: how the rows of a Part's halo travel, by name or as an object.
-        swapped: parts of the Graph to work on one after the other, activations in files: full-batch training, exactly.
-        features: how features on disk are read where they exceed their share of memory.
-        checkpoints: folder for the last checkpoints (every epoch, `last.safetensors`) and the best, None for none.
-        setting: what full-batch training sees where no sampler is given: `transductive`, or `inductive` for training nodes only.
+        transport: connects the ranks. None: the process group of `torch.distributed` if the program has initialised one,
+            else this process alone.
+        exchange: how halo rows of a Part are sent, by name or as an object.
+        swapped: parts of the Graph for exact full-batch training that computes one part at a time, activations in files.
+        features: how features on disk are read if they exceed their share of memory.
+        checkpoints: folder of the last checkpoints (every epoch, `last.safetensors`) and the best one. None: none.
+        setting: the graph of full-batch training without a sampler: `transductive`, or `inductive` for training nodes only.
 
     The other arguments are settings (`shoal train --help` lists them). `loss` and `metric` may be functions of
-    (logits, y): one number for each node, one for all of them. `train_step` is one step, for loops of your own.
+    (logits, y): a loss returns one number per node, a metric one number. `train_step` is one step, for your own loops.
 
     Attributes:
         history: the records of all epochs so far, a list; `to_pandas()` makes a table of it, `plot()` a figure.
@@ -110,7 +110,7 @@ class Trainer(Predictor, Recorded, Resumable):
         label_reuse: ShownShare = None,
         label_iterations: Iterations = 0,
         ema: Annotated[
-            float | None, Rate, Null("none"), "decay of the moving average of weights that evaluation uses"
+            float | None, Rate, Null("none"), "decay of the moving average of weights used in evaluation"
         ] = None,
         patience: Annotated[
             int | None, AtLeast(1), Null("never"), "evaluations without a better score after which to stop"
@@ -125,7 +125,7 @@ class Trainer(Predictor, Recorded, Resumable):
         eval_sample: EvalSample = None,
         metric: Deciding = None,
         sampling_threads: Annotated[
-            int, Range(0, MAX_THREADS), "threads that draw batches ahead of the step; the run is the same"
+            int, Range(0, MAX_THREADS), "threads that prefetch batches; results do not depend on it"
         ] = 0,
         history: Annotated[
             bool,
@@ -135,7 +135,7 @@ class Trainer(Predictor, Recorded, Resumable):
         checkpoint_minutes: Annotated[
             float | None, Above(0), Null("none"), "minutes between checkpoints inside an epoch"
         ] = 10.0,
-        keep_checkpoints: Annotated[int, Range(1, 100), "how many of the last checkpoints are kept"] = 2,
+        keep_checkpoints: Annotated[int, Range(1, 100), "number of last checkpoints to keep"] = 2,
         checkpoints: Path | None = None,
     ) -> None:
         check_fit(model, graph, reuses_labels=label_reuse is not None)
@@ -158,8 +158,8 @@ class Trainer(Predictor, Recorded, Resumable):
         self.checkpoints, self.keep_checkpoints = checkpoints, keep_checkpoints
         self.weights = KeptWeights(model, ema)
         self.asked = Interruption(checkpoint_minutes)
-        self.notices: list[str] = []  # what a resumed trainer found
-        self.unreadable: list[Path] = []  # checkpoints newer than the one it went on from
+        self.notices: list[str] = []  # of `resume`
+        self.unreadable: list[Path] = []  # damaged checkpoints, newer than the one it resumed from
         self.metrics = [] if metric is None else [metric]
         self.metric = choose_metric(metric, self.graph)
         self.eval_sample = draw_sample(self.share, "val", eval_sample, self.metric)
@@ -175,13 +175,13 @@ class Trainer(Predictor, Recorded, Resumable):
     def fit(
         self, epochs: int, on_epoch: Callable[[Record], None] | None = None, *, progress: bool | None = None
     ) -> list[Record]:
-        """Train to an epoch, or until patience ends.
+        """Train up to epoch `epochs`, or until patience ends. Returns the records of the trained epochs.
 
-        At the end the weights of the best evaluation are put in; another call goes on from the last ones.
+        At the end the model has the weights of the best evaluation. Another call continues from the last weights.
 
         Args:
-            epochs: the last epoch. A resumed trainer goes on from where it was.
-            on_epoch: called with the record of every epoch: epoch, loss, seconds, nodes_per_second and, where it was evaluated, val_<metric>.
+            epochs: number of the last epoch; earlier calls and a resumed checkpoint count.
+            on_epoch: called with the record of every epoch: epoch, loss, seconds, nodes_per_second; val_<metric> if evaluated.
             progress: whether to show a bar (lines in a pipe). None: in a notebook or on a terminal, without `on_epoch`.
         """
         if epochs < 1:
@@ -208,7 +208,7 @@ class Trainer(Predictor, Recorded, Resumable):
 
     def _fit(self, epochs: int, on_epoch: Callable[[Record], None] | None) -> list[Record]:
         records, has_val = list[Record](), self.has_nodes("val")
-        ends = has_val and self.eval_every is None  # the last epoch is evaluated, wherever it lies
+        ends = has_val and self.eval_every is None  # the last epoch is always evaluated
         while self.epoch < epochs and not self.is_out_of_patience() and not self._stopped:
             record = self.train_epoch(scale_learning_rate(self.schedule, self.epoch, epochs, self.warmup))
             if (ends and self.epoch == epochs) or (has_val and self.epoch % self.eval_interval == 0):
@@ -217,11 +217,11 @@ class Trainer(Predictor, Recorded, Resumable):
             self.history.append(record)
             for callback in self.callbacks:
                 callback.on_epoch(self, record)
-            if self.callbacks and self.transport.size > 1:  # one rank is enough to stop all
+            if self.callbacks and self.transport.size > 1:  # any rank can stop all
                 self._stopped = bool(self.transport.sum(torch.tensor([int(self._stopped)])))
             if ends and self._stopped and "eval_seconds" not in record:
                 record |= self.evaluate_epoch()
-            if on_epoch is not None:  # a record past the checkpoint is dropped, a missing one is lost
+            if on_epoch is not None:  # before the checkpoint, so that no record is missing after a resume
                 on_epoch(record)
             self.share.align_buffers(self.model)
             if self.checkpoints is not None:
@@ -230,11 +230,11 @@ class Trainer(Predictor, Recorded, Resumable):
         return records
 
     def stop(self) -> None:
-        """End `fit` after the epoch that is being trained; callbacks call it."""
+        """End `fit` after the current epoch; for callbacks."""
         self._stopped = True
 
     def train_epoch(self, lr_factor: float = 1.0, batches: Iterator[Batch] | None = None) -> Record:
-        """One epoch of steps; returns its record. Nothing is evaluated.
+        """Train one epoch without evaluation; returns its record.
 
         Args:
             lr_factor: factor on the learning rate.
@@ -261,9 +261,9 @@ class Trainer(Predictor, Recorded, Resumable):
         return record | self.share.take_costs(self.epoch, done.nodes, done.seconds)
 
     def train_step(self, batch: Batch) -> float:
-        """One optimizer step on a batch, on every rank on its own; returns the step's loss.
+        """One optimizer step; every rank passes its own batch. Returns the step's loss.
 
-        Dropout is keyed by the batch's number, or by the step where one batch serves many.
+        Dropout depends on the batch's number, or on the step number if the batch is fixed.
 
         Args:
             batch: a batch of any sampler.
@@ -283,7 +283,7 @@ class Trainer(Predictor, Recorded, Resumable):
         return value
 
     def _join_ranks(self, loss: Tensor) -> float:
-        """Sum loss and gradients over the ranks. The loss is one number: what it takes is waiting for the slowest."""
+        """Sum loss and gradients over the ranks. The loss is one number, so its time is waiting for the slowest rank."""
         asks = self.asked.tell(keeps_time=self.transport.rank == 0)
         if self.transport.size == 1:
             self.asked.hear(asks)
@@ -299,32 +299,32 @@ class Trainer(Predictor, Recorded, Resumable):
         return float(total[0])
 
     def _heed(self, done: EpochState) -> None:
-        """Save what is `done` of an epoch, on all ranks after the same step, and end if a signal asks for that."""
+        """Write a checkpoint inside an epoch, on all ranks after the same step, and stop after a signal."""
         if self.checkpoints is not None and self.asked.saves:
             save_last(self, self.checkpoints, self.keep_checkpoints, done)
-            self.transport.barrier()  # whoever ends must not be missed by the one who writes
+            self.transport.barrier()  # no rank may exit before the checkpoint is written
         self.asked.obey()
 
     def switch_to_best(self) -> None:
-        """Put in the weights of the best evaluation; another call of `fit` goes on from the last ones."""
+        """Load the weights of the best evaluation into the model. Another `fit` continues from the last weights."""
         self.weights.set_aside()
 
     def is_out_of_patience(self) -> bool:
-        """Whether so many evaluations brought no better score that training has ended."""
+        """Whether the last `patience` evaluations brought no better score."""
         if self.patience is None or self.best_epoch == 0:
             return False
         return self.epoch - self.best_epoch >= self.patience * self.eval_interval
 
     @cached_property
     def eval_interval(self) -> int:
-        """Epochs from one evaluation to the next: as set, else so many that evaluations take at most `eval_share`."""
+        """Epochs between evaluations: `eval_every`, or such that evaluations take at most `eval_share` of the work."""
         return self.eval_every or choose_interval(self.share, self.model, self.eval_share, self.eval_sample)
 
     def batches(self, first: int = 0) -> Iterator[Batch]:
-        """The epoch's batches. Threads go on to the next epoch's while this one is evaluated.
+        """The epoch's batches. Threads prefetch the next epoch's batches during evaluation.
 
         Args:
-            first: the batch of the epoch to begin with.
+            first: number of the first batch in the epoch.
         """
         if not self.share.can_prefetch:
             return self.share.batches(self.epoch, first)
@@ -333,7 +333,7 @@ class Trainer(Predictor, Recorded, Resumable):
         return self.share.ledger.time_each(SAMPLING, drawn)
 
     def evaluate_epoch(self) -> Record:
-        """Scores and seconds of the validation nodes after an epoch, for its record; weights that are the best are kept."""
+        """Evaluate the validation nodes and keep the weights if they are the best. Returns scores and seconds."""
         started, compiled = time.perf_counter(), compile_seconds()
         self.share.align_buffers(self.model)
         with self.weights.averaged():

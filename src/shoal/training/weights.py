@@ -1,4 +1,4 @@
-"""The weights that a trainer keeps beside those it trains: the best ones, the last ones and their moving average."""
+"""The weights that a trainer keeps beside the model's: the best, the last, and an exponential moving average."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from shoal.errors import ShoalError
 
 
 class KeptWeights:
-    """What a trainer knows of its model's weights beside the model itself.
+    """Best, last and averaged weights of a model.
 
-    With a `decay` d there is an exponential moving average: after the steps 1 … t with weights w_i it is
-    `Σ d^(t-i) w_i / Σ d^(t-i)`. Evaluation uses it; steps go on with the weights they made. Buffers, such as the running
-    statistics of batch norm, are moving averages already: those of the model are used beside averaged weights.
+    With a `decay` d there is an exponential moving average (EMA): after the steps 1 … t with weights w_i it is
+    `Σ d^(t-i) w_i / Σ d^(t-i)`. Evaluation uses the average; training continues with the raw weights. Buffers, such as
+    the running statistics of batch norm, are not averaged: they are moving averages already.
 
     Attributes:
-        best: of the best evaluation, buffers included; None before there is one.
-        last: those of the last step, buffers included, while the model has others; else None.
-        average: by name of the weight; empty without a decay or a step.
-        steps: how many are averaged.
+        best: weights of the best evaluation, with buffers; None before the first.
+        last: weights of the last step, with buffers, while the model holds others; else None.
+        average: averaged weights by name; empty without a decay or before the first step.
+        steps: number of averaged steps.
     """
 
     def __init__(self, model: nn.Module, decay: float | None) -> None:
@@ -35,7 +35,7 @@ class KeptWeights:
         self._is_raw = True  # the model has the weights of the last step
 
     def follow_step(self) -> None:
-        """Take a step's weights into the average."""
+        """Add a step's weights to the average."""
         self._is_raw = True
         if self.decay is None:
             return
@@ -49,7 +49,7 @@ class KeptWeights:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """The model has the average inside the block, unless the weights in it are a result already."""
+        """Inside the `with` block the model has the averaged weights, unless it already has a result of training."""
         if not self._is_raw or not self.average:
             yield
             return
@@ -63,16 +63,16 @@ class KeptWeights:
             self._is_raw = True
 
     def keep_best(self) -> None:
-        """Remember what the model has now."""
+        """Keep a copy of the model's weights as the best."""
         self.best = self._copy()
 
     def set_aside(self) -> None:
-        """Put the result of training into the model, the best weights or the average; the last ones are kept."""
+        """Load the result of training into the model, the best weights or the average. The last weights are kept."""
         self.last = self._copy()
         self.restore_best()
 
     def restore_best(self) -> None:
-        """Put in the weights of the best evaluation; where there is none, the average."""
+        """Load the weights of the best evaluation into the model; without an evaluation, the average."""
         if self.best is not None:
             self.model.load_state_dict(self.best)
         elif self.average:
@@ -80,19 +80,21 @@ class KeptWeights:
         self._is_raw = False
 
     def take_up(self) -> None:
-        """Put back the last weights, if others are in the model."""
+        """Load the last weights back into the model, if it holds others."""
         if self.last is not None:
             self.model.load_state_dict(self.last)
             self.last, self._is_raw = None, True
 
     def load_average(self, path: Path, average: Mapping[str, Tensor], steps: int) -> None:
-        """Go on with the average of a checkpoint in `path`; from one without it starts anew."""
+        """Resume the average from the checkpoint `path`; without one in the checkpoint it starts anew."""
         self._is_raw, self.average, self.steps = True, {}, 0
         if self.decay is None or not average:
             return
         expected = {name: weight.shape for name, weight in self.model.named_parameters()}
         if {name: value.shape for name, value in average.items()} != expected or steps == 0:
-            raise ShoalError(f"{path} does not fit this model: its averaged weights are others")
+            raise ShoalError(
+                f"{path} does not fit this model: its averaged weights have other names or shapes"
+            )
         self.average, self.steps = dict(average), steps
 
     def _fill(self, weights: Mapping[str, Tensor]) -> None:

@@ -11,21 +11,21 @@ from shoal.settings import Null
 from shoal.training.callback import CALLBACKS
 from shoal.training.logger import RunLogger, require
 
-_KEPT = "mlflow-run.txt"  # in the run folder: which of MLflow's runs a resumed one goes on with
+_KEPT = "mlflow-run.txt"  # in the run folder: the id of the MLflow run that a resumed run continues
 
 
 @CALLBACKS.register
 class MlflowLogger(RunLogger):
-    """Figures of every epoch as a run of MLflow; a resumed run goes on with its own."""
+    """Logs every epoch's figures to an MLflow run; a resumed run continues the same one."""
 
     name = "mlflow"
 
     def __init__(
         self,
         *,
-        experiment: Annotated[str, "experiment that the run belongs to"] = "shoal",
+        experiment: Annotated[str, "MLflow experiment of the run"] = "shoal",
         uri: Annotated[
-            str | None, Null("MLFLOW_TRACKING_URI, or MLflow's own default"), "where runs are tracked"
+            str | None, Null("MLFLOW_TRACKING_URI, or MLflow's own default"), "tracking server or folder"
         ] = None,
     ) -> None:
         self.experiment, self.uri = experiment, uri
@@ -48,5 +48,5 @@ class MlflowLogger(RunLogger):
         self._module.log_metrics({name.replace("/", "."): one for name, one in values.items()}, step=epoch)
 
     def close(self) -> None:
-        with redirect_stdout(sys.stderr):  # it prints an address, and stdout may be JSON
+        with redirect_stdout(sys.stderr):  # MLflow prints an address, and stdout may be JSON
             self._module.end_run()

@@ -12,7 +12,7 @@ from shoal.training.logger import RunLogger, require
 
 @CALLBACKS.register
 class TensorBoardLogger(RunLogger):
-    """Figures of every epoch as TensorBoard's event files, in the run folder."""
+    """Logs every epoch's figures to TensorBoard event files in the run folder."""
 
     name = "tensorboard"
 
@@ -20,7 +20,7 @@ class TensorBoardLogger(RunLogger):
         self,
         *,
         folder: Annotated[
-            str | None, Null("tensorboard in the run folder"), "where event files are written"
+            str | None, Null("tensorboard in the run folder"), "folder of the event files"
         ] = None,
     ) -> None:
         self.folder = folder

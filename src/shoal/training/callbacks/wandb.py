@@ -1,4 +1,4 @@
-"""Weights & Biases: `--set training.callbacks=[wandb] --set training.wandb.project=mine`; WANDB_MODE=offline keeps it here."""
+"""Weights & Biases: `--set training.callbacks=[wandb] --set training.wandb.project=mine`; WANDB_MODE=offline uploads nothing."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from shoal.settings import Null
 from shoal.training.callback import CALLBACKS
 from shoal.training.logger import RunLogger, require
 
-_KEPT = "wandb-run.txt"  # in the run folder: which of W&B's runs a resumed one goes on with
+_KEPT = "wandb-run.txt"  # in the run folder: the id of the W&B run that a resumed run continues
 
 
 @CALLBACKS.register
 class WandbLogger(RunLogger):
-    """Figures of every epoch as a run of Weights & Biases; a resumed run goes on with its own."""
+    """Logs every epoch's figures to a Weights & Biases run; a resumed run continues the same one."""
 
     name = "wandb"
 
     def __init__(
         self,
         *,
-        project: Annotated[str, "project that the run belongs to"] = "shoal",
+        project: Annotated[str, "W&B project of the run"] = "shoal",
         run: Annotated[str | None, Null("the run folder's name"), "name of the run"] = None,
-        group: Annotated[str | None, Null("none"), "group of runs that belong together"] = None,
+        group: Annotated[str | None, Null("none"), "W&B group of the run"] = None,
     ) -> None:
         self.project, self.run, self.group = project, run, group
         self._module = require("wandb", "wandb", "wandb")
