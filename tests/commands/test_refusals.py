@@ -154,7 +154,7 @@ def test_a_disk_that_fills_up_leaves_a_run_that_resumes(
 ) -> None:
     assert shoal("train", "digits", *SMALL, "--epochs", 1, "--out", "run").code == 0
     full = start(environment, tmp_path, "--resume", "run", "--epochs", 3, preexec_fn=limit_files(2_000))
-    assert "`shoal train --resume run` goes on" in finish(full).refusal()
+    assert "`shoal train --resume run` continues" in finish(full).refusal()
     assert shoal("train", "--resume", "run", "--epochs", 2).code == 0
 
 

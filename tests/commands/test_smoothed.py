@@ -56,7 +56,7 @@ def test_a_run_on_stored_parts_alone_is_not_smoothed(shoal):
     assert shoal("train", "--parts", "parts", *SMALL).code == 0
     done = shoal("predict", "run", "-o", "labels.npy", "--smooth")
     assert done.code == 2
-    assert "no process holds together" in done.stderr
+    assert "a single process needs the whole graph" in done.stderr
 
 
 def test_the_baseline_needs_no_features(shoal):

@@ -88,11 +88,11 @@ def test_a_resumed_run_with_nothing_left_to_train_says_why(capsys, tmp_path):
     assert code == 0
     said = " ".join(out.split())
     assert (
-        f"stopped by patience in epoch {epochs}, nothing left to train: go on with --set training.patience=N, larger than 1"
+        f"stopped by patience in epoch {epochs}, nothing left to train: continue with --set training.patience=N, larger than 1"
         in said
     )
     code, out, _ = run(capsys, "train", "--resume", str(folder), "--epochs", str(epochs))
-    assert f"all {epochs} epochs are trained: give a larger --epochs to go on" in out
+    assert f"all {epochs} epochs are trained: give a larger --epochs to continue" in out
 
 
 def test_names_and_paths_are_printed_as_they_are(capsys, tmp_path, monkeypatch):

@@ -105,7 +105,7 @@ def test_ctrl_c_ends_with_the_best_so_far_and_the_command_that_goes_on(shoal, tm
     [
         (("tune",), "no data given"),
         (("tune", "nowhere/graph"), "nowhere/graph does not exist"),
-        (("tune", "--resume", "nowhere"), "nowhere is no folder of `shoal tune`"),
+        (("tune", "--resume", "nowhere"), "nowhere is not a folder of `shoal tune`"),
         (("tune", "digits", "--resume", "x", "--seed", "1"), "leave out DATA, --seed"),
         (("tune", "digits", "--set", "model.nam=gcn"), "did you mean 'name'"),
         (("tune", "digits", "--set", "method=swapped"), "method swapped is not searched"),

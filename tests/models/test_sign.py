@@ -142,8 +142,8 @@ def test_sign_learns_from_neighbours_by_the_one_trainer(setting, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"method": "full"}, "method full is of no use"),
-        ({"method": "partitioned"}, "method partitioned is of no use"),
+        ({"method": "full"}, "leave out method full, or give sampled"),
+        ({"method": "partitioned"}, "leave out method partitioned, or give sampled"),
         ({"sampler": {"name": "node"}}, "leave out sampler node"),
         ({"model": {"name": "sign", "orders": "1-1"}}, "expected a first layer that reads the hops"),
         ({"model": {"name": "sign", "num_layers": 1, "head_layers": 0}}, "needs a classifier"),

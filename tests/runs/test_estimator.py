@@ -76,7 +76,7 @@ def test_it_trains_what_shoal_train_does_with_the_same_settings(graph, fitted, t
 def test_what_is_not_given_follows_from_the_graph(graph):
     found = shoal.NodeClassifier(epochs=2).fit(graph)
     assert found.config_.method == "full"
-    assert any("training nodes a class" in notice for notice in found.notices_)
+    assert any("training nodes per class" in notice for notice in found.notices_)
 
 
 def test_numbers_are_predicted_by_a_regressor(graph):

@@ -134,7 +134,7 @@ def test_a_candidate_whose_process_dies_is_predicted_and_the_plan_goes_on(
     sampled, full = plan.candidates[0], next(one for one in plan.candidates if one.name == "full")
     assert (sampled.how, sampled.fits, sampled.failed) == ("measured", True, None)
     assert (full.how, full.fits) == ("predicted", fits)
-    assert "a process that tried method full ended with code" in full.failed
+    assert "the process that measured method full ended with code" in full.failed
     assert ("out of memory" in full.failed) == (not fits)
 
 

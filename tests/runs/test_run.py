@@ -80,9 +80,9 @@ def test_a_run_is_opened_from_any_folder(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"num_nodes": 500}, "it has 500 nodes where the run began with 600"),
+        ({"num_nodes": 500}, "it has 500 nodes and the run began with 600"),
         ({"seed": 1}, "its edges or its split differ"),
-        ({"num_classes": 4}, "it has 4 classes where the run began with 3"),
+        ({"num_classes": 4}, "it has 4 classes and the run began with 3"),
     ],
 )
 def test_another_graph_under_the_same_path_is_refused(
@@ -151,7 +151,7 @@ def test_features_that_were_cut_are_noticed(shoal: Callable[..., Answer], stored
     shoal("train", "graph", *SMALL, "--out", "run")
     graph = make_labelled()
     package.save_graph(graph._copy(x=np.ascontiguousarray(graph.x[:, :5])), stored, overwrite=True)
-    assert "it has 5 features where the run began with 8" in shoal("embed", "run", "-o", "z.npy").refusal()
+    assert "it has 5 features and the run began with 8" in shoal("embed", "run", "-o", "z.npy").refusal()
 
 
 def test_data_that_is_gone_is_said_to_be_the_runs(

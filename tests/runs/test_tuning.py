@@ -190,7 +190,7 @@ def test_numbers_are_searched_by_r2_and_not_by_an_error(tmp_path):
     result = found.confirm(Clock(None))
     assert [one.ended for one in found.tried] == ["done", "done"]
     assert {"val_r2", "test_r2", "test_mae"} <= set(result)
-    with pytest.raises(ShoalError, match="mae is an error"):
+    with pytest.raises(ShoalError, match="mae is lower for better models"):
         Search.create(tmp_path / "other", Asked(str(data), ("training.metric=mae",)))
 
 

@@ -1,1 +1,1 @@
-"""A run: its configuration, its folder, and how these become a trainer; the same for one rank and many."""
+"""A run: its configuration, its folder and its trainer, for one rank and for many."""

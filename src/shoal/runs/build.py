@@ -1,4 +1,4 @@
-"""How a configuration becomes a model, a sampler and a trainer."""
+"""Building a model, a sampler and a trainer from a configuration."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def make_model(config: RunConfig, num_features: int, num_classes: int) -> nn.Mod
 
 
 def check_training_graph(graph: Graph, setting: str) -> None:
-    """Refuse an inductive training graph that the memory budget has no room for; it has at most its nodes' entries."""
+    """Raise if the inductive training graph may exceed the memory budget; all edges of its nodes are an upper bound."""
     if setting == "transductive" or graph.train_mask is None or graph.train_mask.all():
         return
     nodes = np.flatnonzero(graph.train_mask)
@@ -62,7 +62,7 @@ def check_training_graph(graph: Graph, setting: str) -> None:
 
 
 def make_batches(config: RunConfig, graph: Graph) -> Sampler:
-    """The sampler a configuration describes: the whole graph where it draws none."""
+    """The sampler a configuration describes; the full-batch sampler if steps take the whole graph."""
     check_training_graph(graph, config.training.setting)
     options = {"setting": config.training.setting, "seed": config.training.seed}
     if not config.draws:
@@ -74,7 +74,7 @@ def make_batches(config: RunConfig, graph: Graph) -> Sampler:
 
 
 def _make_loss(config: RunConfig, *, regression: bool) -> Loss:
-    """The loss a configuration describes; where it names none, the task's, which must know the settings that were changed."""
+    """The loss a configuration describes, or the task's default loss, which must have all changed loss settings."""
     name = config.training.loss or default_loss(regression=regression)
     declared = loss_settings(config.training.loss or default_loss(regression=False))
     chosen = {key: getattr(config.training, key) for key in declared}
@@ -93,19 +93,19 @@ def _make_callbacks(config: RunConfig) -> list[Callback]:
 
 
 def note_unused(config: RunConfig, model: nn.Module) -> tuple[str, ...]:
-    """What was given and has no effect on a model, a sentence each."""
+    """Notices of given settings that have no effect on a model."""
     if "hidden" not in config.model.given or not isinstance(model, GNN):
         return ()
     if len(model.layers) > 1 or model.classifier is not None:
         return ()
     return (
-        "model.hidden has no effect: the only layer gives the logits and is as wide as there are classes; "
-        "give more model.num_layers, or model.head_layers=1",
+        "model.hidden has no effect: the only layer gives the logits and has one column per class; "
+        "set a larger model.num_layers, or model.head_layers=1",
     )
 
 
 def _prepare_graph(config: RunConfig, graph: Graph, checkpoints: Path | None) -> Graph:
-    """The graph that the model trains on; files that this takes go to the nearest folder that is there already."""
+    """The graph that the model trains on. Its files go to the nearest existing folder above `checkpoints`."""
     if config.model.name not in CONVS:
         return graph
     conv = CONVS[config.model.name]
@@ -127,8 +127,8 @@ def make_trainer(
 
     Args:
         graph: the graph, or this rank's part of it.
-        swapped: the parts of the graph to work on one after the other, None to train on it otherwise.
-        whole: what batches are drawn from where ranks share them; None where every step takes the whole graph.
+        whole: the graph that shared batches of ranks with parts are drawn from; None for full-batch training.
+        swapped: parts of the graph for method swapped, else None.
     """
     config.validate()
     if isinstance(graph, Graph):

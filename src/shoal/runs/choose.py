@@ -1,4 +1,4 @@
-"""Which method fits a graph, by a rule that measures nothing: what `shoal train` takes where no method is given."""
+"""The default method of `shoal train`, chosen by a rule that measures nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal.runs.defaults import ENOUGH_STEPS, count_passes, measure_facts
 from shoal.runs.need import count_whole_step
 from shoal.wording import format_bytes
 
-_COVERED = 0.5  # of the training graph's nodes in a batch, from which on batches save nothing
+_COVERED = 0.5  # batches with at least this share of the training graph's nodes save nothing
 
 
 class Choice(NamedTuple):
@@ -24,10 +24,10 @@ class Choice(NamedTuple):
 
 
 def choose_method(config: RunConfig, graph: Graph, num_ranks: int = 1) -> Choice:
-    """`full` where batches would hold half of the graph or more, or where the work of a default run allows enough steps on
-    the whole graph; not where memory does not hold such a step. Else `sampled`."""
+    """`full` if a batch would hold half of the graph or more, or if a default run has time for enough full-batch steps,
+    and if memory holds such a step. Otherwise `sampled`."""
     if num_ranks > 1:
-        return Choice("sampled", f"{num_ranks} ranks draw batches of their own")
+        return Choice("sampled", f"each of {num_ranks} ranks draws its own batches")
     sampler = make_batches(config, graph)
     num_nodes = sampler.graph.num_nodes
     share = min(sampler.batch_size / max(num_nodes, 1), 1.0)
@@ -43,12 +43,12 @@ def choose_method(config: RunConfig, graph: Graph, num_ranks: int = 1) -> Choice
             f"a step on the whole graph takes {format_bytes(needed)} and {format_bytes(left)} are left",
         )
     if share < _COVERED:
-        return Choice("full", f"{num_nodes:,} nodes allow {ENOUGH_STEPS} steps on the whole graph and more")
-    return Choice("full", f"{batch}, so that drawing it saves nothing")
+        return Choice("full", f"{num_nodes:,} nodes allow at least {ENOUGH_STEPS} steps on the whole graph")
+    return Choice("full", f"{batch}, so sampling saves nothing")
 
 
 def leave_open(config: RunConfig) -> None:
-    """Let the graph decide the method, unless something was said about batches."""
+    """Set method auto, unless a setting of batches was given."""
     training = config.training
     said = training.sampling_threads or training.history or training.node_multiple > 1
     if not (config.sampler.given or config.features.given or said):
@@ -56,12 +56,12 @@ def leave_open(config: RunConfig) -> None:
 
 
 def settle_method(config: RunConfig, graph: Graph, num_ranks: int = 1) -> tuple[str, ...]:
-    """Put the method that fits into a configuration that leaves it open; returns what to say of it."""
+    """Replace method auto by the method that fits the graph; returns a notice about it."""
     if config.method != AUTO:
         return ()
     chosen = choose_method(config, graph, num_ranks)
     config.method = chosen.method
     if not config.draws:
-        config.sampler.clear()  # the defaults, which a configuration written out in full has
+        config.sampler.clear()  # defaults that a configuration with all settings has
     other = "sampled" if chosen.method == "full" else "full"
-    return (f"method {chosen.method}: {chosen.reason} (--method {other} is the other way)",)
+    return (f"method {chosen.method}: {chosen.reason} (or choose --method {other})",)

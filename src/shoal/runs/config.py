@@ -1,4 +1,4 @@
-"""A run's configuration: one section for each component, whose settings the component itself declares."""
+"""A run's configuration: one section per component. The component declares its settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shoal.settings import Setting, list_settings
 
 _MOST_VALUES = 10_000
 METHODS = ("sampled", "full", "partitioned", "swapped")
-AUTO = "auto"  # the method that fits the graph (`shoal.runs.choose`), settled when a run starts
+AUTO = "auto"  # the method is chosen by the graph when a run starts (`shoal.runs.choose`)
 DEFAULT_SWAPPED = 8  # parts
 FIXED, FROM_GRAPH = DEFAULTS = ("fixed", "graph")
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # YAML 1.1 reads 1e-3, without a point, as text
@@ -35,15 +35,15 @@ class RunConfig:
     """Everything that decides a run's result. `config.yaml` in a run folder and recipes hold exactly this.
 
     Attributes:
-        data, data_options: what `shoal.load` gets.
+        data, data_options: arguments of `shoal.load`.
         plugins: modules or files that register components.
-        method: `sampled` (mini-batches), `full` (the whole graph every step), `partitioned` (a part on every rank) or
-            `swapped` (as `full`, one part after the other with activations in files); `auto` until a run starts: what fits.
-        ranks: how many ranks train together; a run across ranks sets it.
-        repeat: seeds to train with, one after the other.
-        target: the test score a recipe must reach. It decides nothing in a run.
-        defaults: what settings that are not given are: `fixed`, as declared, or what suits the `graph`
-            (`shoal.runs.defaults`), which is put in when the graph is loaded.
+        method: `sampled` (mini-batches), `full` (full-batch), `partitioned` (a part on every rank) or `swapped` (full-batch,
+            one part at a time with activations in files). `auto`: chosen by the graph when the run starts.
+        ranks: number of ranks that train together, set by a run across ranks.
+        repeat: number of seeds to train with, one after the other.
+        target: the test score a recipe must reach. It does not change a run.
+        defaults: where settings that are not given come from. `fixed`: their declarations. `graph`: a rule
+            (`shoal.runs.defaults`), applied when the graph is loaded.
     """
 
     data: str = ""
@@ -62,12 +62,12 @@ class RunConfig:
 
     @property
     def draws(self) -> bool:
-        """Whether steps work on batches that the sampler draws."""
+        """Whether training uses the sampler's batches."""
         return self.method in ("sampled", AUTO) or (self.method == "partitioned" and self.partition.sampled)
 
     @property
     def num_ranks(self) -> int | None:
-        """The ranks that a run was started with, None if not known."""
+        """The number of ranks that a run was started with; None if unknown."""
         return self.ranks or (self.partition.parts if self.method == "partitioned" else None)
 
     def make_exchange(self) -> ExchangeMethod:
@@ -76,7 +76,7 @@ class RunConfig:
         return EXCHANGES[self.partition.exchange](**settings, **self._give_seed())
 
     def fill_depth(self) -> None:
-        """Put in the depth that a stack without a pattern has, so that the file shows it."""
+        """Set `model.num_layers` to its default if it is open, so that config.yaml shows it."""
         if self.model.name in CONVS and self.model.orders is None:
             self.model.num_layers = self.model.num_layers or DEFAULT_LAYERS
 
@@ -85,7 +85,7 @@ class RunConfig:
         return {"seed": self.training.seed} if "seed" in own else {}
 
     def validate(self) -> None:
-        """Refuse settings out of range and settings that contradict each other, before anything is loaded."""
+        """Raise for settings out of range and for settings that contradict each other, before anything is loaded."""
         self.plugins = [load_plugin(str(plugin)) for plugin in self.plugins]
         if self.method not in (*METHODS, AUTO):
             raise unknown_name("method", self.method, METHODS)
@@ -104,7 +104,7 @@ class RunConfig:
         self._check_ranks()
 
     def _choose_rows(self) -> None:
-        """Take the sampler that a model without edges needs, and refuse what makes no sense with it."""
+        """Set the sampler of a model that needs no edges, and raise for a method or sampler that does not fit it."""
         name = self.model.name
         if name not in CONVS:
             return
@@ -112,7 +112,7 @@ class RunConfig:
             self.method = "sampled" if self.method == AUTO else self.method
             if self.method != "sampled":
                 raise ShoalError(
-                    f"model {name} trains on rows of nodes, without edges: method {self.method} is of no use, leave it out or give sampled"
+                    f"model {name} trains on rows of nodes, without edges: leave out method {self.method}, or give sampled"
                 )
             if self.sampler.given.get("name", "rows") != "rows":
                 raise ShoalError(
@@ -126,7 +126,7 @@ class RunConfig:
             )
 
     def _check_ranks(self) -> None:
-        """Refuse ways of sharing the work that contradict each other."""
+        """Raise for settings of method, sampler and exchange that contradict each other."""
         exchange = self.make_exchange()
         if self.training.node_multiple > 1 and not self.draws:
             raise ShoalError(
@@ -134,7 +134,7 @@ class RunConfig:
             )
         if self.training.history and self.method != "sampled":
             raise ShoalError(
-                f"histories stand for what a batch leaves out, and method {self.method} has no batches of its own: leave out training.history, or give --method sampled"
+                f"histories need sampled batches, and method {self.method} has none: leave out training.history, or give --method sampled"
             )
         if self.method != "partitioned":
             self._refuse_exchange()
@@ -162,7 +162,7 @@ class RunConfig:
             )
 
     def _refuse_exchange(self) -> None:
-        """Refuse settings of an exchange, and shared batches, where no rank holds a part."""
+        """Raise for settings of an exchange, and for shared batches, if the method is not partitioned."""
         declared = {"sampled": self.partition.declared["sampled"]}
         declared |= sections.exchange_settings(self.partition.exchange)
         for name, setting in declared.items():
@@ -172,8 +172,8 @@ class RunConfig:
                 )
 
     def to_dict(self) -> dict[str, Any]:
-        """Every setting with its value, as YAML has it; those that the method does not use, or that are to follow from
-        the graph, are left out."""
+        """Every setting with its value, for YAML, without settings that the method does not use or that the graph will
+        decide."""
         content: dict[str, Any] = {}
         for name, value in self.items():
             if isinstance(value, Section):
@@ -197,7 +197,7 @@ class RunConfig:
 
 
 def read_config(path: Path) -> RunConfig:
-    """A RunConfig from a YAML file; missing keys keep their defaults, unknown ones are refused."""
+    """A RunConfig from a YAML file. Missing keys keep their defaults, unknown ones are errors."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, yaml.reader.ReaderError):
@@ -207,14 +207,12 @@ def read_config(path: Path) -> RunConfig:
     except FileNotFoundError:
         raise ShoalError(f"{path} does not exist: expected a YAML file with a run's configuration") from None
     except (RecursionError, ValueError, OverflowError, TypeError):  # 9…9, 2001-99-99, lists as keys
-        raise ShoalError(f"{path} holds a value that cannot be one, or is nested too deeply") from None
+        raise ShoalError(f"{path} holds an invalid value, or is nested too deeply") from None
     except yaml.YAMLError as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         where = f"{path}, line {line + 1}" if line is not None else str(path)
         raise ShoalError(f"{where}: not valid YAML") from None
-    if (
-        count_values(content) > _MOST_VALUES
-    ):  # references to references, which take no room until they are shown
+    if count_values(content) > _MOST_VALUES:  # nested YAML references, which expand when they are shown
         raise ShoalError(f"{path} holds more than {_MOST_VALUES:,} values: expected a run's configuration")
     config = make_config(content or {}, str(path))
     beside = [path.parent / plugin for plugin in config.plugins if isinstance(plugin, str)]
@@ -226,10 +224,10 @@ def read_config(path: Path) -> RunConfig:
 
 
 def count_values(value: Any, known: dict[int, int] | None = None) -> int:
-    """How many values there are in nested ones; what is referred to twice counts twice, without being visited twice."""
+    """The number of nested values. A value that is referred to twice counts twice but is visited once."""
     known = {} if known is None else known
     if id(value) not in known:
-        known[id(value)] = _MOST_VALUES  # while it is visited: it may hold itself
+        known[id(value)] = _MOST_VALUES  # during the visit: it may contain itself
         inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
         known[id(value)] = 1 + sum(count_values(one, known) for one in inside)
     return known[id(value)]
@@ -243,7 +241,7 @@ def make_config(content: Any, where: str = "the configuration") -> RunConfig:
 
 
 def update_config(config: RunConfig, values: Any, where: str) -> None:
-    """Put nested `values` into a configuration; options join those there. `where` is the file or option that holds them."""
+    """Update a configuration with nested `values`; data_options are merged. `where` is the file or option they come from."""
     if not isinstance(values, dict):
         raise ShoalError(f"{where}: expected keys and values, found {values!r}")
     known = dict(config.items())

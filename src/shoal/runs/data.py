@@ -1,4 +1,4 @@
-"""What a run trains on: its graph, or a rank's part of it, and what identifies it."""
+"""The data of a run: its graph, or a rank's part of it, and its identity."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ ASSIGNMENT = "assignment.npy"
 
 @dataclass
 class RunData:
-    """What this rank trains on.
+    """The data that this rank trains on.
 
     Attributes:
         graph: the graph, or this rank's part of it.
-        whole: the graph that batches are drawn from where ranks share them, else None.
-        identity: what tells the graph from another one.
-        notices: what the run did to the graph; what its import said long ago is not repeated.
-        assignment: the part of every node, where the run has cut the graph itself.
-        source: the graph that a part was cut from, until it is known to be the one the run began with.
-        swapped: the parts of the graph that are worked on one after the other, else None.
+        identity: name, checksums and sizes, which tell the graph from another one.
+        whole: the graph that shared batches of ranks with parts are drawn from, else None.
+        notices: what the run changed of the graph, without notices of an earlier import.
+        assignment: the part of every node, if the run has partitioned the graph itself.
+        source: the graph that a part was cut from; dropped after the check that it is the run's graph.
+        swapped: the parts of method swapped, else None.
     """
 
     graph: Graph | Part
@@ -58,18 +58,18 @@ class RunData:
     swapped: Partition | None = None
 
     def drop_assignment(self, folder: Path) -> None:
-        """Remove parts of other ranks than there are now, before the folder says that there are others."""
+        """Remove a stored assignment that differs, before the configuration with the new number of ranks is written."""
         path = folder / ASSIGNMENT
         if self.assignment is not None and path.is_file():
             try:
                 is_same = np.array_equal(map_file(path), self.assignment)
-            except ValueError:  # damaged: it is written anew
+            except ValueError:  # damaged: it is written again
                 is_same = False
             if not is_same:
                 path.unlink()
 
     def keep_assignment(self, folder: Path) -> None:
-        """Write which part every node is in, unless the run's folder has it."""
+        """Write the part of every node, unless the run's folder has it."""
         path = folder / ASSIGNMENT
         if self.assignment is not None and not path.is_file():
             with replace_file(path) as scratch, open(scratch, "wb") as file:
@@ -79,9 +79,9 @@ class RunData:
 def open_data(
     config: RunConfig, folder: Path | None, transport: Transport, *, to_train: bool = True
 ) -> RunData:
-    """The data of a run in `folder`, None if no parts are kept there yet. Of ranks that hold parts each has its own; others all have the graph.
+    """The data of a run in `folder`; None if no parts are stored there yet.
 
-    Not `to_train`, the parts that one process works on after each other are not needed.
+    With method partitioned each rank gets its part, otherwise the graph. If not `to_train`, swapped parts are not opened.
     """
     if config.method == "swapped" and to_train:
         data = _open_swapped(config, folder)
@@ -99,9 +99,9 @@ def open_data(
 
 
 def load_graph(config: RunConfig, *, features: bool = True) -> tuple[Graph, tuple[str, ...]]:
-    """The graph a run trains on, with a drawn split if it has none, and what that changed; `features` are required.
+    """(the graph a run trains on, with a drawn split if it has none; notices). `features`: raise if it has none.
 
-    Settings that the configuration leaves to the graph are put in.
+    Settings that the configuration leaves to the graph are filled in.
     """
     loaded = load(config.data, **config.data_options)
     if not config.training.edge_weights and loaded.edge_weight is not None:
@@ -112,14 +112,14 @@ def load_graph(config: RunConfig, *, features: bool = True) -> tuple[Graph, tupl
 
 
 def prepare_graph(graph: Graph, *, features: bool = True) -> Graph:
-    """A graph to train on, with a drawn split if it has none; one without labels, or `features`, is refused."""
+    """A graph to train on, with a drawn split if it has none. `features`: raise if it has no features or labels."""
     if features:
         check_trainable(graph)
     return graph if graph.has_split else graph.with_split(seed=0)
 
 
 def make_paths_absolute(config: RunConfig) -> None:
-    """Name the data's files in full, so that the run can be opened from any folder."""
+    """Make paths of data absolute, so that the run can be opened from any folder."""
     config.data = absolute_data(config.data)
     for option in ("nodes", "like"):
         if isinstance(path := config.data_options.get(option), str):
@@ -129,10 +129,10 @@ def make_paths_absolute(config: RunConfig) -> None:
 
 
 def share_among(config: RunConfig, ranks: int, parts: str | None) -> None:
-    """Have another number of ranks, or other stored parts, go on with a run."""
+    """Change a configuration to resume on another number of ranks, or with other stored parts."""
     if parts is None and config.partition.folder is not None:
         raise ShoalError(
-            f"the run's parts in {config.partition.folder} are for {config.num_ranks} ranks, here are {ranks}: start as many, or give --parts DIR"
+            f"the run's parts in {config.partition.folder} are for {config.num_ranks} ranks and there are {ranks}: start as many, or give --parts DIR"
         )
     if parts is not None and config.method == "swapped":
         raise ShoalError("a resumed run of method swapped keeps its parts: leave out --parts")
@@ -145,12 +145,12 @@ def share_among(config: RunConfig, ranks: int, parts: str | None) -> None:
 
 
 def hold_whole_graph(config: RunConfig) -> None:
-    """Have a single process use a run whose ranks held parts, or that worked on one part after the other."""
+    """Change the configuration of a run with parts so that a single process with the whole graph can use it."""
     if config.method not in ("partitioned", "swapped"):
         return
     if config.data == config.partition.folder:
         raise ShoalError(
-            f"the run was trained on the parts in {config.partition.folder}, which no process holds together: name the graph (data=)"
+            f"the run was trained on the parts in {config.partition.folder}, and a single process needs the whole graph: name it (data=)"
         )
     config.method = "sampled" if config.draws else "full"
     config.ranks = None
@@ -158,7 +158,7 @@ def hold_whole_graph(config: RunConfig) -> None:
 
 
 def check_data(config: RunConfig, file: Path) -> None:
-    """Refuse a run whose data are not where its configuration, in `file`, says they are."""
+    """Raise if the data of a run are missing; `file` is its configuration."""
     if config.partition.folder and config.method != "swapped":
         return
     if (missing := explain_missing(config.data)) is not None:
@@ -168,13 +168,13 @@ def check_data(config: RunConfig, file: Path) -> None:
 
 
 def identify(graph: Graph) -> dict[str, Any]:
-    """What tells a run's graph from another one under the same path."""
+    """Name, checksums and sizes, which tell a graph from another one under the same path."""
     sizes = {name: getattr(graph, name) for name in ("num_nodes", "num_features", "num_classes")}
     return {"name": graph.name, "checksum": graph.checksum, "content": graph.content_checksum, **sizes}
 
 
 def _open_part(config: RunConfig, transport: Transport, *, to_train: bool) -> RunData:
-    """This rank's stored part; `to_train`, one of a graph that has changed since is refused."""
+    """This rank's stored part. If `to_train`, raise if the graph has changed since it was partitioned."""
     folder = Path(config.partition.folder)
     manifest = read_manifest(folder)
     if to_train:
@@ -208,7 +208,7 @@ def _open_part(config: RunConfig, transport: Transport, *, to_train: bool) -> Ru
 
 
 def _open_swapped(config: RunConfig, folder: Path | None) -> RunData:
-    """The graph with its parts: the stored ones, those that the run began with, or new ones."""
+    """The graph with its parts: stored ones, those of a resumed run, or new ones."""
     graph, loaded = load_graph(config)
     notices, kept = list(loaded), None
     if config.partition.folder:
@@ -232,9 +232,9 @@ def _open_swapped(config: RunConfig, folder: Path | None) -> RunData:
 
 
 def _cut_part(config: RunConfig, folder: Path | None, transport: Transport) -> RunData:
-    """This rank's part of the graph, which every rank can read and none keeps.
+    """This rank's part of the graph, which every rank loads and drops again.
 
-    Rank 0 decides which node goes where; the run's folder keeps that, so that a resumed run has the same parts.
+    Rank 0 partitions. The run's folder stores the assignment, so that a resumed run has the same parts.
     """
     graph, loaded = load_graph(config)
     notices = list(loaded)
@@ -263,7 +263,7 @@ def _assign(
         assignment = _map_assignment(kept, "start a new run")
         if assignment.ndim != 1 or len(assignment) != graph.num_nodes:
             raise ShoalError(
-                f"{folder} was trained on another graph than {config.data} is now: it has {graph.num_nodes:,} nodes where the run began with {assignment.size:,}; put the graph back, or start a new run"
+                f"{folder} was trained on another graph than {config.data} is now: it has {graph.num_nodes:,} nodes and the run began with {assignment.size:,}; put the graph back, or start a new run"
             )
         return check_assignment(assignment, graph.num_nodes, num_parts)
     if num_parts == 1:
@@ -282,9 +282,9 @@ def _map_assignment(path: Path, remedy: str) -> np.ndarray:
 
 
 def partition_for_run(config: RunConfig, graph: Graph, num_parts: int) -> Partition:
-    """The parts that a run cuts when it starts, while other ranks wait: `auto` takes little effort.
+    """The partition that a run makes when it starts. Other ranks wait, so `auto` takes little effort.
 
-    `auto` cuts for covers only where the exchange and the model's aggregations can use them.
+    `auto` partitions for covers only if the exchange and the model's aggregations can use them.
     """
     method = config.partition.method
     settings: dict[str, Any] = {}
@@ -298,14 +298,14 @@ def partition_for_run(config: RunConfig, graph: Graph, num_parts: int) -> Partit
 
 
 def _uses_covers(config: RunConfig) -> bool:
-    """Whether sums may travel in place of rows in a run's exchanges."""
+    """Whether a run's exchanges may send partial sums instead of rows."""
     name = config.model.name
     kinds = [CONVS[name].kind or "sum"] if name in CONVS else AGGREGATIONS
     return config.method != "swapped" and config.make_exchange().covers(kinds)
 
 
 def _note_covers(config: RunConfig, method: str) -> tuple[str, ...]:
-    """What to say of parts that were made for sums in a run that sends rows."""
+    """A notice if parts were made for partial sums and the run sends rows."""
     if method != "cover" or _uses_covers(config):
         return ()
     return (

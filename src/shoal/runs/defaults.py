@@ -1,7 +1,7 @@
-"""Settings that follow the graph: what `shoal train` takes where nothing was said, and why.
+"""Defaults that follow from the graph: settings that `shoal train` chooses if they are not given, and why.
 
-The rule is small on purpose. `benchmarks/study_defaults.py` measures it, by validation scores only, leaving one graph out
-at a time; docs/training.md shows what it found.
+The rule is small on purpose. `benchmarks/study_defaults.py` measures it by validation scores, leaving one graph out at a
+time; docs/training.md shows the results.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from shoal.runs.config import FIXED, FROM_GRAPH, RunConfig
 from shoal.sampling.base import SAMPLERS
 from shoal.sampling.layered import LayeredSampler
 
-FEW_LABELS = 50  # training nodes a class, below which labels are few
-_WORK = 2e13  # multiply-adds of a default run: some ten minutes of one core
+FEW_LABELS = 50  # training nodes per class; fewer are few labels
+_WORK = 2e13  # multiply-adds of a default run: about ten minutes of one core
 _EPOCHS = range(60, 501)
-ENOUGH_STEPS = 300  # on the whole graph, from which on they reach as much as steps on batches
+ENOUGH_STEPS = 300  # full-batch steps that reach the score of steps on batches
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rule looks at. Labels are those of training nodes only.
+    """The inputs of the rule. Labels are those of training nodes only.
 
     Attributes:
-        num_features: stored values of a row, on average: for sparse features fewer than there are columns.
+        num_features: mean number of stored values per row; for sparse features fewer than columns.
     """
 
     num_nodes: int
@@ -49,7 +49,7 @@ class Facts:
 
 
 class Choice(NamedTuple):
-    """Settings that one reason speaks for, by section and name."""
+    """A reason and the settings that follow from it, by section and name."""
 
     reason: str
     settings: dict[str, Any]
@@ -61,10 +61,10 @@ def is_few(facts: Facts) -> bool:
 
 
 def choose_settings(facts: Facts) -> list[Choice]:
-    """What fits a graph of these facts."""
+    """The settings for a graph with these facts."""
     if is_few(facts):
         shape = Choice(
-            f"{facts.labels_per_class:.0f} training nodes a class are few (shallow, strongly regularised)",
+            f"{facts.labels_per_class:.0f} training nodes per class are few (shallow, strongly regularised)",
             {
                 "model.name": "gcn",
                 "model.num_layers": 2,
@@ -81,7 +81,7 @@ def choose_settings(facts: Facts) -> list[Choice]:
         is_single = not facts.multi_label and not facts.regression
         labels = "regression" if facts.regression else "multi-label"
         if is_single:
-            labels = f"{facts.labels_per_class:,.0f} training nodes a class"
+            labels = f"{facts.labels_per_class:,.0f} training nodes per class"
         shape = Choice(
             f"{labels} (three layers with learned residuals, normalised before the activation)",
             {
@@ -97,20 +97,20 @@ def choose_settings(facts: Facts) -> list[Choice]:
     layers = shape.settings["model.num_layers"]
     epochs = choose_epochs(facts, layers)
     length = Choice(
-        f"{facts.num_nodes:,} nodes and {facts.num_entries:,} entries (ten minutes of a core, or {_EPOCHS[-1]} epochs)",
+        f"{facts.num_nodes:,} nodes and {facts.num_entries:,} entries (about ten minutes of one core, at most {_EPOCHS[-1]} epochs)",
         {"training.epochs": epochs, "training.patience": max(epochs // 5, 20)},
     )
     return [shape, length]
 
 
 def choose_epochs(facts: Facts, num_layers: int, hidden: int = 256) -> int:
-    """As many epochs as a default run's work allows, within bounds."""
+    """The number of epochs that the work of a default run allows, within bounds."""
     epochs = min(max(count_passes(facts, num_layers, hidden), _EPOCHS.start), _EPOCHS[-1])
     return epochs // 10 * 10
 
 
 def count_passes(facts: Facts, num_layers: int, hidden: int = 256) -> int:
-    """How often the work of a default run allows to train on every node."""
+    """Full passes over all nodes that the work of a default run allows."""
     dense = 2 * num_layers * facts.num_nodes * hidden**2
     sparse = num_layers * facts.num_entries * hidden
     inputs = 2 * facts.num_nodes * facts.num_features * hidden
@@ -120,9 +120,9 @@ def count_passes(facts: Facts, num_layers: int, hidden: int = 256) -> int:
 def follow_graph(
     config: RunConfig, graph: Graph | Part, total: Callable[[np.ndarray], np.ndarray] = lambda counts: counts
 ) -> tuple[str, ...]:
-    """Put in what fits the graph where a configuration that leaves it open says nothing; returns a line for each reason.
+    """Fill in settings that were not given by the rule, if `defaults` is graph; returns a notice for each reason.
 
-    `total` sums counts over ranks that hold a part each.
+    `total` sums counts over ranks that hold parts.
     """
     if config.defaults != FROM_GRAPH:
         return ()
@@ -142,7 +142,7 @@ def follow_graph(
 
 
 def _is_decided(config: RunConfig, name: str) -> bool:
-    """Whether another setting that was given decides about one of the model's."""
+    """Whether another given setting already determines a setting of the model."""
     model = config.model.given
     by_layers = config.draws and issubclass(SAMPLERS[config.sampler.name], LayeredSampler)
     if name == "num_layers":
@@ -157,7 +157,7 @@ def _is_decided(config: RunConfig, name: str) -> bool:
 def measure_facts(
     graph: Graph | Part, total: Callable[[np.ndarray], np.ndarray] = lambda counts: counts
 ) -> Facts:
-    """The facts of a graph, or of the graph that ranks hold parts of."""
+    """The facts of a graph, or over all ranks of the graph that a part belongs to."""
     if isinstance(graph, Part):
         rows, entries = graph.num_local, len(graph.local_indices) + len(graph.halo_indices)
     else:

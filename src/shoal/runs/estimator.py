@@ -1,4 +1,4 @@
-"""NodeClassifier and NodeRegressor: fit and predict as scikit-learn's estimators do, configured as `shoal train` is."""
+"""NodeClassifier and NodeRegressor: estimators in scikit-learn's style, configured like `shoal train`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NAMED = ("model", "method", "sampler", "epochs", "seed")
 
 
 class NodeEstimator:
-    """What NodeClassifier and NodeRegressor share: settings, `fit`, and the nodes' embeddings."""
+    """The base of NodeClassifier and NodeRegressor: settings, `fit` and embeddings."""
 
     def __init__(
         self,
@@ -41,15 +41,15 @@ class NodeEstimator:
         self.set_params(**settings)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The arguments it was made with.
+        """The arguments of the constructor.
 
         Args:
-            deep: scikit-learn's; changes nothing.
+            deep: for scikit-learn; has no effect.
         """
         return dict(self._parameters)
 
     def set_params(self, **parameters: Any) -> Self:
-        """Change arguments; they count from the next `fit` on.
+        """Change arguments for the next `fit`.
 
         Args:
             parameters: arguments by name, as the constructor takes them.
@@ -62,14 +62,14 @@ class NodeEstimator:
         return self
 
     def configure(self) -> RunConfig:
-        """The configuration of a run with these arguments, before the graph decides the rest; a setting that does not exist
-        is refused."""
+        """The configuration of a run with these arguments, before the graph decides the rest. Raises for unknown
+        settings."""
         given = dict(self._parameters)
         model, method, sampler, epochs, seed = (given.pop(name) for name in _NAMED)
         config = RunConfig(method=method or RunConfig().method, defaults=FROM_GRAPH)
         if config.method not in ("sampled", "full"):
             raise ShoalError(
-                f"method is {config.method!r}: expected sampled or full, which one process trains; `shoal train` has the others"
+                f"method is {config.method!r}: expected sampled or full; use `shoal train` for the others"
             )
         named = (("model__name", model), ("sampler__name", sampler), ("training__epochs", epochs))
         for name, value in [*named, ("training__seed", seed), *given.items()]:
@@ -84,7 +84,7 @@ class NodeEstimator:
     def fit(self, graph: Any, *, progress: bool | None = None) -> Self:
         """Train on a graph and keep the best weights.
 
-        A split is drawn where the graph has none, as `shoal train` does.
+        A split is drawn if the graph has none, as in `shoal train`.
 
         Args:
             graph: a Graph, what `shoal.load` takes, or a PyG `Data` object.
@@ -120,7 +120,7 @@ class NodeEstimator:
         return self.trainer_.evaluate(split, graph=find_graph(graph, self.graph_))[metric]
 
     def _check_labels(self, graph: Graph) -> None:
-        """Refuse labels that are not for this kind of estimator."""
+        """Raise if the labels are not for this kind of estimator."""
 
     @property
     def trainer_(self) -> Trainer:
@@ -151,40 +151,41 @@ class NodeEstimator:
 
 
 class NodeClassifier(NodeEstimator):
-    """Classifies the nodes of a graph. What is not given follows from the graph, as `shoal train` does it.
+    """Classifies the nodes of a graph. Settings that are not given follow from the graph, as in `shoal train`.
 
         found = shoal.NodeClassifier().fit(graph)
         found.score()        # on the test nodes
-        found.predict()      # every node's class, by name where the graph has names
+        found.predict()      # every node's class, by name if the graph has class names
         found.predict(new)   # of another graph with the same features
 
     Args:
-        model: a model by name; by default the one that fits the graph.
-        method: `sampled` or `full`; by default the one that fits.
-        sampler: how batches are drawn, by name.
-        epochs: most epochs to train.
-        seed: decides the initial weights and every batch.
+        model: name of the model. None: the one that fits the graph.
+        method: `sampled` or `full`. None: the one that fits the graph.
+        sampler: name of the sampler. None: the default.
+        epochs: most epochs to train. None: as fits the graph.
+        seed: random seed of initial weights and batches.
         settings: any other setting of `shoal train --set`, its dot written as two underscores: `model__hidden=64`,
             `training__lr=0.003`, `sampler__roots=500`.
 
     Attributes (after `fit`):
-        classes_: what `predict` answers with: the names of the classes, or their numbers.
-        trainer_, model_, graph_, config_: what was trained, on what and how; `notices_` say what the graph decided.
+        classes_: the values that `predict` returns: class names, or class numbers.
+        trainer_, model_, graph_, config_: trainer, model, graph and configuration of the training.
+        notices_: what the graph decided.
         history_: the records of all epochs.
     """
 
     @property
     def classes_(self) -> np.ndarray:
-        """Names of the classes, or their numbers where the graph has no names."""
+        """Names of the classes, or their numbers if the graph has no class names."""
         names = self.graph_.class_names
         return np.arange(self.graph_.num_classes) if names is None else np.array(names)
 
     def predict(self, graph: Any = None, *, names: bool = True) -> np.ndarray:
-        """Every node's class as in `classes_`; multi-label a 0/1 matrix.
+        """Every node's class as in `classes_`; a 0/1 matrix for multi-label graphs.
 
         Args:
             graph: another graph with the same features. None: the one it was fitted on.
-            names: answer class names. False: class numbers, places in `classes_`.
+            names: whether to return class names. False: class numbers, positions in `classes_`.
         """
         numbers = self._predict(graph)
         return name_classes(numbers, self.graph_.class_names) if names else numbers
@@ -198,8 +199,9 @@ class NodeClassifier(NodeEstimator):
         return self.trainer_.predict_proba(graph=find_graph(graph, self.graph_)).numpy()
 
     def score(self, graph: Any = None, split: str = "test") -> float:
-        """Accuracy (multi-label micro F1, or `training__metric`) on a split's nodes; the test nodes of another graph
-        without a split are all its labelled ones.
+        """Accuracy on a split's nodes; micro F1 for multi-label graphs, or `training__metric`.
+
+        If another graph has no split, all its labelled nodes are test nodes.
 
         Args:
             graph: another graph with the same features. None: the one it was fitted on.
@@ -215,16 +217,16 @@ class NodeClassifier(NodeEstimator):
 
 
 class NodeRegressor(NodeEstimator):
-    """Predicts numbers of a graph's nodes. What is not given follows from the graph, as `shoal train` does it.
+    """Predicts numbers for the nodes of a graph. Settings that are not given follow from the graph, as in `shoal train`.
 
     shoal.NodeRegressor().fit(graph).predict()
 
     Args:
-        model: a model by name. None: the one that fits the graph.
-        method: `sampled` or `full`. None: the one that fits.
-        sampler: how batches are drawn, by name. None: the default.
+        model: name of the model. None: the one that fits the graph.
+        method: `sampled` or `full`. None: the one that fits the graph.
+        sampler: name of the sampler. None: the default.
         epochs: most epochs to train. None: as fits the graph.
-        seed: decides the initial weights and every batch.
+        seed: random seed of initial weights and batches.
         settings: any other setting of `shoal train --set`, its dot written as two underscores: `model__hidden=64`.
     """
 
@@ -237,7 +239,7 @@ class NodeRegressor(NodeEstimator):
         return self._predict(graph)
 
     def score(self, graph: Any = None, split: str = "test") -> float:
-        """R², the share of the variance that is explained, on a split's nodes.
+        """R², the share of explained variance, on a split's nodes.
 
         Args:
             graph: another graph with the same features. None: the one it was fitted on.

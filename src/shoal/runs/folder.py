@@ -36,14 +36,14 @@ JOB = "job.json"
 
 
 def check_new(folder: Path) -> None:
-    """Refuse a folder in which a new run cannot be made."""
+    """Raise if a new run cannot be made in a folder."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise ShoalError(f"{folder} exists already: choose another --out, or continue it with --resume")
     check_place(folder)
 
 
 def make_folder(folder: Path, files: Mapping[str, str | np.ndarray | None]) -> None:
-    """Make a run's folder with its first files; it appears in one rename, whole or not at all."""
+    """Make a run's folder with its first files, atomically."""
     with explain_full_disk(folder), building(folder) as scratch:
         fresh = scratch / "new"
         fresh.mkdir()
@@ -53,13 +53,13 @@ def make_folder(folder: Path, files: Mapping[str, str | np.ndarray | None]) -> N
             elif content is not None:
                 np.save(fresh / name, content, allow_pickle=False)
         flush_tree(fresh)
-        check_new(folder)  # another process may have made it meanwhile
+        check_new(folder)  # another process may have made it
         os.rename(fresh, folder)
         flush(folder.parent)
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a run's folder; killed in the middle it is gone all the same."""
+    """Remove a run's folder. It is renamed first, so that a killed process leaves no half of it."""
     with suppress(OSError, ShoalError), building(folder) as scratch:
         os.rename(folder, scratch / "old")
         return
@@ -67,7 +67,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def describe_job(config: RunConfig) -> str | None:
-    """What tells a run that this job of a launcher begins from all others; None where no launcher says which job it is."""
+    """The identity of a run that a launcher's job starts: job and configuration; None without a launcher's job id."""
     job = name_job()
     if job is None:
         return None
@@ -76,10 +76,10 @@ def describe_job(config: RunConfig) -> str | None:
 
 
 def is_of_this_job(folder: Path, config: RunConfig) -> bool:
-    """Whether this job began the run in `folder`, with this configuration: its ranks were lost and started again.
+    """Whether this job started the run in `folder` with this configuration, so that restarted ranks resume it.
 
-    A job of a cluster may have several commands, and the same one twice: a run that has ended is not begun again. Ranks
-    that `shoal` itself started have a job of their own.
+    A cluster job may run several commands, even the same one twice, so a finished run is not resumed. Ranks that `shoal`
+    itself started have their own job id.
     """
     try:
         if (folder / JOB).read_text() != describe_job(config):
@@ -90,7 +90,7 @@ def is_of_this_job(folder: Path, config: RunConfig) -> bool:
 
 
 def _has_ended(folder: Path) -> bool:
-    """Whether a run, or all of repeated ones, have their test scores."""
+    """Whether a run, or all repeated runs, have test scores."""
     path = folder / METRICS
     records = read_metrics(path) if path.is_file() else []
     return (folder / SUMMARY).is_file() or (bool(records) and "epoch" not in records[-1])
@@ -111,7 +111,7 @@ def read_run_config(folder: Path) -> RunConfig:
     config = read_config(folder / CONFIG)
     for section in (config.model, config.partition):
         section.forgive()
-    if config.sampler.name == "ladies":  # of runs from before rows were normalised
+    if config.sampler.name == "ladies":  # a configuration without row_normalize means false
         config.sampler.given.setdefault("row_normalize", False)
     return config
 
@@ -122,7 +122,7 @@ def read_any_config(folder: Path) -> RunConfig:
 
 
 def read_metrics(path: Path) -> list[Record]:
-    """The records of a metrics.jsonl; a last line cut short by a kill is left out, any other damage is refused."""
+    """The records of a metrics.jsonl. A last line cut short by a kill is left out; other damage is an error."""
     lines = path.read_bytes().splitlines()
     records = []
     for number, line in enumerate(lines, 1):
@@ -134,7 +134,7 @@ def read_metrics(path: Path) -> list[Record]:
             if number == len(lines):
                 break
             raise ShoalError(
-                f"{path} is damaged: line {number} is no record of an epoch; remove the line, or the file"
+                f"{path} is damaged: line {number} is not a record of an epoch; remove the line, or the file"
             ) from None
         records.append(record)
     return records

@@ -1,4 +1,4 @@
-"""Whether a run's graph is the one that it began with."""
+"""The check that a resumed run has the graph it began with."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _DIFFER = {
 
 
 def check_same_graph(folder: Path, config: RunConfig, data: RunData) -> None:
-    """Refuse to go on with another graph than the run in `folder` began with."""
+    """Raise if the graph is not the one that the run in `folder` began with."""
     found = data.identity
     try:
         began = parse_json((folder / GRAPH).read_bytes())
         if not found["content"] or not began.get("content"):
-            began["content"] = found["content"]  # older runs and stored parts do not tell
+            began["content"] = found["content"]  # unknown for older runs and stored parts
         began = {key: type(value)(began[key]) for key, value in found.items()}
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         raise ShoalError(
@@ -36,7 +36,9 @@ def check_same_graph(folder: Path, config: RunConfig, data: RunData) -> None:
         if began[key] != found[key]:
             said = _DIFFER.get(key)
             if said is None:
-                said = f"it has {found[key]:,} {key.removeprefix('num_')} where the run began with {began[key]:,}"
+                said = (
+                    f"it has {found[key]:,} {key.removeprefix('num_')} and the run began with {began[key]:,}"
+                )
             raise ShoalError(
                 f"{folder} was trained on another graph than {config.data} is now: {said}; put the graph back, or start a new run"
             )

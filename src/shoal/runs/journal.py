@@ -1,4 +1,4 @@
-"""Trials in a file: Optuna's journal, JSON lines that only one process writes, and what they say."""
+"""Trials in a file: Optuna's journal, JSON lines written by one process at a time."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Tried:
     """A trial that has ended.
 
     Attributes:
-        number: from 0, the defaults.
-        config: the configuration, as a recipe has it.
+        number: counted from 0, which is the trial with the default settings.
+        config: the configuration, in the form of a recipe.
         ended: done, pruned, out of time, or failed with a reason.
-        score: best validation score, None where it failed.
+        score: best validation score; None if it failed.
     """
 
     number: int
@@ -39,7 +39,7 @@ class Tried:
 
     @property
     def is_whole(self) -> bool:
-        """Whether its score stands beside those of others: it was neither pruned nor failed."""
+        """Whether its score can be compared with others: it was neither pruned nor failed."""
         return self.score is not None and self.ended != "pruned"
 
     def to_row(self) -> dict[str, Any]:
@@ -49,9 +49,9 @@ class Tried:
 
 
 def open_study(path: Path) -> optuna.Study:
-    """The study in a journal, which is made if it is not there.
+    """The study in a journal; a missing journal is created.
 
-    The last line of a killed process may be cut short: it is dropped. A trial that never ended is marked as failed.
+    A last line that a killed process cut short is dropped. A trial that never ended is marked as failed.
     """
     import optuna
     from optuna.storages.journal import JournalFileBackend
@@ -75,7 +75,7 @@ def open_study(path: Path) -> optuna.Study:
 
 
 def list_tried(study: optuna.Study) -> list[Tried]:
-    """The trials that ended, numbered in their order; interrupted ones are left out."""
+    """The finished trials, numbered in order, without interrupted ones."""
     found: list[Tried] = []
     for trial in study.get_trials(deepcopy=False):
         figures = trial.user_attrs.get("figures")
@@ -87,13 +87,13 @@ def list_tried(study: optuna.Study) -> list[Tried]:
 
 
 def count_ends(tried: list[Tried]) -> str:
-    """How many trials there were, and how they ended."""
+    """The number of trials, and how they ended, in words."""
     ends = Counter(one.ended.partition(":")[0] for one in tried)
     return f"{count(len(tried), 'trial')}: {', '.join(f'{number} {end}' for end, number in ends.items())}"
 
 
 def say_rank(tried: list[Tried], best: Tried) -> str:
-    """What the best trial is best of; a single one with a score is best of nothing."""
+    """The best trial's rank in words; a single trial with a score is not called the best."""
     if sum(one.is_whole for one in tried) > 1:
         return f"the best of {len(tried)} trials"
     return "the only trial with a score" if best.number else "the defaults, the only trial with a score"
@@ -107,7 +107,7 @@ def _drop_cut_line(path: Path) -> None:
 
 
 class NoLock:
-    """No lock of Optuna's own: whoever searches holds the folder's (`shoal.lock`), which ends with its process."""
+    """Replaces Optuna's lock: a search already holds the folder's lock (`shoal.lock`), which ends with its process."""
 
     def acquire(self) -> bool:
         """Always succeed."""

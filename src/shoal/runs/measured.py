@@ -1,4 +1,4 @@
-"""What a run measured of itself, for its report: a profiled step, memory, its batches beside the graph, the machine."""
+"""Measurements of a run for its report: a profiled step, memory, statistics of batches and graph, the machine."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from shoal.runs.run import Run
 
 SAMPLES = 8  # batches that are measured
-PAIRS = 10_000  # of neighbours that their clustering is estimated from: ± 0.005
-MOST_ENTRIES = 50_000_000  # of a graph whose degrees are measured beside those of batches
-_NODE_BYTES = 48  # that measuring a graph takes for each of its nodes
+PAIRS = 10_000  # pairs of neighbours from which clustering is estimated: ± 0.005
+MOST_ENTRIES = 50_000_000  # larger graphs are not measured
+_NODE_BYTES = 48  # memory per node to measure a graph
 _SHARES = (0.5, 0.9, 0.99)
 _PACKAGES = ("shoal", "torch", "numpy", "numba")
 
 
 def measure_run(run: Run) -> dict[str, Any]:
-    """What rank 0 writes at the end of a run; all ranks take part. What only an earlier start of the run found is kept.
+    """The measurements that rank 0 writes at the end of a run; all ranks call it. Those of an earlier start are kept.
 
-    `profile`: see `StepProfile`; `peak`: most bytes that each rank held, mapped files included; `samples`: measures of the
-    training graph and of some batches; `machine`: where it ran.
+    `profile`: see `StepProfile`; `peak`: peak memory of each rank in bytes, mapped files included; `samples`: statistics
+    of the training graph and of some batches; `machine`: cores, system and versions.
     """
     run.transport.phase = "the memory of ranks"
     peaks = run.transport.gather(np.array([peak_memory()], np.int64))[:, 0].tolist()
@@ -55,18 +55,18 @@ def measure_run(run: Run) -> dict[str, Any]:
 
 
 def peak_memory() -> int:
-    """Most bytes that this process held at once, pages of mapped files included."""
+    """Peak memory of this process in bytes, pages of mapped files included."""
     unit = 1 if sys.platform == "darwin" else 1024
     return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def describe_machine(ranks: int, threads: int) -> dict[str, Any]:
-    """Where a run took place, without the machine's name."""
+    """Ranks, threads, cores, system and versions of a run, without the machine's name."""
     versions = {}
     for package in _PACKAGES:
         try:
             versions[package] = version(package)
-        except PackageNotFoundError:  # run from its source
+        except PackageNotFoundError:  # not installed: run from its source
             continue
     return {
         "ranks": ranks,
@@ -88,10 +88,10 @@ def _read_earlier(run: Run) -> dict[str, Any]:
 
 
 def _describe_samples(run: Run) -> dict[str, Any] | None:
-    """Measures of batches beside the graph they are drawn from; None where every step takes the whole graph.
+    """Statistics of batches and of the graph they are drawn from.
 
-    None too where the memory budget leaves no room for it. Batches that cannot be measured are a notice: a run does not fail by its
-    report.
+    None for full-batch training, and if the memory budget has no room. If measuring raises, a notice is printed and the
+    run continues.
     """
     sampler: Sampler = run.trainer.sampler
     while isinstance(sampler, RankSampler):
@@ -116,7 +116,7 @@ def _describe_samples(run: Run) -> dict[str, Any] | None:
 
 
 def describe_character(one: Character) -> dict[str, Any]:
-    """A graph's measures; `degrees` are points (degree, share of nodes with at least it)."""
+    """A graph's statistics; `degrees` are points (degree, share of nodes with at least that degree)."""
     levels, counts = np.unique(one.degrees, return_counts=True)
     at_least = counts[::-1].cumsum()[::-1] / max(one.num_nodes, 1)
     positive = np.flatnonzero(levels > 0)

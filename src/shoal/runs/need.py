@@ -1,4 +1,4 @@
-"""Need: what a run will hold in memory, estimated before it starts, and where the rest goes."""
+"""Need: the memory of a run, estimated before it starts, and what goes to files."""
 
 from __future__ import annotations
 
@@ -49,31 +49,32 @@ from shoal.training.swapped_share import SwappedShare
 from shoal.training.trainer import Trainer
 from shoal.wording import format_bytes
 
-_AVERAGE_COPIES = 2  # with a moving average: itself, and the weights it stands in for while a run evaluates
-_ORIENTED_BYTES = 2  # of an entry, where every edge is kept once more
-_DRAWN_BYTES = 20  # of a node: where its row begins among those, tables to draw from
-_WINDOW_BYTES = 20  # of a row that a batch in the window reads: its number, two places for each one used
-_NORM_BYTES = 4  # of an entry: its factor, where batches are made unbiased
-_PLACED_BYTES = 8  # of an entry: where its edge is among those kept once, and both factors there
-_EXACT_BYTES, _COUNTED_BYTES = 40, 20  # of an entry, while factors are made of probabilities or of counts
+_AVERAGE_COPIES = 2  # with a moving average: the average, and the raw weights during an evaluation
+_ORIENTED_BYTES = 2  # per entry of the oriented graph, which stores each edge once
+_DRAWN_BYTES = 20  # per node: its row in the oriented graph, and tables to sample from
+_WINDOW_BYTES = 20  # per row that a batch of the window reads: its number, two positions for each one used
+_NORM_BYTES = 4  # per entry: its normalisation factor
+_PLACED_BYTES = 8  # per entry: its position in the oriented graph, and both factors there
+_EXACT_BYTES, _COUNTED_BYTES = 40, 20  # per entry, while factors are computed from probabilities or counts
 _NOBODY = np.empty(0, np.int64)
 
 
 @dataclass
 class Need:
-    """Bytes of anonymous memory, estimated.
+    """An estimate of anonymous memory, in bytes.
 
     Attributes:
-        held: what the process holds now.
-        code: of kernels that it still loads.
-        step: what training adds: a step, and the batches drawn ahead of it; 0 where nothing is trained.
-        ahead: how much of that stays while a run evaluates.
-        evaluation: what evaluation adds whatever happens: vectors of all nodes, and chunks of rows.
-        cache: of feature rows.
-        matrices: of all nodes, that evaluation and histories hold at once, in memory or in files.
-        mapped: bytes of the graph that are read from its files and held by nobody.
-        helps: what would make a step smaller.
-        swaps: where parts are swapped, what an epoch reads and writes.
+        held: held by the process now.
+        code: kernels that are still to be loaded.
+        step: added by training: a step and prefetched batches; 0 without training.
+        ahead: the part of `step` that stays during an evaluation.
+        evaluation: always added by an evaluation: vectors of all nodes, and chunks of rows.
+        cache: the cache of feature rows.
+        matrices: matrices of all nodes that evaluation and histories hold at once, in memory or in files.
+        mapped: bytes of the graph that stay in memory-mapped files.
+        place: folder of the files.
+        helps: what would make a step smaller, in words.
+        swaps: traffic of swapped parts, in words.
     """
 
     held: int
@@ -90,13 +91,13 @@ class Need:
 
     @property
     def least(self) -> int:
-        """What is held at most where matrices are in files."""
+        """Peak memory if matrices are in files."""
         return self.held + self.code + self.cache + max(self.step, self.ahead + self.evaluation)
 
     def check(self, transport: Transport | None = None) -> str:
-        """What is needed and where it goes, in a line; refused where a budget that was given cannot hold it.
+        """The estimate in a line. Raises if it exceeds a given budget.
 
-        Ranks refuse together, in the same words.
+        All ranks raise the same error.
         """
         budget = memory_budget()
         if given_budget() is not None:
@@ -147,7 +148,7 @@ class Need:
 
 
 def estimate_need(trainer: Trainer, place: Path, *, to_train: bool = True) -> Need:
-    """What training with `trainer`, or only evaluating its model, will hold; a cache of features gets what is left."""
+    """The memory that training with `trainer`, or only evaluating its model, will take. The feature cache gets the rest."""
     graph = trainer.graph
     n = graph.num_nodes
     widths = list(trainer.model.widths) if isinstance(trainer.model, GNN) else []
@@ -160,7 +161,7 @@ def estimate_need(trainer: Trainer, place: Path, *, to_train: bool = True) -> Ne
         averages = _AVERAGE_COPIES if trainer.weights.decay is not None else 0
         ahead += count_weights(trainer.model) + VALUE * averages * weights
     if whole:
-        ahead += n * (len(widths) + 2) if to_train else 0  # which rows an evaluation reads is kept
+        ahead += n * (len(widths) + 2) if to_train else 0  # the masks of rows that an evaluation reads
         scored = n if graph.val_mask is None else int(np.count_nonzero(graph.val_mask))
         computed = trainer.model, trainer.share.whole
         evaluation = count_held(*computed) + count_one_pass(*computed) + VALUE * graph.num_classes * scored
@@ -190,13 +191,15 @@ def estimate_need(trainer: Trainer, place: Path, *, to_train: bool = True) -> Ne
         found.helps = "more --parts"
         found.swaps = trainer.share.plan.describe(place) if to_train else ""
     elif whole and isinstance(trainer.sampler, FullSampler):
-        found.helps = "--method swapped, which works on one part of the graph after the other"
+        found.helps = "--method swapped, which holds one part of the graph at a time"
     return found
 
 
 def _count_step(trainer: Trainer) -> tuple[int, int]:
-    """Bytes of a step's activations; bytes that stay while a run evaluates: batches where they are drawn, and what the
-    sampler keeps of the graph, or `A x` of the whole graph."""
+    """(bytes of a step's activations, bytes that stay during an evaluation).
+
+    The latter are sampled batches and the sampler's tables, or operators and `A x` of the whole graph.
+    """
     graph = trainer.graph
     n, entries = graph.num_nodes, graph.num_entries
     sampler, threads = trainer.sampler, trainer.sampling_threads
@@ -222,19 +225,19 @@ def _count_step(trainer: Trainer) -> tuple[int, int]:
 
 
 def _count_whole(graph: Graph, model: nn.Module, halo: int = 0, more: int = 0) -> tuple[int, int]:
-    """Bytes of the activations of a step on all local rows and `halo` halo rows; bytes that stay: operators and `A x`."""
+    """(bytes of a step's activations on all local and `halo` rows, bytes held throughout: operators and `A x`)."""
     size = graph.num_nodes, graph.num_entries, graph.num_features
     kind = {"sparse": _is_sparse(graph), "weighted": graph.edge_weight is not None}
     return count_whole(model, *size, **kind, halo=halo, more=more)
 
 
 def count_whole_step(graph: Graph, model: nn.Module) -> int:
-    """Bytes that full-batch training of a model adds to what a process holds, its weights included."""
+    """Bytes that full-batch training of a model takes, its weights included."""
     return sum(_count_whole(graph, model)) + count_weights(model)
 
 
 def _count_drawing(source: Sampler) -> tuple[int, int]:
-    """Bytes that a sampler of subgraphs keeps of its graph, and that making them takes before the first step."""
+    """(bytes of a subgraph sampler's tables, bytes needed to make them before the first step)."""
     graph = source.graph
     entries = graph.num_entries
     oriented = 0
@@ -252,7 +255,7 @@ def _count_drawing(source: Sampler) -> tuple[int, int]:
 
 
 def _count_reading(trainer: Trainer) -> int:
-    """Bytes that reading features ahead takes beside the cache: more batches, the window's rows, reads under way."""
+    """Bytes that reading features ahead takes beside the cache: more batches, rows of the window, pending reads."""
     caching, graph, threads = trainer.features, trainer.graph, trainer.sampling_threads
     nodes = _count_read(trainer)
     more = count_batches_held(threads, cached=True) - count_batches_held(threads, cached=False)
@@ -263,7 +266,7 @@ def _count_reading(trainer: Trainer) -> int:
 
 
 def _count_read(trainer: Trainer) -> int:
-    """Nodes whose features a batch reads. The batch_size of layers counts outputs, which read many times as many."""
+    """Nodes whose features a batch reads. The batch_size of a layered sampler counts output nodes only."""
     source = _find_source(trainer.sampler)
     if isinstance(source, LayeredSampler):
         return source.sample(0).num_nodes
@@ -275,7 +278,7 @@ def _find_source(sampler: Sampler) -> Sampler:
 
 
 def _count_halo(trainer: Trainer) -> tuple[int, int]:
-    """Halo rows that a rank with a part holds, and its entries in their columns."""
+    """(halo rows of this rank's part, entries in halo columns); zeros without a part."""
     if not isinstance(trainer.share, PartShare):
         return 0, 0
     part = trainer.share.part
@@ -283,7 +286,7 @@ def _count_halo(trainer: Trainer) -> tuple[int, int]:
 
 
 def _count_training_part(trainer: Trainer) -> int:
-    """Bytes of a rank's part of an inductive training graph: pattern and features, and where the model keeps it `A x`."""
+    """Bytes of a rank's part of an inductive training graph: pattern, features, and `A x` if it is precomputed."""
     share = trainer.share
     if not isinstance(share, PartShare) or share.training is share.part:
         return 0
@@ -294,7 +297,7 @@ def _count_training_part(trainer: Trainer) -> int:
 
 
 def _count_values(trainer: Trainer, batch: Batch) -> int:
-    """Values that the layers of a model keep of a batch whose layers shrink."""
+    """Values that a model's layers keep for a batch of a layered sampler."""
     values, depth, rows = 0, 0, batch.num_nodes
     for layer in list_layers(trainer.model):
         read = rows
@@ -306,7 +309,7 @@ def _count_values(trainer: Trainer, batch: Batch) -> int:
 
 
 def _row_bytes(graph: Graph) -> float:
-    """Bytes of a node's features in a batch: of sparse ones, only what is stored."""
+    """Bytes of a node's features in a batch; for sparse features the mean of the stored values."""
     x = graph.find_features(_NOBODY)[0]
     if isinstance(x, sp.csr_array):
         return 8 + x.nnz / max(x.shape[0], 1) * (x.data.itemsize + x.indices.itemsize)

@@ -1,4 +1,4 @@
-"""Plan: what each method would take on a graph and a machine, measured by a few steps, and which one fits."""
+"""Plan: time and memory of each method on a graph and a machine, measured by a few steps, and the best choice."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ from shoal.settings import list_settings
 from shoal.training.evaluation import count_forward
 from shoal.wording import format_bytes
 
-SAMPLERS = ("random-walk", "frontier", "node")  # beside the run's own
-_FASTER = 0.7  # of one machine's time, from which on several are worth it
-_KERNELS = 40 << 20  # bytes that a process loads when it works
+SAMPLERS = ("random-walk", "frontier", "node")  # tried beside the run's own
+_FASTER = 0.7  # several hosts are worth it below this share of one host's time
+_KERNELS = 40 << 20  # bytes of kernels that a process loads
 
 
 @dataclass
 class Candidate:
-    """A way of training and what it is expected to take.
+    """A way of training with its expected time and memory.
 
     Attributes:
-        options: of `shoal train`.
-        memory: bytes that the process holds at most, or the largest rank.
-        seconds: of an epoch of training; None where a model's time is not predicted.
-        cpu: CPU seconds of an epoch, None where it was not measured.
-        evaluation: seconds of an evaluation, None where it was not measured.
+        options: options of `shoal train`.
+        memory: peak memory in bytes, of the process or of the largest rank.
+        seconds: seconds of a training epoch; None if not predicted.
+        cpu: CPU seconds of an epoch; None if not measured.
+        evaluation: seconds of an evaluation; None if not measured.
         interval: epochs from one evaluation to the next.
         sent: bytes that ranks send in an epoch.
-        how: measured, or predicted from what was.
+        how: `measured`, or `predicted` from other measurements.
         fits: whether memory suffices.
-        failed: why it could not be measured, None where nothing failed.
+        failed: why measuring failed; None if it did not.
     """
 
     name: str
@@ -69,11 +69,11 @@ class Candidate:
 
     @property
     def method(self) -> str:
-        """As `--method` has it."""
+        """The value of `--method`."""
         return self.options[self.options.index("--method") + 1]
 
     def count_seconds(self, epochs: int) -> float | None:
-        """Of so many epochs with their evaluations, patience aside; None where it was not measured."""
+        """Seconds of `epochs` epochs with evaluations, without early stopping; None if not measured."""
         if self.how != "measured" or self.seconds is None:
             return None
         return epochs * self.seconds + -(-epochs // self.interval) * (self.evaluation or 0.0)
@@ -81,7 +81,7 @@ class Candidate:
 
 @dataclass
 class Plan:
-    """All candidates, the one to take, and why."""
+    """All candidates, the best one, and the reason for it."""
 
     candidates: list[Candidate]
     best: Candidate
@@ -89,7 +89,7 @@ class Plan:
     memory: int
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The plan as JSON data."""
         return {
             "best": self.best.name,
             "options": list(self.best.options),
@@ -100,17 +100,19 @@ class Plan:
 
 
 class Planner:
-    """Measures candidates one after the other, within `seconds` in all: each is started, as `shoal train` would, in a process of its own.
+    """Measures candidates one after the other, within `seconds` in total. Each runs in its own process, as in `shoal train`.
 
     Args:
-        config: model and training settings as they follow from the graph, and the sampler where one is given.
-        graph: to be trained on.
-        asked: the configuration before it followed the graph, from which processes start; None for `config`.
+        config: settings of model, training and sampler, with those chosen by the graph.
+        graph: the graph to train on.
         memory: bytes that a host has for training.
-        budget: bytes that processes keep to, as `--memory` has it; None for what is free.
-        hosts, machine: how many, and the wire between them.
+        asked: the configuration before the graph chose settings, which the processes start from; None for `config`.
+        budget: memory budget of the processes in bytes, as of `--memory`; None for the free memory.
+        hosts, machine: number of hosts, and the network between them.
+        seconds: time limit of the measurements.
         empty: bytes that a process holds without a graph.
-        rehearse: takes a configuration, seconds and a budget, and tries it.
+        on_step: called with a sentence before each measurement.
+        rehearse: measures a configuration, given seconds and a budget.
     """
 
     def __init__(
@@ -133,32 +135,32 @@ class Planner:
         self.hosts, self.machine, self.empty, self.on_step = hosts, machine, empty, on_step
         self.budget, self._rehearse = budget, rehearse
         self.end = time.monotonic() + seconds
-        self.turn = seconds / 10  # of the steps of one candidate; its start and its evaluation take as long
-        self.last = 0.0  # seconds that the last one took in all
+        self.turn = seconds / 10  # for one candidate's steps; its start and evaluation take as long
+        self.last = 0.0  # seconds that the last candidate took in total
         self.held = anonymous_memory()  # with the graph
-        self.rate: float | None = None  # multiply-adds a second of steps that were timed
+        self.rate: float | None = None  # measured multiply-adds per second
 
     def plan(self) -> Plan:
-        """Measure what fits, predict the rest, and choose."""
+        """Measure the candidates that fit, predict the others, and choose one."""
         own = self.config.sampler.name
         if self.config.model.name in CONVS and CONVS[self.config.model.name].trains_on_rows:
             rows = self._try_sampled(own)
             return Plan([rows], rows, "the model trains on rows of nodes", self.memory)
         is_full = choose_method(self.config, self.graph).method == "full"
-        first = None if is_full else self._try_sampled(own)  # what will be taken is measured in any case
+        first = None if is_full else self._try_sampled(own)  # the default method is always measured
         full, need = self._try_full()
         sampled = [first or self._try_sampled(own)]
         if "name" not in self.config.sampler.given:
             for name in SAMPLERS:
                 if name != own and not self._is_late():
-                    with suppress(ShoalError):  # some graphs allow no such batches
+                    with suppress(ShoalError):  # some graphs do not allow this sampler
                         sampled.append(self._try_sampled(name))
         found = [*sampled, full]
         if "name" not in self.asked.model.given and not self._is_late():
-            with suppress(ShoalError):  # settings that were given belong to another model
+            with suppress(ShoalError):  # given settings may belong to another model
                 found.append(self._try_precomputed())
         if not full.fits:
-            with suppress(ShoalError):  # some settings allow no swapped parts
+            with suppress(ShoalError):  # some settings do not allow swapped parts
                 found.append(self._try_swapped(full))
         if self.hosts > 1:
             found.append(self._try_partitioned(full, need))
@@ -166,11 +168,11 @@ class Planner:
         return Plan(found, best, reason, self.memory)
 
     def _is_late(self) -> bool:
-        """Whether another candidate would not end in time; the first is never late."""
+        """Whether another candidate would exceed the time limit; the first never does."""
         return self.last > 0 and time.monotonic() + self.last > self.end
 
     def _vary(self, method: str, sampler: str | None = None, *, start: bool = False) -> RunConfig:
-        """The configuration of a candidate, or the one that its process starts from."""
+        """The configuration of a candidate; `start`: the one that its process starts from."""
         config = copy.deepcopy(self.asked if start else self.config)
         config.method = method
         if sampler is None:
@@ -181,7 +183,7 @@ class Planner:
         return config
 
     def _measure(self, candidate: Candidate, config: RunConfig) -> None:
-        """Put in what a process that starts such a run takes; one that ends without an answer leaves it predicted."""
+        """Measure a candidate in another process. If that process fails, the prediction stays."""
         began = time.monotonic()
         try:
             seen = self._rehearse(config, self.turn, self.budget)
@@ -189,7 +191,7 @@ class Planner:
             self.last = time.monotonic() - began
             candidate.failed, candidate.fits = str(error), candidate.fits and not error.killed
             return
-        apart = seen.compiling + seen.starting  # no part of the time to measure for
+        apart = seen.compiling + seen.starting  # not counted in the time limit
         self.end += apart
         self.last = time.monotonic() - began - apart
         candidate.seconds, candidate.cpu = seen.seconds, seen.cpu
@@ -214,7 +216,7 @@ class Planner:
         return found
 
     def _try_full(self) -> tuple[Candidate, Need]:
-        """Full-batch training: measured where memory holds it and a step is not too long, else predicted by its work."""
+        """Full-batch training: measured if memory suffices and a step is short enough, else predicted by multiply-adds."""
         self.on_step("measuring the whole graph")
         trainer = make_trainer(self._vary("full"), self.graph)
         need = estimate_need(trainer, Path("."))
@@ -228,7 +230,7 @@ class Planner:
         return found, need
 
     def _try_precomputed(self) -> Candidate:
-        """SIGN: another model, whose features are propagated once."""
+        """SIGN: another model, whose features are propagated once before training."""
         self.on_step("measuring features propagated beforehand (model sign)")
         config = self._vary("sampled", start=True)
         config.model.name = "sign"
@@ -243,7 +245,7 @@ class Planner:
         return found
 
     def _try_swapped(self, full: Candidate) -> Candidate:
-        """Swapped parts: measured where there is time, else their time is that of the whole graph without its files."""
+        """Swapped parts: measured if there is time, else predicted as full-batch training without file traffic."""
         self.on_step("cutting the graph into parts to swap")
         config = self._vary("swapped")
         num_parts = 8
@@ -263,14 +265,14 @@ class Planner:
         return found
 
     def _try_partitioned(self, full: Candidate, need: Need) -> Candidate:
-        """Parts on hosts: bytes exactly, time by the simulator, scaled by what the whole graph took here."""
+        """Parts on hosts: exact bytes, and the simulator's time, scaled by the measured time of full-batch training."""
         self.on_step(f"cutting the graph into {self.hosts} parts")
         assert self.machine is not None
         config, graph = self._vary("partitioned"), self.graph
         model = make_model(config, graph.num_features, graph.num_classes)
         if not isinstance(model, GNN):
             raise ShoalError(
-                f"an epoch across hosts is predicted for stacks of convs and {config.model.name} is none: leave out --hosts"
+                f"epochs across hosts are predicted for stacks of convs only, and {config.model.name} is none: leave out --hosts"
             )
         pattern = Graph(graph.indptr, graph.indices, directed=graph.directed, checked=True)
         assignment = partition_for_run(config, graph, self.hosts).assignment
@@ -297,14 +299,14 @@ class Planner:
         )
 
     def _make(self, name: str, options: tuple[str, ...], need: Need) -> Candidate:
-        """A candidate of one process that has just loaded the graph; matrices that do not fit go to files."""
+        """A candidate with the memory of one process that has loaded the graph; matrices that do not fit go to files."""
         least = self.held + need.code + max(need.step, need.ahead + need.evaluation)
         whole = max(least, self.held + need.code + need.ahead + need.evaluation + need.matrices)
         memory = whole if whole <= self.memory else least
         return Candidate(name, options, memory, None, fits=memory <= self.memory)
 
     def _choose(self, found: list[Candidate]) -> tuple[Candidate, str]:
-        """Several hosts where one does not hold the graph or is much slower, else what `shoal train` takes by itself."""
+        """Several hosts if the graph does not fit on one or training there is much slower, else the default method."""
         by_method = {one.method: one for one in reversed(found) if "--model" not in one.options}
         full, sampled, parts = by_method["full"], by_method["sampled"], by_method.get("partitioned")
         if parts is not None and parts.fits:

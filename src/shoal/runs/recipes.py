@@ -1,4 +1,4 @@
-"""Recipes: one YAML file per published configuration, with the score to reach and where that figure is from."""
+"""Recipes: one YAML file per published configuration, with the score to reach and its source."""
 
 from __future__ import annotations
 

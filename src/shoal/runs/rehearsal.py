@@ -1,6 +1,6 @@
-"""Rehearsal: a few steps and an evaluation of a run, in a process of its own, to see what it takes.
+"""Rehearsal: time and memory of a run, measured by a few steps and an evaluation in another process.
 
-`python -m shoal.runs.rehearsal` reads a job from its input and answers on its output, both JSON.
+`python -m shoal.runs.rehearsal` reads a job from stdin and writes the result to stdout, both JSON.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from shoal.runs.run import Run
 from shoal.training.evaluation import count_forward
 from shoal.training.trainer import Trainer
 
-_STEPS, _LONG = 32, 1.0  # steps, and seconds of them, that are enough to time
-_FIRST = 0.125  # share of the steps that find cold caches
-_LOOK = 0.005  # seconds between two looks at the memory
+_STEPS, _LONG = 32, 1.0  # number of steps, and seconds of them, that are enough
+_FIRST = 0.125  # share of the first steps that are dropped: caches are cold
+_LOOK = 0.005  # seconds between two readings of memory
 
 
 @dataclass
 class Rehearsal:
-    """What a run was seen to take.
+    """Measured time and memory of a run.
 
     Attributes:
-        seconds: of an epoch of steps, by the median of what a multiply-add took: a step that others kept from working counts
-            as the rest.
-        cpu: CPU seconds of the same, by their mean.
+        seconds: seconds of a training epoch, from the median time per multiply-add, so that steps disturbed by other
+            processes do not count.
+        cpu: CPU seconds of a training epoch, from the mean.
         work: multiply-adds of the forward passes of an epoch.
-        evaluation: seconds of an evaluation, None without validation nodes.
-        memory: most bytes of anonymous memory, from the loading of the graph to the evaluation of the test nodes.
+        evaluation: seconds of an evaluation; None without validation nodes.
+        memory: peak anonymous memory in bytes, from loading the graph to evaluating the test nodes.
         interval: epochs from one evaluation to the next.
-        compiling: seconds of steps that compiled kernels, which happens once on a machine.
-        starting: seconds in which the graph was loaded and batches were prepared.
+        compiling: seconds of steps that compiled kernels, which happens once per machine.
+        starting: seconds to load the graph and prepare batches.
     """
 
     seconds: float
@@ -62,20 +62,20 @@ class Rehearsal:
 
 
 class ProcessEnded(ShoalError):
-    """A process that tried a run ended without an answer.
+    """A rehearsal's process ended without a result.
 
     Attributes:
-        killed: whether the system ended it (SIGKILL), as it does where memory runs out.
+        killed: whether it was killed (SIGKILL), as the system does if memory runs out.
     """
 
     def __init__(self, method: str, code: int) -> None:
         self.killed = code == -signal.SIGKILL
         why = " (killed: out of memory?)" if self.killed else ""
-        super().__init__(f"a process that tried method {method} ended with code {code}{why}")
+        super().__init__(f"the process that measured method {method} ended with code {code}{why}")
 
 
 class MemoryWatch:
-    """The most anonymous memory that this process holds while the block lasts."""
+    """Peak anonymous memory of this process inside the `with` block."""
 
     most = 0
 
@@ -96,7 +96,7 @@ class MemoryWatch:
 
 
 def rehearse(config: RunConfig, seconds: float) -> Rehearsal:
-    """Start the run that `config` describes in this process and take steps for about `seconds`; nothing is left of it."""
+    """Start the run that `config` describes in this process and train for about `seconds`. Its files are removed."""
     with tempfile.TemporaryDirectory() as place, keeping_hops_in(Path(place)), MemoryWatch() as watch:
         began = time.monotonic()
         run = Run.create(Path(place) / "run", config)
@@ -107,7 +107,7 @@ def rehearse(config: RunConfig, seconds: float) -> Rehearsal:
             timed = _time_epochs(trainer, seconds)
             if trainer.has_nodes("val") and not timed.evaluations:
                 timed.evaluate(trainer)
-            if trainer.has_nodes("test"):  # which a run ends with
+            if trainer.has_nodes("test"):  # as at the end of a run
                 trainer.evaluate("test")
         finally:
             trainer._stream.close()
@@ -127,7 +127,7 @@ def rehearse(config: RunConfig, seconds: float) -> Rehearsal:
 
 
 def rehearse_apart(config: RunConfig, seconds: float, budget: int | None = None) -> Rehearsal:
-    """The same in a process of its own, whose memory is that of the run alone, within a memory budget."""
+    """`rehearse` in another process, whose memory is that of the run alone, within a memory budget."""
     job = {"config": config.to_dict(), "seconds": seconds, "budget": budget}
     done = subprocess.run(
         [sys.executable, "-m", "shoal.runs.rehearsal"],
@@ -146,7 +146,7 @@ def rehearse_apart(config: RunConfig, seconds: float, budget: int | None = None)
 
 @dataclass
 class _Timed:
-    """Steps that compiled nothing (seconds, CPU seconds, work), evaluations (seconds), and the seconds of steps that compiled."""
+    """Steps without compilation (seconds, CPU seconds, work), evaluations (seconds), and seconds of compilation."""
 
     steps: list[tuple[float, float, float]] = field(default_factory=list)
     evaluations: list[float] = field(default_factory=list)
@@ -157,7 +157,7 @@ class _Timed:
         return len(self.steps) > _STEPS and sum(step[0] for step in self.steps) >= _LONG
 
     def step(self, trainer: Trainer, batches: Iterator[Batch]) -> bool:
-        """Draw a batch and take a step on it; false at the end of an epoch."""
+        """Draw a batch and train on it; False at the end of an epoch."""
         began, busy, compiled = time.perf_counter(), time.process_time(), count_compiled()
         batch = next(batches, None)
         if batch is None:
@@ -172,21 +172,21 @@ class _Timed:
         return True
 
     def evaluate(self, trainer: Trainer) -> None:
-        """Evaluate as a run does after an epoch; seconds of compiling are left out."""
+        """Evaluate as a run does after an epoch; seconds of compilation are left out."""
         record = trainer.evaluate_epoch()
         self.compiling += record["eval_compile_seconds"]
         self.evaluations.append(record["eval_seconds"] - record["eval_compile_seconds"])
 
     def sum_up(self) -> tuple[float, float, float]:
-        """Seconds, CPU seconds and work of a step; the first ones do not count, nor where there are others the very first."""
+        """(seconds, CPU seconds, work) of a step. The first steps are dropped, at least one if there are several."""
         wall, cpu, work = np.array(self.steps[max(int(_FIRST * len(self.steps)), len(self.steps) > 1) :]).T
         return float(np.median(wall / work) * work.mean()), float(cpu.mean()), float(work.mean())
 
 
 def _time_epochs(trainer: Trainer, seconds: float) -> _Timed:
-    """Time steps for about `seconds`, two at least, and evaluations between epochs, as a run has them.
+    """Time steps for about `seconds`, at least two, and evaluations between epochs, as in a run.
 
-    Evaluations take half as long at most, but for the first.
+    After the first, evaluations take at most half of that time.
     """
     timed, began = _Timed(), time.monotonic()
 
@@ -211,13 +211,13 @@ def _time_epochs(trainer: Trainer, seconds: float) -> _Timed:
 
 
 def main() -> None:
-    """Do the job of the input."""
+    """Run the job on stdin and print its result."""
     job = json.load(sys.stdin)
     set_memory_budget(job["budget"])
     config = make_config(job["config"])
-    with redirect_stdout(sys.stderr):  # what a plug-in prints is no part of the answer
+    with redirect_stdout(sys.stderr):  # output of plug-ins is not part of the result
         try:
-            config.validate()  # which loads its plug-ins
+            config.validate()  # loads plug-ins
             answer = asdict(rehearse(config, job["seconds"]))
         except ShoalError as error:
             answer = {"refused": str(error)}

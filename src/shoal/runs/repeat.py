@@ -1,4 +1,4 @@
-"""Repeated runs: the same configuration with several seeds, one run folder each, and their mean and deviation."""
+"""Repeated runs: the same configuration with several seeds, one run folder each; mean and standard deviation."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from shoal.training.share import Record
 
 
 class Repeat:
-    """A folder `RUN` with `repeat.yaml`, one run folder `seed-S` for every seed, and at the end `summary.json`.
+    """A folder with `repeat.yaml`, a run folder `seed-S` for every seed, and at the end `summary.json`.
 
-    Several ranks, joined by `transport`, train every run together; rank 0 writes.
+    Several ranks, connected by `transport`, train every run together; rank 0 writes.
     """
 
     def __init__(self, folder: Path, config: RunConfig, transport: Transport | None = None) -> None:
@@ -52,7 +52,7 @@ class Repeat:
 
     @classmethod
     def create(cls, folder: Path, config: RunConfig, transport: Transport | None = None) -> Repeat:
-        """Start anew; the folder is made when the first run begins."""
+        """Start new runs. The folder is made when the first run begins."""
         make_paths_absolute(config)
         job = describe_job(config)
         repeat = cls(folder, config, transport)
@@ -70,9 +70,9 @@ class Repeat:
     def open(
         cls, folder: Path, transport: Transport | None = None, *, epochs: int | None = None, **changes: Any
     ) -> Repeat:
-        """Go on with what was started: finished runs stay, unless more epochs are asked for."""
+        """Resume repeated runs. Finished ones stay as they are, unless more epochs are given."""
         config = read_config(folder / REPEAT)
-        config.validate()  # before anything is read of it
+        config.validate()  # before its values are used
         changes |= {} if epochs is None else {"epochs": epochs}
         config.training.update(changes, "--set")
         return cls(folder, config, transport)
@@ -84,14 +84,14 @@ class Repeat:
 
     @property
     def has_trained(self) -> bool:
-        """Whether there is something to resume from."""
+        """Whether any run has a checkpoint."""
         return any(list_last(self.folder / f"seed-{seed}" / CHECKPOINTS) for seed in self.seeds)
 
     def runs(self) -> Iterator[Run]:
-        """The runs one after the other, each opened when it is its turn and to be trained before the next."""
+        """Yields the runs one after the other. Each must be trained before the next is opened."""
         if self.writes and self.folder.exists():
             clear_folder(self.folder)
-            self._write()  # resuming may have asked for more epochs
+            self._write()  # epochs may have changed
         for seed in self.seeds:
             folder = self.folder / f"seed-{seed}"
             if self._has_begun(folder):
@@ -107,13 +107,13 @@ class Repeat:
                 self._heed(run.trainer.asked.missed)
 
     def _heed(self, missed: int | None) -> None:
-        """End here if a signal came, on whichever rank, after a run's last step."""
+        """Raise Stopped if a signal reached any rank after a run's last step."""
         self.transport.phase = "the signals that ranks have received"
         if number := int(self.transport.gather(np.array([missed or 0])).max()):
             raise Stopped(number)
 
     def _write(self) -> None:
-        """Write `repeat.yaml`; a new folder appears with it."""
+        """Write `repeat.yaml`, in a new folder if there is none."""
         if not self.folder.exists():
             make_folder(self.folder, {REPEAT: self.config.to_yaml(), JOB: self._job})
             return
@@ -121,13 +121,13 @@ class Repeat:
             scratch.write_text(self.config.to_yaml())
 
     def _has_begun(self, folder: Path) -> bool:
-        """Whether the run is there already, as rank 0 sees it."""
+        """Whether rank 0 finds the run's folder."""
         there = (folder / CONFIG).is_file()
         self.transport.phase = f"the search for {folder.name}"
         return bool(self.transport.gather(np.array([int(there)]))[0, 0])
 
     def summarize(self) -> dict[str, Any]:
-        """Mean and deviation of every test score over the seeds, written to `summary.json` too; rank 0 has the scores."""
+        """Mean and standard deviation of every test score over the seeds, also written to `summary.json`. For rank 0."""
         folders = [self.folder / f"seed-{seed}" for seed in self.seeds]
         summary: dict[str, Any] = {"seeds": list(self.seeds)} | summarize_scores(folders)
         with replace_file(self.folder / SUMMARY) as scratch:
@@ -136,14 +136,14 @@ class Repeat:
 
 
 def summarize_scores(folders: Iterable[Path]) -> dict[str, Any]:
-    """Mean, deviation and each value of every test score that finished run folders have; one alone deviates by 0."""
+    """Mean, standard deviation and single values of every test score of finished runs; 0 deviation for one run."""
     finals = [_read_final(folder / METRICS) for folder in folders]
     summary = {}
     for name in finals[0]:
         if name.startswith("test_"):
             each: list[Any] = [final.get(name) for final in finals]
             if not all(isinstance(value, int | float) and math.isfinite(value) for value in each):
-                raise ShoalError(f"the runs' {name} are {each}: expected a number of every run in {METRICS}")
+                raise ShoalError(f"the runs' {name} are {each}: expected a number in every run's {METRICS}")
             spread = statistics.stdev(each) if len(each) > 1 else 0.0
             summary[name] = {"mean": statistics.mean(each), "deviation": spread, "each": each}
     return summary
@@ -153,5 +153,5 @@ def _read_final(path: Path) -> Record:
     """The last record of a finished run: its test scores."""
     records = read_metrics(path) if path.is_file() else []
     if not records:
-        raise ShoalError(f"{path} holds no record: train the run to its end first")
+        raise ShoalError(f"{path} has no records: train the run to its end first")
     return records[-1]

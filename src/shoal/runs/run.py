@@ -1,4 +1,4 @@
-"""Run: a run's folder, its data and its trainer; the same on one rank and on many, of which rank 0 writes."""
+"""Run: a run's folder, data and trainer, on one rank or on many. Rank 0 writes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from shoal.wording import count
 
 
 class Run:
-    """A run folder and what its configuration describes. Several ranks, joined by `transport`, open one run together."""
+    """A run folder with its data and trainer. Several ranks, connected by `transport`, open a run together."""
 
     def __init__(
         self,
@@ -93,9 +93,9 @@ class Run:
         transport: Transport | None = None,
         before: Callable[[], None] = lambda: None,
     ) -> Run:
-        """Start a new run. Everything is checked before the folder is made; its name is rank 0's.
+        """Start a new run. Everything is checked before the folder is made. All ranks use rank 0's folder.
 
-        Rank 0 calls `before` when all is checked, before the folder is made.
+        Rank 0 calls `before` after the checks, before the folder is made.
         """
         transport = transport if transport is not None else LocalTransport()
         transport.phase = "the choice of the run's folder"
@@ -137,16 +137,16 @@ class Run:
         to_train: bool = True,
         **changes: Any,
     ) -> Run:
-        """Open a run that was started before, with its last checkpoint loaded on every rank.
+        """Open an existing run and load its last checkpoint on every rank.
 
-        `changes` are other training settings, such as patience. Where there are other ranks than it was started on, the graph is cut anew, or stored `parts` are taken. A run
-        whose ranks all had the whole graph can be used, not `to_train`, by a single one.
+        `changes` are other training settings, such as patience. With another number of ranks the graph is partitioned
+        again, or stored `parts` are used. If not `to_train`, one rank can open a run whose ranks had the whole graph.
         """
         config = read_run_config(folder)
         transport = transport if transport is not None else LocalTransport()
         if not to_train and config.method == "partitioned" and (config.num_ranks or 1) != transport.size:
             raise ShoalError(
-                f"{folder} was started on {count(config.num_ranks or 1, 'rank')}, here are {transport.size}: start as many"
+                f"{folder} was started on {count(config.num_ranks or 1, 'rank')} and there are {transport.size}: start as many"
             )
         cuts = to_train and (parts is not None or (config.num_ranks or 1) != transport.size)
         if cuts:
@@ -168,16 +168,18 @@ class Run:
 
     @property
     def has_checkpoint(self) -> bool:
-        """Whether there is something to resume from."""
+        """Whether the run has a checkpoint to resume from."""
         return bool(list_last(self.folder / CHECKPOINTS))
 
     def check_memory(self, *, to_train: bool = True) -> str:
-        """What the run will hold in memory and where the rest goes, in a line; refused if the budget is too small."""
+        """The estimated memory of the run, in a line. Raises if the budget is too small."""
         return estimate_need(self.trainer, self.folder, to_train=to_train).check(self.transport)
 
     def open_kept_scratch(self, promised: int = 0) -> Scratch | None:
-        """Scratch in the run's folder whose finished layers a killed process leaves to the next one with the same weights
-        and graph; None for models that are not evaluated layer by layer. `promised` bytes of the budget are others'."""
+        """A scratch in the run's folder whose finished layers survive a killed process, for the same weights and graph.
+
+        None for models without layer-wise inference. `promised` bytes of the budget are reserved.
+        """
         model = self.trainer.model
         if not has_embeddings(model):
             return None
@@ -187,7 +189,7 @@ class Run:
         return open_scratch(self.folder / SCRATCH, stamp, promised=promised)
 
     def explain_interval(self) -> str | None:
-        """How often the run evaluates, where that follows from `training.eval_share` and is not every epoch."""
+        """The evaluation interval in words, if `training.eval_share` makes it longer than one epoch."""
         trainer = self.trainer
         if trainer.eval_every is not None or not trainer.has_nodes("val") or trainer.eval_interval == 1:
             return None
@@ -195,10 +197,10 @@ class Run:
         return f"evaluation: after every {trainer.eval_interval:,} epochs and the last, {most}"
 
     def train(self, on_epoch: Callable[[Record], None] | None = None) -> dict[str, float]:
-        """Train to the end, writing metrics as they come; returns and writes the test scores.
+        """Train to the end and write metrics after every epoch; returns and writes the test scores.
 
-        A new run that ends before its first checkpoint leaves no folder. A signal ends it after the step, with a
-        checkpoint, by `Stopped`.
+        A new run that ends before its first checkpoint leaves no folder. After a signal the step is finished, a checkpoint
+        is written, and `Stopped` is raised.
         """
         lock = writing(self.folder) if self.writes else nullcontext()
         with explain_full_disk(self.folder, self._say_kept), lock, self._remove_unless_trained():
@@ -209,7 +211,7 @@ class Run:
             clear_folder(self.folder)
             clear_folder(self.folder / CHECKPOINTS)
             self.data.drop_assignment(self.folder)
-        self._replace(CONFIG, self.config.to_yaml())  # resuming may have asked for more epochs
+        self._replace(CONFIG, self.config.to_yaml())  # epochs may have changed
         if self.writes:
             self.data.keep_assignment(self.folder)
         self._drop_metrics(self.trainer.epoch)
@@ -225,7 +227,7 @@ class Run:
         self._replace(PLAN, "\n".join(self.explain()) + "\n")
         final: Record = {"best_epoch": self.trainer.best_epoch}
         splits = [split for split in ("val", "test") if self.trainer.has_nodes(split)]
-        if splits:  # the test nodes', of graphs without any the validation nodes'
+        if splits:  # test nodes, or validation nodes if there are none
             scores, outcomes = self.trainer.examine(splits[-1])
             names = self.trainer.graph.class_names
             described = {
@@ -234,7 +236,7 @@ class Run:
                 **outcomes,
             }
             self._replace(OUTCOMES, json.dumps(described) + "\n")
-            if self.trainer.eval_sample is not None and "val" in splits:  # of all nodes, not of the sample
+            if self.trainer.eval_sample is not None and "val" in splits:  # score all validation nodes
                 exact = scores if splits[-1] == "val" else self.trainer.evaluate("val")
                 final |= {f"val_{name}": value for name, value in exact.items()}
             if splits[-1] == "test":
@@ -249,7 +251,7 @@ class Run:
         return final
 
     def describe(self) -> str:
-        """The graph, and how ranks share it, in a line."""
+        """The graph, and how it is distributed, in a line."""
         graph, known = self.data.graph, self.data.identity
         parts = [f"{known['num_nodes']:,} nodes"]
         if isinstance(graph, Graph):
@@ -265,16 +267,16 @@ class Run:
             if self.data.swapped is None:
                 return line
             return f"{line}; {count(self.data.swapped.num_parts, 'part')}, one after the other"
-        how = f"{self.transport.name}, {count(self.threads, 'thread')} a rank"
+        how = f"{self.transport.name}, {count(self.threads, 'thread')} per rank"
         if isinstance(graph, Graph):
-            return f"{line}; {self.transport.size} ranks by {how}, each with batches of its own"
+            return f"{line}; {self.transport.size} ranks by {how}, each with its own batches"
         if self.config.draws:
             return f"{line}; {how}; batches of sampler {self.config.sampler.name}, shared by all ranks"
         said = self.config.make_exchange().describe()
         return f"{line}; {how}{f'; {said}' if said else ''}"
 
     def summarize_memory(self) -> str | None:
-        """The ranks' memory in a line; None where ranks hold no parts, or nothing was left to train."""
+        """The ranks' memory in a line; None without parts, or if nothing was trained."""
         if not self.ranks:
             return None
         growth, peak = [rank["growth"] for rank in self.ranks], max(rank["peak"] for rank in self.ranks)
@@ -282,21 +284,21 @@ class Run:
         return f"memory: the largest rank held {peak / 1e6:,.0f} MB; its first epoch added {added} to a rank, compiled code included ({RANKS})"
 
     def explain_end(self) -> str | None:
-        """Why there is nothing left to train and what to change; None if there is."""
+        """Why nothing is left to train, and what to change; None if training can continue."""
         trainer, asked = self.trainer, self.config.training.epochs
         if trainer.epoch >= asked:
-            return f"all {trainer.epoch:,} epochs are trained: give a larger --epochs to go on"
+            return f"all {trainer.epoch:,} epochs are trained: give a larger --epochs to continue"
         if trainer.is_out_of_patience():
-            said = f"go on with --set training.patience=N, larger than {trainer.patience}"
+            said = f"continue with --set training.patience=N, larger than {trainer.patience}"
             return f"stopped by patience in epoch {trainer.epoch:,}, nothing left to train: {said}"
         return None
 
     def explain(self) -> list[str]:
-        """What the scheduler decided: the order of products in each layer, the variant of each kind of product."""
+        """The scheduler's decisions: the order of products in each layer, and the kernel variant of each product."""
         return [*self.trainer.share.explain(self.trainer.model), *explain_products()]
 
     def _check_method(self) -> None:
-        """Refuse methods that make no sense on this many ranks."""
+        """Raise if the method does not fit the number of ranks."""
         if self.config.method in ("full", "swapped") and self.transport.size > 1:
             raise ShoalError(
                 f"method {self.config.method} trains in one process and there are {self.transport.size} ranks: use method partitioned, or start it alone"
@@ -318,7 +320,7 @@ class Run:
     def _say_kept(self) -> str:
         if not self.has_checkpoint:
             return "nothing was left there"
-        return f"what was trained is kept, `shoal train --resume {self.folder}` goes on"
+        return f"the last checkpoint is kept, `shoal train --resume {self.folder}` continues"
 
     def _append(self, record: Record) -> None:
         if self.writes:

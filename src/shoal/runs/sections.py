@@ -1,4 +1,4 @@
-"""Section: the settings of one component in a configuration, and the sections that a run's configuration has."""
+"""Section: the settings of one component, and the sections of a run's configuration."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ DEFAULT_WIDTH = 256
 
 
 class Section:
-    """Settings by name: those given, and the defaults of the others. Values are read and set as attributes.
+    """Settings by name: given values, and defaults for the others. They are read and set as attributes.
 
-    What can be given depends on what was chosen (a sampler's settings on its `name`), so values are checked by
-    `validate`, whatever the order in which they were given.
+    Which settings exist depends on the chosen component (a sampler's on its `name`). So values are checked by `validate`,
+    after all are given, in any order.
 
     Args:
         title: its key in the configuration.
-        declare: the settings there are, by what is given so far.
-        rivals: (label, settings) of the components that could have been chosen instead, for messages.
-        check: refuses values that contradict each other.
-        renew: replaces former settings among those given that are not declared.
+        declare: returns the settings that exist, from the values given so far.
+        rivals: (label, settings) of components that could have been chosen instead, for messages.
+        check: raises for values that contradict each other.
+        renew: replaces given values of old settings that no longer exist.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class Section:
     is_forgiving: bool
 
     def forgive(self) -> None:
-        """Drop other components' settings without a word, as when a run's own file is read."""
+        """Drop settings of other components without an error, as for a run's own file."""
         self.__dict__["is_forgiving"] = True
 
     @property
     def declared(self) -> Declared:
-        """Every setting of the section, those of the chosen component included."""
+        """Every setting of the section, including those of the chosen component."""
         declared: Declared = self._declare(self)
         return declared
 
@@ -83,7 +83,7 @@ class Section:
         return f"Section({self.title}, {self.given})"
 
     def update(self, values: Any, where: str) -> None:
-        """Give values, found in `where`. A component's own settings may be below `options` or beside its name."""
+        """Set values that come from `where`. A component's settings may be under `options` or beside its name."""
         if not isinstance(values, dict):
             raise ShoalError(f"{where}: expected keys and values, found {values!r}")
         for key, value in values.items():
@@ -98,12 +98,12 @@ class Section:
                 self.given[key], self.origins[key] = value, where
 
     def clear(self, *kept: str) -> None:
-        """Forget what was given but for the settings `kept`."""
+        """Drop all given values except those `kept`."""
         for name in [name for name in self.given if name not in kept]:
             del self.given[name]
 
     def validate(self) -> None:
-        """Check types, ranges and names of what was given, then what it means together."""
+        """Check names, types and ranges of given values, then their combination."""
         self._renew(self)
         declared = self.declared
         for name, value in list(self.given.items()):
@@ -114,15 +114,15 @@ class Section:
             elif self._is_rivals(name, value):
                 del self.given[
                     name
-                ]  # another component's default, as configurations written out in full have it
+                ]  # the default of another component, from a configuration with all settings
             else:
                 raise unknown_name("key", name, declared, where or self.title)
         self._check(self)
 
     def _is_rivals(self, name: str, value: Any) -> bool:
-        """Whether a setting is another component's that may be dropped; refused with whose it is if it may not.
+        """Whether a setting belongs to another component and may be dropped. Raises, naming the owner, if it may not.
 
-        A file written out in full, as a run's configuration is, has settings that decide nothing; others are a mistake.
+        A configuration with all settings, such as a run's, may have unused ones at their defaults; others are a mistake.
         """
         owners = {label: declared[name] for label, declared in self._rivals().items() if name in declared}
         if not owners:
@@ -133,16 +133,16 @@ class Section:
         raise ShoalError(f"{self.title}.{name}={value} belongs to {label}: leave it out, or choose that")
 
     def to_dict(self, *, given_only: bool = False) -> dict[str, Any]:
-        """Every setting, or every one given, with its value as YAML has it: lists for tuples."""
+        """Every setting, or every given one, with its value, for YAML: lists for tuples."""
         values = self.given if given_only else self.resolve()
         return {name: list(one) if isinstance(one, tuple) else one for name, one in values.items()}
 
     def resolve(self) -> dict[str, Any]:
-        """Every setting there is with its value."""
+        """Every setting with its value."""
         return {name: self.given.get(name, setting.default) for name, setting in self.declared.items()}
 
     def select(self, component: Callable[..., Any], *, without: tuple[str, ...] = ()) -> dict[str, Any]:
-        """The values of those settings that a component declares, to make it with."""
+        """The values of the settings that a component declares, as its arguments."""
         values = self.resolve()
         return {
             name: values[name] for name in list_settings(component) if name in values and name not in without
@@ -180,7 +180,7 @@ MODEL_NAMES = _Names(CONVS, MODELS)
 
 
 def chosen_name(section: Section, key: str, default: str) -> str:
-    """The name a section has chosen; anything but a name is refused."""
+    """The component name that a section has chosen; an error if it is not text."""
     name = section.given.get(key, default)
     if not isinstance(name, str):
         raise ShoalError(f"{section.title}.{key} is {name!r}: expected a name")
@@ -188,7 +188,7 @@ def chosen_name(section: Section, key: str, default: str) -> str:
 
 
 def model_settings(name: str) -> Declared:
-    """Settings of a model: a stack of convs has the stack's settings and its conv's, others their own."""
+    """Settings of a model: for a stack of convs those of the stack and of the conv, else the model's own."""
     if name in CONVS and name in MODELS:
         raise ShoalError(f"there is a conv called {name!r} already: give your model another name")
     if name not in MODEL_NAMES:
@@ -235,7 +235,7 @@ def sampler_section() -> Section:
 
     def declare(section: Section) -> Declared:
         name = chosen_name(section, "name", "random-walk")
-        chosen = _choose("name", "random-walk", SAMPLERS, "how batches are drawn")
+        chosen = _choose("name", "random-walk", SAMPLERS, "the sampler of batches")
         return chosen | dict(sampler_settings(name))
 
     return Section("sampler", declare)
@@ -248,14 +248,14 @@ def features_section() -> Section:
 
 @dataclass
 class PartitionSettings:
-    """How a graph is shared among ranks, beside what the method and the exchange declare."""
+    """Settings of the section `partition`, beside those of the partition method and the exchange."""
 
     folder: Annotated[
         str | None,
         Null("partition the graph when training starts"),
-        "stored parts (`shoal partition`), one a rank",
+        "folder of stored parts (`shoal partition`), one per rank",
     ] = None
-    parts: Annotated[int | None, AtLeast(1), Null("one a rank, swapped 8"), "number of parts"] = None
+    parts: Annotated[int | None, AtLeast(1), Null("one per rank, swapped 8"), "number of parts"] = None
     method: Annotated[
         str,
         Choices(_Names({"auto": None}, PARTITION_METHODS)),
@@ -266,13 +266,13 @@ class PartitionSettings:
 
 
 def partition_section() -> Section:
-    """The section `partition`: how the graph is cut and how ranks exchange rows."""
+    """The section `partition`: how the graph is partitioned and how ranks exchange rows."""
 
     def declare(section: Section) -> Declared:
         exchange, method = chosen_name(section, "exchange", "p2p"), chosen_name(section, "method", "auto")
         if method in PARTITION_METHODS:
             own = _without(list_settings(PARTITION_METHODS[method]), "seed")
-        else:  # auto's choice may have the setting; other ranks wait while rank 0 cuts
+        else:  # the method that auto chooses may have the setting; fast, because other ranks wait
             own = {"effort": replace(list_settings(PARTITION_METHODS["cover"])["effort"], default="fast")}
         return dict(own) | dict(list_settings(PartitionSettings)) | exchange_settings(exchange)
 
@@ -286,7 +286,7 @@ def partition_section() -> Section:
 
 
 def exchange_settings(name: str) -> dict[str, Setting]:
-    """Settings of an exchange but for its seed, which is the run's."""
+    """Settings of an exchange, without its seed, which is the run's."""
     if name not in EXCHANGES:
         raise unknown_name("exchange", name, EXCHANGES)
     return _without(list_settings(EXCHANGES[name]), "seed")
@@ -294,12 +294,12 @@ def exchange_settings(name: str) -> dict[str, Setting]:
 
 @dataclass
 class TargetSettings:
-    """The test score a recipe must reach, and where that figure is from."""
+    """The test score a recipe must reach, and its source."""
 
     metric: Annotated[str | None, Choices(METRICS), "metric of the score"] = None
     score: Annotated[float | None, "test score to reach"] = None
     deviation: Annotated[float, Range(0, said="0 or more"), "published deviation of the score"] = 0.0
-    source: Annotated[str, "where the figure is from"] = ""
+    source: Annotated[str, "source of the score"] = ""
 
 
 def target_section() -> Section:

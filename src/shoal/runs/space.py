@@ -1,4 +1,4 @@
-"""The search space of `shoal tune`: which settings are searched, and among which values."""
+"""The search space of `shoal tune`: the searched settings and their values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Interval:
     high: float
 
 
-# Searched where the model, the sampler or the trainer declares the setting and the user has not fixed it. Without values: all
+# A setting is searched if the model, the sampler or the trainer declares it and the user has not fixed it. None means all
 # choices of the declaration, or true and false.
 SPACE: Mapping[str, Values | Interval | None] = {
     "model.name": None,
@@ -48,8 +48,8 @@ SPACE: Mapping[str, Values | Interval | None] = {
     "training.lr": Interval(5e-4, 2e-2),
     "training.weight_decay": (0.0, 5e-5, 5e-4, 5e-3),
 }
-CLASSES_ONLY = ("training.loss", "training.label_smoothing")  # not searched where labels are numbers
-# How batches are drawn, and the setting that holds a batch's size: nodes over how many nodes one unit brings.
+CLASSES_ONLY = ("training.loss", "training.label_smoothing")  # not searched for a regression
+# sampler → (the setting for the batch size, nodes of the batch per unit of it)
 SIZES: Mapping[str, tuple[str, float]] = {
     "random-walk": ("roots", 3.0),
     "frontier": ("budget", 1.0),
@@ -57,9 +57,9 @@ SIZES: Mapping[str, tuple[str, float]] = {
     "edge": ("num_edges", 2.0),
 }
 SHARES = (0.05, 0.1, 0.25, 0.5)  # of the training graph's nodes in a batch
-# (epochs, patience) where they are not fixed: a full-batch epoch is one step
+# (epochs, patience) if they are not fixed; a full-batch epoch is one step
 LENGTHS = {"full": (500, 100), "sampled": (100, 20)}
-# Tried before the search proposes: settings that well-tuned GNNs of the literature share.
+# Tried before Optuna proposes settings: settings of well-tuned GNNs in the literature.
 STARTS: tuple[Mapping[str, Any], ...] = (
     {
         BATCHES: "full", "model.name": "gcn", "model.hidden": 256, "model.num_layers": 2, "model.norm": "none",
@@ -85,11 +85,11 @@ STARTS: tuple[Mapping[str, Any], ...] = (
 
 
 def propose(base: RunConfig, fixed: Collection[str], graph: Graph, suggest: Suggest) -> RunConfig:
-    """A configuration of the space: `base` with what `suggest(key, values)` chose for every setting that is not `fixed`.
+    """A configuration of the space: `base` with `suggest(key, values)` for every setting that is not `fixed`.
 
     Args:
-        fixed: dotted keys that keep the base's values; `method` or a sampler's settings keep its batches.
-        graph: decides how large batches are.
+        fixed: dotted keys that keep the values of `base`. `method` or a sampler's setting fixes how batches are sampled.
+        graph: decides the batch sizes.
     """
     config = copy.deepcopy(base)
     for key in SPACE:
@@ -99,7 +99,7 @@ def propose(base: RunConfig, fixed: Collection[str], graph: Graph, suggest: Sugg
         setattr(section, name, suggest(key, _find_values(config, key, fixed)))
     if _trains_on_rows(config.model.name):
         kept = [key.partition(".")[2] for key in fixed if key.startswith("sampler.")]
-        config.sampler.clear(*kept)  # it has a sampler of its own
+        config.sampler.clear(*kept)  # such models have their own sampler
         config.method = "sampled"
     elif not _has_batches(fixed):
         _choose_batches(config, graph, suggest)
@@ -111,7 +111,7 @@ def propose(base: RunConfig, fixed: Collection[str], graph: Graph, suggest: Sugg
 
 
 def list_values(setting: Setting) -> Values:
-    """What a declaration lets one choose from: its choices, or true and false."""
+    """The choices that a setting declares, or true and false."""
     if setting.choices is not None:
         return tuple(sorted(setting.choices.names))
     if setting.accepted == (bool,):
@@ -120,7 +120,7 @@ def list_values(setting: Setting) -> Values:
 
 
 def select_start(base: RunConfig, fixed: Collection[str], number: int) -> dict[str, Any] | None:
-    """What of start `number` can be tried: values that are declared here and not fixed; None where there is no such start."""
+    """The values of start `number` that are declared for `base` and not fixed; None if there is no such start."""
     if number >= len(STARTS):
         return None
     start = STARTS[number]
@@ -140,7 +140,7 @@ def select_start(base: RunConfig, fixed: Collection[str], number: int) -> dict[s
 
 
 def flatten(config: RunConfig) -> dict[str, Any]:
-    """The settings that decide a trial, by their dotted keys."""
+    """The settings of a trial, by dotted keys."""
     flat: dict[str, Any] = {}
     for name, value in config.to_dict().items():
         if isinstance(value, dict) and name in ("model", "sampler", "training"):
@@ -169,7 +169,7 @@ def _choose_batches(config: RunConfig, graph: Graph, suggest: Suggest) -> None:
 
 
 def _find_values(config: RunConfig, key: str, fixed: Collection[str]) -> Values | Interval:
-    """Among what a setting is searched; models are those that have every setting that is fixed."""
+    """The values searched for a setting. Models must have every fixed setting."""
     section, name = _find(config, key)
     values = SPACE[key] or list_values(section.declared[name])
     if key != "model.name" or isinstance(values, Interval):
@@ -184,7 +184,7 @@ def _find_values(config: RunConfig, key: str, fixed: Collection[str]) -> Values 
 
 
 def _has_batches(fixed: Collection[str]) -> bool:
-    """Whether what is fixed decides how batches are drawn."""
+    """Whether fixed settings decide how batches are sampled."""
     return any(key == "method" or key.startswith("sampler.") for key in fixed)
 
 

@@ -1,4 +1,4 @@
-"""load_run: a run that was trained before, to predict with, on its graph or on another one with the same features."""
+"""load_run: a trained run for prediction, on its graph or on another with the same features."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from shoal.training.trainer import Trainer
 class TrainedRun:
     """A run with the weights of its best epoch. `load_run` makes it.
 
-    Where a method takes a `graph`, that is another one with the same features, in place of the run's own: a Graph, what
-    `shoal.load` takes, or a PyG `Data` object. New nodes and new edges need no training. New tables are encoded as the
-    run's were. All answer NumPy arrays; the trainer's methods of the same names answer tensors.
+    Methods take another `graph` with the same features instead of the run's own: a Graph, an argument of `shoal.load`, or
+    a PyG `Data` object. New nodes and new edges need no training. New tables are encoded like those of the run. Methods
+    return NumPy arrays; the trainer's methods of the same names return tensors.
 
     Args:
         run: the run, opened with its last checkpoint.
 
     Attributes:
-        folder, config: where the run is, and its configuration.
-        graph, model, trainer: what it was trained on and with. `trainer.fit` goes on from the last epoch and leaves the
-            folder as it is.
-        notices: what was found when it was opened, one sentence each.
+        folder, config: the run's folder and configuration.
+        graph, model, trainer: the run's graph, model and trainer. `trainer.fit` continues from the last epoch and does not
+            change the folder.
+        notices: notices from opening the run, one sentence each.
     """
 
     def __init__(self, run: Run) -> None:
@@ -50,23 +50,23 @@ class TrainedRun:
 
     @property
     def history(self) -> list[Record]:
-        """One record for every epoch: epoch, loss, seconds and, where it was evaluated, val_<metric>."""
+        """One record per epoch: epoch, loss, seconds, and val_<metric> if it was evaluated."""
         return self.trainer.history
 
     @property
     def best_epoch(self) -> int:
-        """The epoch whose weights are loaded; 0 where none was evaluated, and the last ones are."""
+        """The epoch whose weights are loaded; 0 if none was evaluated and the last weights are loaded."""
         return self.trainer.best_epoch
 
     def predict(self, graph: Any = None, *, names: bool = True) -> np.ndarray:
-        """Every node's class, (num_nodes,), by name where the graph has names, as NodeClassifier answers; a 0/1 matrix for
-        multi-label graphs, numbers of a regression.
+        """Every node's class, (num_nodes,), by name if the graph has class names, as in NodeClassifier.
 
-        `trainer.predict` answers class numbers as a tensor.
+        It is a 0/1 matrix for multi-label graphs, and numbers for a regression. `trainer.predict` returns class numbers as
+        a tensor.
 
         Args:
             graph: another graph with the same features. None: the run's own.
-            names: answer class names. False: class numbers, places in `graph.class_names`.
+            names: whether to return class names. False: class numbers, positions in `graph.class_names`.
         """
         numbers = self.trainer.predict(graph=find_graph(graph, self.graph)).numpy()
         return name_classes(numbers, self.graph.class_names) if names else numbers
@@ -88,7 +88,7 @@ class TrainedRun:
         return self.trainer.embed(graph=find_graph(graph, self.graph)).numpy()
 
     def evaluate(self, split: str = "test", graph: Any = None) -> dict[str, float]:
-        """Scores on a split's nodes; the test nodes of another graph without a split are all its labelled ones.
+        """Scores on a split's nodes. If another graph has no split, all its labelled nodes are test nodes.
 
         Args:
             split: `train`, `val` or `test`.
@@ -110,8 +110,8 @@ def load_run(folder: str | Path, *, data: str | Path | None = None) -> TrainedRu
 
     Args:
         folder: the run folder.
-        data: the run's graph, where it is no longer where the run's configuration says, or where ranks were trained on
-            stored parts. It must be the same graph.
+        data: the run's graph, if it has moved since, or if the run was trained on stored parts. It must be the same graph.
+            None: as in the run's configuration.
     """
     folder = Path(os.path.expanduser(folder))
     config = read_run_config(folder)
@@ -130,14 +130,14 @@ def load_run(folder: str | Path, *, data: str | Path | None = None) -> TrainedRu
 
 
 def explain_untrained(folder: Path) -> str:
-    """Why nothing can be predicted with a run that has no checkpoint."""
+    """The message for a run without a checkpoint."""
     return f"{folder} has no checkpoint yet: train it first with `shoal train --resume {folder}`"
 
 
 def find_graph(data: Any, like: Graph | None = None, **options: Any) -> Graph | None:
-    """A Graph as it is, a PyG `Data` object as one, anything else what `shoal.load` makes of it; None is None.
+    """A Graph from a Graph, a PyG `Data` object, or an argument of `shoal.load`; None for None.
 
-    Tables are encoded as those were that `like` was made of, and directed as it is.
+    Tables are encoded like those of `like`, and are directed if it is.
     """
     if data is None or isinstance(data, Graph):
         return data

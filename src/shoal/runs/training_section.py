@@ -1,4 +1,4 @@
-"""The training section of a configuration: what the run, its trainer, its loss and its callbacks can be told."""
+"""The training section of a configuration: settings of the run, its trainer, its loss and its callbacks."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from shoal.training.trainer import Trainer
 
 @dataclass
 class RunSettings:
-    """Settings of a run beside its trainer's."""
+    """Settings of a run beside those of its trainer."""
 
     epochs: Annotated[int, AtLeast(1), "most epochs to train"] = 50
     setting: Annotated[
         str,
         Choices(SETTINGS),
-        "what training sees: the whole graph, or training nodes and the edges between them",
+        "graph of the training steps: the whole graph, or training nodes and the edges between them",
     ] = "transductive"
-    edge_weights: Annotated[bool, "use the graph's edge weights, where it has any"] = True
+    edge_weights: Annotated[bool, "use the graph's edge weights, if it has any"] = True
     node_multiple: Annotated[
         int,
         Range(1, MAX_NODES, said="1 to 2^31"),
-        "drop random nodes of a subgraph so that this divides their number (node clipping); 1: none",
+        "drop random nodes of a subgraph so that their number is a multiple of this (node clipping); 1: none",
     ] = 1
     seed: Seed = 0
     threads: Annotated[
@@ -68,7 +68,7 @@ def training_section() -> Section:
 
 
 def name_callbacks(section: Section) -> list[str]:
-    """The names of the callbacks that a training section gives, one or a list of them."""
+    """The names of the callbacks in a training section."""
     given = section.given.get("callbacks", ())
     if not isinstance(given, str | list | tuple):
         raise ShoalError(f"training.callbacks is {given!r}: expected names of callbacks, [] for none")

@@ -29,7 +29,7 @@ Judge = Callable[[Trainer, Record], bool]
 
 
 def hide_test_labels(graph: Graph) -> Graph:
-    """The graph without the labels of its test nodes: unlabelled, unknown numbers, or no class where nodes have several."""
+    """The graph without labels of test nodes: unlabelled (single-label), no class (multi-label) or NaN (regression)."""
     if graph.y is None or graph.test_mask is None:
         return graph
     y = np.array(graph.y)
@@ -39,7 +39,7 @@ def hide_test_labels(graph: Graph) -> Graph:
 
 
 class Clock:
-    """The time a search has; without `minutes` there is no end."""
+    """The time limit of a search; none without `minutes`."""
 
     def __init__(self, minutes: float | None) -> None:
         self.total = math.inf if minutes is None else 60 * minutes
@@ -52,11 +52,11 @@ class Clock:
 
 
 class Watch(Callback):
-    """Ends training when the clock passes `limit`, or when `judge` gives it up.
+    """Ends training when the clock passes `limit`, or when `judge` prunes the trial.
 
     Attributes:
-        is_cut: the time ended it.
-        is_pruned: `judge` ended it.
+        is_cut: whether the time limit ended it.
+        is_pruned: whether `judge` ended it.
     """
 
     def __init__(self, limit: float, judge: Judge) -> None:
@@ -71,9 +71,9 @@ class Watch(Callback):
 
 
 def train_trial(config: RunConfig, graph: Graph, folder: Path, watch: Watch) -> Trainer:
-    """A trainer that has trained `config`, with the best weights in its model; a signal ends it by `Stopped`.
+    """Train `config`; returns the trainer with the best weights in its model. A signal raises `Stopped`.
 
-    It is refused where memory does not hold it. `folder` gets what evaluation keeps in files.
+    Raises if memory does not suffice. Files of evaluation go to `folder`.
     """
     trainer = make_trainer(config, graph)
     trainer.share.scratch_folder = folder
@@ -81,7 +81,7 @@ def train_trial(config: RunConfig, graph: Graph, folder: Path, watch: Watch) -> 
     need.check()
     if need.least > memory_budget():
         raise ShoalError(
-            f"needs about {format_bytes(need.least)} of memory where {format_bytes(memory_budget())} are free or held"
+            f"needs about {format_bytes(need.least)} of memory, and {format_bytes(memory_budget())} are free or held"
         )
     trainer.callbacks.append(watch)
     with trainer.asked.listening():
@@ -94,7 +94,7 @@ def train_trial(config: RunConfig, graph: Graph, folder: Path, watch: Watch) -> 
 
 
 def predict_test(trainer: Trainer, graph: Graph) -> Tensor:
-    """Logits of the test nodes, of a regression their numbers."""
+    """Logits of the test nodes, or predicted numbers of a regression."""
     assert graph.test_mask is not None
     mask, targets = as_tensor(graph.test_mask), trainer.task.targets
     with trainer.weights.averaged():
@@ -104,7 +104,7 @@ def predict_test(trainer: Trainer, graph: Graph) -> Tensor:
 
 
 def score_test(graph: Graph, logits: Tensor, metric: str | None) -> dict[str, float]:
-    """Test scores of logits, with the labels that `hide_test_labels` took from trials."""
+    """Test scores of logits, with the labels that `hide_test_labels` hid from trials."""
     assert graph.y is not None
     y = torch.from_numpy(np.asarray(graph.y[graph.test_mask]))
     return score_predictions(logits, y, [] if metric is None else [metric])

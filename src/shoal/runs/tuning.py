@@ -1,6 +1,6 @@
-"""Search: settings tried under a time budget in a folder, judged by validation score, and the best one trained with fresh seeds.
+"""Search: trials of settings under a time budget, chosen by validation score; the best is trained with fresh seeds.
 
-The folder holds `tune.yaml` (what was asked), `graph.json` (of which graph), `trials.journal` (Optuna's, JSON lines),
+The folder holds `tune.yaml` (the request), `graph.json` (the graph's identity), `trials.journal` (Optuna's, JSON lines),
 `trials.csv`, `best.yaml` (a recipe) and at the end `result.json`.
 """
 
@@ -50,21 +50,22 @@ ASKED, JOURNAL, TABLE, RECIPE, RESULT = (
     "result.json",
 )
 METHODS = ("full", "sampled")
-_PARTS = 20  # of a trial's epochs; its curve is judged after each
-_LONGEST = 0.25  # share of the time that a trial takes at most, the defaults excepted
-_FAILURES = 10  # in a row, after which a search ends
-_MARGIN = 1.2  # time kept for a fresh seed, over what the trial took
+_PARTS = 20  # of a trial's epochs; pruning is considered after each
+_LONGEST = 0.25  # largest share of the time for one trial, except the first with the defaults
+_FAILURES = 10  # failures in a row that end a search
+_MARGIN = 1.2  # time reserved for a fresh seed over the time of the best trial
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a search is told.
+    """The request of a search.
 
     Attributes:
         data: the graph to search on.
-        settings: `key=value`, as of `shoal train --set`, that all trials have.
-        seed: of the trials and of the search; fresh seeds follow it.
-        seeds: fresh seeds that the best configuration is trained with at the end.
+        settings: fixed settings of all trials, `key=value` as for `shoal train --set`.
+        plugins: modules or files that register components.
+        seed: seed of the trials and of the search; fresh seeds follow it.
+        seeds: number of fresh seeds to train the best configuration with.
     """
 
     data: str
@@ -75,7 +76,7 @@ class Asked:
 
     @property
     def fixed(self) -> set[str]:
-        """The dotted keys that are not searched."""
+        """Dotted keys of the settings that are not searched."""
         return {setting.partition("=")[0] for setting in self.settings}
 
     def make_base(self) -> RunConfig:
@@ -84,7 +85,7 @@ class Asked:
         for setting in self.settings:
             apply_setting(config, setting)
         if "training.seed" in self.fixed:
-            raise ShoalError("--set training.seed is not the search's seed: give --seed instead")
+            raise ShoalError("--set training.seed does not set the search's seed: give --seed instead")
         config.training.seed = self.seed
         if "method" not in self.fixed:
             leave_open(config)
@@ -98,12 +99,12 @@ class Asked:
 
 
 class Search:
-    """A search in a folder. Trials see no test label; `confirm` reads them, once, when all is trained."""
+    """A search in a folder. Trials see no test labels. `confirm` reads them once, after all training."""
 
     def __init__(self, folder: Path, asked: Asked) -> None:
         self.folder, self.asked = folder, asked
         self.plain = asked.make_base()
-        self.base = copy.deepcopy(self.plain)  # with what suits the graph, as `shoal train` has it
+        self.base = copy.deepcopy(self.plain)  # with defaults that follow from the graph, as in `shoal train`
         self.base.defaults = FROM_GRAPH
         self.threads = share_cores(LocalTransport(), self.base.training.threads)
         self._graph, self.notices = load_graph(self.base)
@@ -114,17 +115,17 @@ class Search:
             config.fill_depth()
         if self.graph.val_mask is None or not self.graph.val_mask.any():
             raise ShoalError(
-                f"graph {self.graph.name!r} has no validation nodes, by whose score settings are chosen: give it a val_mask"
+                f"graph {self.graph.name!r} has no validation nodes, which tune needs to choose settings: give it a val_mask"
             )
         self.metric = choose_metric(self.base.training.metric, self.graph)
         if worst_score(self.metric) > 0:
             raise ShoalError(
-                f"{self.metric} is an error and settings are chosen by the highest score: give another training.metric, such as r2"
+                f"{self.metric} is lower for better models, and tune maximises its metric: give another training.metric, such as r2"
             )
 
     @classmethod
     def create(cls, folder: Path, asked: Asked) -> Search:
-        """Start anew; everything is checked before the folder is made."""
+        """Start a new search. Everything is checked before the folder is made."""
         check_new(folder)
         search = cls(folder, asked)
         about = asdict(asked) | {"data": search.base.data, "plugins": search.base.plugins}
@@ -136,7 +137,7 @@ class Search:
 
     @classmethod
     def open(cls, folder: Path, *, seeds: int | None = None) -> Search:
-        """Go on with a search; a trial that was interrupted is tried again."""
+        """Resume a search. An interrupted trial is repeated."""
         try:
             about = yaml.safe_load((folder / ASKED).read_text(encoding="utf-8"))
             lists = {name: tuple(map(str, about[name])) for name in ("settings", "plugins")}
@@ -144,7 +145,7 @@ class Search:
                 str(about["data"]), **lists, seed=int(about["seed"]), seeds=seeds or int(about["seeds"])
             )
         except FileNotFoundError:
-            raise ShoalError(f"{folder} is no folder of `shoal tune`: it has no {ASKED}") from None
+            raise ShoalError(f"{folder} is not a folder of `shoal tune`: it has no {ASKED}") from None
         except (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError):
             raise ShoalError(f"{folder / ASKED} is damaged: start a new search") from None
         search = cls(folder, asked)
@@ -165,7 +166,7 @@ class Search:
 
     @property
     def tried(self) -> list[Tried]:
-        """The trials so far, in order; interrupted ones are not among them."""
+        """The finished trials so far, in order, without interrupted ones."""
         return list_tried(self._study)
 
     @property
@@ -181,7 +182,7 @@ class Search:
         on_epoch: Callable[[Trainer, Record], None] = lambda trainer, record: None,
         on_trial: Callable[[Tried], None] = lambda tried: None,
     ) -> None:
-        """Try settings until time for the fresh seeds is all that is left, or until there are `most` trials."""
+        """Run trials until only the time for the fresh seeds is left, or until there are `most` trials."""
         while (most is None or len(self.tried) < most) and (left := clock.left - self._reserve(clock)) > 0:
             tried = self.tried
             if len(tried) >= _FAILURES and not any(one.is_whole for one in tried[-_FAILURES:]):
@@ -191,15 +192,15 @@ class Search:
             self._write()
 
     def _reserve(self, clock: Clock) -> float:
-        """Seconds to keep for the fresh seeds: at most half of all."""
+        """Seconds reserved for the fresh seeds: at most half of the total."""
         best = self.best
         needed = math.inf if best is None else self.asked.seeds * _MARGIN * best.seconds
         return 0.0 if clock.total == math.inf else min(needed, clock.total / 2)
 
     def _try(self, number: int, limit: float, on_epoch: Callable[[Trainer, Record], None]) -> Tried:
-        """One trial: the first has the defaults, some have settings known to be good, the others what Optuna proposes.
+        """One trial: first the defaults, then `STARTS`, then Optuna's proposals.
 
-        Its proposals depend on the trials so far, the seed and the number alone, so that a resumed search goes on alike.
+        Proposals depend only on the trials so far, the seed and the number, so a resumed search makes the same ones.
         """
         self._study.sampler = optuna.samplers.TPESampler(
             seed=(self.asked.seed * 1_000_003 + number) % 2**32, n_startup_trials=8
@@ -248,9 +249,9 @@ class Search:
     def confirm(
         self, clock: Clock, on_epoch: Callable[[Trainer, Record], None] = lambda trainer, record: None
     ) -> dict[str, Any]:
-        """Train the best configuration with fresh seeds, as far as time allows; returns and writes their scores.
+        """Train the best configuration with fresh seeds, as time allows; returns and writes their scores.
 
-        A seed that the clock cuts short counts only where no other was finished. Test labels are read behind the last one.
+        A seed that runs out of time counts only if no other was finished. Test labels are read after the last seed.
         """
         best = self._require_best()
         finished: list[tuple[int, float, Any]] = []
@@ -292,7 +293,7 @@ class Search:
         return result
 
     def recipe(self, seed: int | None = None) -> RunConfig:
-        """The best configuration; one that ran out of time has the epochs it trained."""
+        """The best configuration. If its trial ran out of time, `epochs` is the number it trained."""
         best = self._require_best()
         config = make_config(best.config)
         if best.ended == "out of time":
@@ -341,6 +342,6 @@ def _suggest(trial: optuna.trial.Trial, key: str, values: Any) -> Any:
 
 
 def _summarize(each: list[float]) -> dict[str, Any]:
-    """Mean, deviation and each of some scores; one alone deviates by 0."""
+    """Mean, standard deviation (0 for a single score) and single values of some scores."""
     spread = statistics.stdev(each) if len(each) > 1 else 0.0
     return {"mean": statistics.mean(each), "deviation": spread, "each": each}
