@@ -132,7 +132,7 @@ def test_a_table_and_the_layers_share_one_limit(trained, tmp_path, monkeypatch):
 
 def test_a_budget_that_is_too_small_is_refused_before_a_folder_is_made(shoal, tmp_path):
     refusal = shoal("train", "digits", "--memory", "50MB", "--out", tmp_path / "run").refusal()
-    assert "Python, torch, kernels and what is loaded" in refusal
+    assert "for Python, torch, kernels and loaded data" in refusal
     assert "--memory allows 50.0 MB: give more memory" in refusal  # smaller batches would not help
     assert not (tmp_path / "run").exists()
     refusal = shoal("train", "digits", "--memory", "lots").refusal()

@@ -193,12 +193,12 @@ def test_new_tables_are_encoded_and_directed_as_those_of_the_run(tmp_path):
     assert table["id"].to_pylist() == [f"p{i}" for i in range(90)]
     assert table["class"].to_pylist() == found.tolist()
     otherwise = shoal.load(tmp_path / "new", labels="team", directed=False, standardize=True)
-    with pytest.raises(shoal.ShoalError, match="means or categories of its own"):
+    with pytest.raises(shoal.ShoalError, match="imported with other means or categories"):
         run.predict(otherwise)
     nodes = (tmp_path / "new" / "nodes.csv").read_text().replace("id,age", "id,years")
     (tmp_path / "new" / "nodes.csv").write_text(nodes)
     renamed = shoal.load(tmp_path / "new", labels="team", directed=False, standardize=True)
-    with pytest.raises(shoal.ShoalError, match="a column 'years' of its own"):
+    with pytest.raises(shoal.ShoalError, match="an additional column 'years'"):
         run.predict(renamed)
     with pytest.raises(shoal.ShoalError, match="age"):
         run.predict(tmp_path / "new")

@@ -138,11 +138,11 @@ class Need:
             helps.append("a smaller model.hidden")
         ranks, total = "", format_bytes(budget)
         if transport.size > 1:
-            ranks = f" on a rank, {format_bytes(int(known[:, 0].sum()))} on all {transport.size}"
-            total = f"{total} to a rank, {format_bytes(int(known[:, 1].sum()))} to all, beside the process that starts them"
+            ranks = f" on a rank, {format_bytes(int(known[:, 0].sum()))} on all {transport.size} ranks"
+            total = f"{total} per rank, {format_bytes(int(known[:, 1].sum()))} in total, beside the launching process"
         raise ShoalError(
-            f"this needs about {format_bytes(least)} of memory{ranks} ({format_bytes(base)} of it Python, torch, kernels "
-            f"and what is loaded, {largest}) and --memory allows {total}: "
+            f"this needs about {format_bytes(least)} of memory{ranks} ({format_bytes(base)} for Python, torch, kernels "
+            f"and loaded data, {largest}) and --memory allows {total}: "
             f"give {', '.join([*helps, 'or more memory'] if helps else ['more memory'])}"
         )
 

@@ -122,7 +122,7 @@ class Run:
             }
             make_folder(folder, about | {ASSIGNMENT: run.data.assignment})
             run._made_folder = True
-        transport.phase = "the making of the run's folder"
+        transport.phase = "the creation of the run's folder"
         transport.barrier()
         return run
 
@@ -281,7 +281,7 @@ class Run:
             return None
         growth, peak = [rank["growth"] for rank in self.ranks], max(rank["peak"] for rank in self.ranks)
         added = f"{min(growth) / 1e6:,.0f} to {max(growth) / 1e6:,.0f} MB"
-        return f"memory: the largest rank held {peak / 1e6:,.0f} MB; its first epoch added {added} to a rank, compiled code included ({RANKS})"
+        return f"memory: the largest rank held {peak / 1e6:,.0f} MB; the first epoch added {added} per rank, compiled code included ({RANKS})"
 
     def explain_end(self) -> str | None:
         """Why nothing is left to train, and what to change; None if training can continue."""

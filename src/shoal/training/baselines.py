@@ -20,7 +20,7 @@ from shoal.training.smoothing_choice import ALPHAS, STEPS, score_propagation
 if TYPE_CHECKING:
     from shoal.training.trainer import Trainer
 
-CONSTANT, PROPAGATED = "the same answer for every node", "label propagation"
+CONSTANT, PROPAGATED = "the same prediction for every node", "label propagation"
 _MOST = 0.02  # share of the training time that label propagation may take
 _LEAST_SECONDS = 0.2  # it may always take this long
 _RATE = 2e8  # multiply-adds per second, a lower bound for any machine

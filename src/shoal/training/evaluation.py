@@ -105,7 +105,7 @@ def choose_interval(share: Share, model: nn.Module, most: float, sample: SplitSa
     Work is counted in multiply-adds, not timed, so a run evaluates the same epochs on another machine or after a resume.
     Small evaluations run after every epoch.
     """
-    share.transport.phase = "the choice of the epochs that are evaluated"
+    share.transport.phase = "the choice of the evaluation interval"
     work = share.sum(torch.tensor(count_work(share, model, sample), dtype=torch.float64))
     evaluation, epoch = work.tolist()
     is_large = evaluation > LARGE_EVALUATION and most < 1

@@ -64,7 +64,7 @@ class Interruption:
     def begin(self, transport: Transport, *, saves: bool) -> None:
         """Start the timer. Checkpoints are written inside an epoch only if all ranks have a checkpoint folder."""
         if transport.size > 1:
-            transport.phase = "who has a folder for checkpoints"
+            transport.phase = "the comparison of checkpoint folders"
             saves = bool(transport.gather(np.array([int(saves)]))[:, 0].all())
         self.saves = saves
         self.restart_clock()

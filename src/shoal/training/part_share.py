@@ -120,7 +120,7 @@ class PartShare(Share):
     def begin(self, epochs: int, *, saves: bool = False) -> None:
         self.boundary.epochs = epochs
         if self.plan.wire.stale is not None:
-            self.transport.phase = "the folders of checkpoints"
+            self.transport.phase = "the comparison of checkpoint folders"
             if len(set(self.transport.gather(np.array([saves], np.int64))[:, 0].tolist())) > 1:
                 raise ShoalError(
                     "every rank writes its stale halos: set checkpoints on all ranks, or on none"

@@ -227,11 +227,11 @@ def _check_columns(encoding: dict[str, Any] | None, graph: Graph) -> None:
     if encoding is None or graph.encoding is None or encoding == graph.encoding:
         return
     was, found = ([column["column"] for column in one["columns"]] for one in (encoding, graph.encoding))
-    said = "means or categories of its own"
+    said = "other means or categories"
     if was != found:
         odd = next((name for name in found if name not in was), None)
         lacks = next((name for name in was if name not in found), None)
-        said = f"a column {odd!r} of its own" if odd is not None else f"no column {lacks!r}"
+        said = f"an additional column {odd!r}" if odd is not None else f"no column {lacks!r}"
         said = said if odd is not None or lacks is not None else "its columns in another order"
     raise ShoalError(
         f"graph {graph.name!r} was imported with {said}, so its features do not mean what they meant in training: "
