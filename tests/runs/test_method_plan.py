@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -136,6 +137,23 @@ def test_a_candidate_whose_process_dies_is_predicted_and_the_plan_goes_on(
     assert (full.how, full.fits) == ("predicted", fits)
     assert "the process that measured method full ended with code" in full.failed
     assert ("out of memory" in full.failed) == (not fits)
+
+
+def test_a_candidate_whose_process_compiled_kernels_is_measured_again_without_the_compiler(graph):
+    planner, seen = make_planner(graph), []
+    here = planner._rehearse
+
+    def rehearse_cold(config, *rest):
+        found = here(config, *rest)
+        seen.append(replace(found, compiled=0 if seen else 7, memory=found.memory + (0 if seen else 1 << 30)))
+        return seen[-1]
+
+    planner._rehearse = rehearse_cold
+    end = planner.end
+    candidate = planner._try_sampled("node")
+    assert len(seen) == 2
+    assert candidate.memory == seen[1].memory < seen[0].memory
+    assert planner.end > end  # compiling takes none of the time to measure
 
 
 def test_a_plan_without_any_measurement_still_chooses(graph, monkeypatch):

@@ -48,6 +48,7 @@ class Rehearsal:
         memory: peak anonymous memory in bytes, from loading the graph to evaluating the test nodes.
         interval: epochs from one evaluation to the next.
         compiling: seconds of steps that compiled kernels, which happens once per machine.
+        compiled: number of kernels that were compiled; the compiler's memory is then part of `memory`.
         starting: seconds to load the graph and prepare batches.
     """
 
@@ -58,6 +59,7 @@ class Rehearsal:
     memory: int
     interval: int = 1
     compiling: float = 0.0
+    compiled: int = 0
     starting: float = 0.0
 
 
@@ -98,7 +100,7 @@ class MemoryWatch:
 def rehearse(config: RunConfig, seconds: float) -> Rehearsal:
     """Start the run that `config` describes in this process and train for about `seconds`. Its files are removed."""
     with tempfile.TemporaryDirectory() as place, keeping_hops_in(Path(place)), MemoryWatch() as watch:
-        began = time.monotonic()
+        began, compiled = time.monotonic(), count_compiled()
         run = Run.create(Path(place) / "run", config)
         trainer, starting = run.trainer, time.monotonic() - began
         keep_freed_memory()
@@ -122,6 +124,7 @@ def rehearse(config: RunConfig, seconds: float) -> Rehearsal:
         memory=watch.most,
         interval=trainer.eval_interval if evaluations else 1,
         compiling=timed.compiling,
+        compiled=count_compiled() - compiled,
         starting=starting,
     )
 
