@@ -60,7 +60,7 @@ soak: setup
 tables: setup
 	$(BIN)/python -m shoal.commands.components docs/*.md
 
-# docs/benchmarks.md, the summary in README.md and docs/papers, made from benchmarks/results.
+# docs/benchmarks.md, the marked parts of other pages and docs/papers, made from benchmarks/results.
 benchmarks-page: setup
 	$(BIN)/python benchmarks/page.py
 	$(BIN)/python benchmarks/papers/pages.py

@@ -1,6 +1,7 @@
-"""python benchmarks/page.py: write docs/benchmarks.md and the summary tables of README.md and docs/index.md.
+"""python benchmarks/page.py: write docs/benchmarks.md, and what other pages say between marks.
 
-Every figure is read from benchmarks/results. `tests/test_benchmarks_page.py` holds the pages in step with the files.
+Every figure and every name of a graph is read from benchmarks/results. `tests/test_benchmarks_page.py` holds the pages in
+step with the files.
 """
 
 from __future__ import annotations
@@ -8,16 +9,13 @@ from __future__ import annotations
 import datetime
 import re
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import page_tables as tables
 import reliability
 from page_tables import RESULTS, ROOT, Table, ms, read, render, times
 
 PAGE = ROOT / "docs/benchmarks.md"
-SUMMARIES = (ROOT / "README.md", ROOT / "docs/index.md")
-_MARK = re.compile(r"(<!-- summary of benchmarks -->\n).*?(<!-- end of summary -->)", re.DOTALL)
-_TRIED = re.compile(r"(<!-- results of reliability -->\n).*?(<!-- end of results -->)", re.DOTALL)
 _DATE = re.compile(r"`([\w.-]+\.jsonl?)` \((\d{4}-\d\d-\d\d)")
 
 # -- where Shoal loses -------------------------------------------------------------------------------------------------
@@ -27,21 +25,39 @@ def join(parts: Iterable[str]) -> str:
     return ", ".join(parts) or "none"
 
 
-def list_losses() -> list[str]:
+# Methods that subgraphs are compared with, as a sentence names them.
+RIVALS = {
+    "neighbours": "**Neighbour sampling** (`--sampler neighbor`)",
+    "full batch": "**Full batch** (`--method full`)",
+    "PyG full batch": "**PyG's full batch**",
+}
+
+
+def list_sampling_losses() -> list[str]:
+    """Cases in which subgraphs need longer to a score than another method, or end below the full batch."""
     cases = tables.list_cases()
     lines = []
-    for way, said in (("neighbours", "Neighbour sampling"), ("full batch", "Full batch")):
-        lost = [case for case in cases if (case["ratios"].get(way) or 1) < 1]
-        named = join(f"{case['name']} ({case['ratios'][way]:.2f})" for case in lost)
-        lines.append(
-            f"**{said}** comes to the same validation score sooner than subgraphs on {len(lost)} of {len(cases)} cases: {named}."
-        )
+    for way, said in RIVALS.items():
+        tried = [case for case in cases if case["ratios"].get(way)]
+        lost = [case for case in tried if case["ratios"][way] < 1]
+        if lost:
+            named = join(f"{case['name']} ({case['ratios'][way]:.2f})" for case in lost)
+            lines.append(
+                f"{said} reaches the same validation score sooner than subgraphs in {len(lost)} of {len(tried)} cases: {named}."
+            )
     missed = [case for case in cases if case["reached"] is None]
     named = join(
-        f"{case['name']} ({100 * (case['tests']['subgraphs'] - case['tests']['full batch']):+.1f} points)"
+        f"{case['name']} ({100 * (case['tests']['subgraphs'] - case['tests']['full batch']):+.1f})"
         for case in missed
     )
-    lines.append(f"**Subgraphs** ended below the full batch's test score on {named}.")
+    lines.append(
+        f"**Subgraphs** ended more than {100 * tables.MARGIN:.2g} points below the full batch's test score in {len(missed)} of {len(cases)} cases: {named}."
+    )
+    return lines
+
+
+def list_losses() -> list[str]:
+    lines = list_sampling_losses()
     ours, theirs = tables.find_steps("step", "step", 1, "DGL")
     lines.append(
         f"**DGL's step** takes only {theirs / ours:.2f} times ours on one thread: most of the step is dense products that all libraries share."
@@ -188,6 +204,17 @@ def tabulate_summary() -> Table:
     return table
 
 
+def say_depth() -> str:
+    """The longest epoch by neighbour sampling beside the one by random walks of as many layers."""
+    measured = {one["sampler"]: one for one in read("depth")["results"]}
+    deepest = measured["neighbour"]["depths"][-1]
+    walk = next(one for one in measured["random walk"]["depths"] if one["layers"] == deepest["layers"])
+    return (
+        f"An epoch of {measured['neighbour']['data']} with {deepest['layers']} layers takes "
+        f"{deepest['seconds']:.2g} s by neighbour sampling, {walk['seconds']:.2g} s by random walks"
+    )
+
+
 def build_page(dates: dict[str, str]) -> str:
     """The page; `dates` says when each file was measured."""
     environment = read("spmm")["environment"]
@@ -217,9 +244,30 @@ def _wrap(line: str, width: int = 118) -> str:
     return "\n".join(lines)
 
 
-def fill_summary(text: str) -> str:
-    """A page with its summary table renewed; pages without the marks stay as they are."""
-    return _MARK.sub(lambda found: found[1] + render(tabulate_summary()) + found[2], text)
+# What a page says between `<!-- NAME -->` and `<!-- end of NAME -->`.
+FILLED: dict[str, Callable[[], str]] = {
+    "summary of benchmarks": lambda: "\n" + render(tabulate_summary()),
+    "where subgraphs lose": lambda: (
+        "\n" + "".join(_wrap(f"- {line}") + "\n" for line in list_sampling_losses())
+    ),
+    "epochs by depth": say_depth,
+    "results of reliability": lambda: "\n" + render(reliability.tabulate_reliability()),
+}
+MARKED = {
+    ROOT / "README.md": ("summary of benchmarks", "where subgraphs lose"),
+    ROOT / "docs/index.md": ("summary of benchmarks", "where subgraphs lose"),
+    ROOT / "docs/howto/which-method.md": ("epochs by depth",),
+    ROOT / "docs/runs.md": ("results of reliability",),
+}
+
+
+def fill(text: str, name: str) -> str:
+    """A page with what stands between its marks renewed; both marks must be there, once."""
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    if (text.count(begin), text.count(end)) != (1, 1):
+        raise LookupError(f"the page has no single pair of marks {begin} and {end}")
+    head, rest = text.split(begin)
+    return head + begin + FILLED[name]() + end + rest.split(end)[1]
 
 
 def read_dates(page: str) -> dict[str, str]:
@@ -247,16 +295,13 @@ def find_dates() -> dict[str, str]:
     return dates
 
 
-def fill_reliability(text: str) -> str:
-    return _TRIED.sub(lambda found: found[1] + render(reliability.tabulate_reliability()) + found[2], text)
-
-
 def main() -> None:
     PAGE.write_text(build_page(find_dates()))
-    reliability.PAGE.write_text(fill_reliability(reliability.PAGE.read_text()))
-    for path in SUMMARIES:
-        if path.exists():
-            path.write_text(fill_summary(path.read_text()))
+    for path, names in MARKED.items():
+        text = path.read_text()
+        for name in names:
+            text = fill(text, name)
+        path.write_text(text)
 
 
 if __name__ == "__main__":

@@ -212,7 +212,8 @@ def list_cases() -> list[Record]:
                 _, ours, theirs = set_against(ways["subgraphs"], ways[name])
                 ratios[name] = theirs / ours if ours and theirs else None
             case = {
-                "name": result["data"] + (f", {result['layers']} layers" if result["layers"] != 2 else ""),
+                "name": result["data"]
+                + (f" with {result['layers']} layers" if result["layers"] != 2 else ""),
                 "nodes": result["nodes"],
                 "tests": {name: curve[-1][2] for name, curve in curves.items()},
                 "reached": find_time(curves["subgraphs"], 2, goal),

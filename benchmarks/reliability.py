@@ -6,9 +6,8 @@ from collections import defaultdict
 from statistics import median
 from typing import Any
 
-from page_tables import ROOT, Table, read
+from page_tables import Table, read
 
-PAGE = ROOT / "docs/runs.md"
 BAD = ("traceback", "crash", "hang", "memory")
 CHECKSUMS = {
     "wrong": "that no longer match",

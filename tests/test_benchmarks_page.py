@@ -1,7 +1,8 @@
-"""docs/benchmarks.md and the summary tables say what the files in benchmarks/results say."""
+"""docs/benchmarks.md, and other pages between marks, say what the files in benchmarks/results say."""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -18,17 +19,20 @@ def test_the_benchmarks_page_is_in_step_with_the_results():
     assert page.build_page(page.read_dates(text)) == text, "run `make benchmarks-page`"
 
 
-@pytest.mark.parametrize("path", page.SUMMARIES, ids=lambda path: path.name)
-def test_summary_tables_are_in_step_with_the_results(path):
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [(path, name) for path, names in page.MARKED.items() for name in names],
+    ids=lambda one: getattr(one, "name", one),
+)
+def test_marked_parts_are_in_step_with_the_results(path, name):
     text = path.read_text()
-    assert "<!-- summary of benchmarks -->" in text
-    assert page.fill_summary(text) == text, "run `make benchmarks-page`"
+    assert page.fill(text, name) == text, "run `make benchmarks-page`"
 
 
-def test_the_table_of_reliability_is_in_step_with_the_results():
-    text = page.reliability.PAGE.read_text()
-    assert "<!-- results of reliability -->" in text
-    assert page.fill_reliability(text) == text, "run `make benchmarks-page`"
+def test_no_page_has_marks_that_nothing_fills():
+    for path in (ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")):
+        ends = re.findall(r"<!-- end of (.+?) -->", path.read_text())
+        assert sorted(ends) == sorted(page.MARKED.get(path, ())), path
 
 
 def test_losing_cases_are_listed_first():
