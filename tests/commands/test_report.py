@@ -53,6 +53,10 @@ def test_compare_prints_a_table_and_writes_one(shoal, tmp_path):
     assert [line.split()[0] for line in done.stdout.splitlines()[:3]] == ["run", "a", "b"]
     assert shoal("report", "a", "b", "--compare", "--format", "latex", "-o", "t.tex").code == 0
     assert "\\toprule" in (tmp_path / "t.tex").read_text()
+    assert (
+        shoal("report", "a", "b", "--json").stdout
+        == shoal("report", "a", "b", "--compare", "--format", "json").stdout
+    )
 
 
 def test_what_else_lies_beside_runs_is_left_out(shoal, tmp_path):
@@ -76,6 +80,7 @@ def test_a_long_path_stays_in_one_line(shoal, tmp_path):
     [
         (("nowhere",), "nowhere is not a run folder"),
         (("a", "--format", "csv"), "add --compare"),
+        (("a", "--json", "--format", "csv"), "leave one out"),
         (("a", "--port", "1"), "add --watch"),
         (("a", "--watch"), "has ended: `shoal report a` writes its page"),
         (("a", "--watch", "--compare"), "leave out --compare"),

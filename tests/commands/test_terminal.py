@@ -91,7 +91,6 @@ def test_json_is_all_that_stdout_gets(shoal: Callable[..., Run], command: str, k
 # Commands that print no figures, or print them in another way.
 WITHOUT_JSON = {
     "completion": "prints a script",
-    "report": "writes a page; --compare has --format json",
     "_rank": "is a rank of another command, which says what it prints",
 }
 

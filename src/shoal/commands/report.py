@@ -28,6 +28,7 @@ _FORMATS = ("text", "markdown", "latex", "csv", "json")
     type=click.Choice(_FORMATS),
     help="How --compare writes the table  [default: text]",
 )
+@click.option("--json", "as_json", is_flag=True, help="The same as --compare --format json.")
 @click.option("--watch", is_flag=True, help="Show a run during training, in a browser on this machine only.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port of --watch  [default: a free one]")
 @click.option(
@@ -42,6 +43,7 @@ def report(
     out: Path | None,
     compare: bool,
     form: str | None,
+    as_json: bool,
     watch: bool,
     port: int | None,
     handle: int | None,
@@ -65,12 +67,16 @@ def report(
     from shoal.report.facts import group_runs, read_runs
     from shoal.report.svg import require_matplotlib
 
+    if as_json:
+        if form not in (None, "json"):
+            raise ShoalError(f"--json and --format {form} are two forms of one table: leave one out")
+        compare, form = True, "json"
     if form is not None and not compare:
         raise ShoalError("--format is the form of the table: add --compare")
     if port is not None and not watch:
         raise ShoalError("--port is where --watch listens: add --watch")
     if watch and (compare or out is not None):
-        raise ShoalError("--watch shows a page in a browser: leave out --compare and -o")
+        raise ShoalError("--watch shows a page in a browser: leave out --compare, --json and -o")
     runs = _leave_out_others(runs)
     if compare:
         groups = group_runs(read_runs(runs))
