@@ -201,7 +201,7 @@ def draw_choice() -> Picture:
         30,
         572,
         [
-            "Low degree and two layers: also try --sampler neighbor. It came to the score sooner on wordnet30 (3 neighbours a node).",
+            "Low degree and two layers: also try --sampler neighbor, which can reach a score sooner.",
             "No edges in a step: --model sign. Slow links: covers are on; add --boundary-rate 0.1 or partition.messages=int8.",
         ],
         "small",

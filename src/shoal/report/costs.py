@@ -10,7 +10,7 @@ from shoal.report.bars import Bar, draw_bars, name_bars, write_beside
 from shoal.report.chart import Chart, Table, format_seconds, thin
 from shoal.report.facts import TIME_PARTS, Group, RunFacts
 from shoal.report.heat import draw_matrix
-from shoal.report.svg import SERIES, drawing, render
+from shoal.report.svg import SERIES, drawing, label_ticks, render
 from shoal.wording import format_bytes
 
 _COLOURS = dict(zip((key for key, _ in TIME_PARTS), SERIES))
@@ -68,8 +68,7 @@ def draw_epochs(run: RunFacts) -> Chart | None:
             if points:
                 axes.plot(*zip(*thin(points, 240)), color=SERIES[7 * number], label=name, linewidth=1.8)
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(lambda value, _: format_seconds(value))
-        axes.yaxis.set_minor_formatter(lambda value, _: "")
+        label_ticks(axes, format_seconds)
         axes.set_xlabel("epoch")
         axes.locator_params(axis="x", integer=True)
         figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=11, handlelength=1)

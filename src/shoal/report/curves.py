@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.report.chart import Chart, Table, format_seconds, thin
 from shoal.report.facts import Group
-from shoal.report.svg import CARD, DASHES, SERIES, drawing, render
+from shoal.report.svg import CARD, DASHES, SERIES, drawing, label_ticks, render
 
 _POINTS = 240  # of a curve that are drawn
 _ROWS = 24  # of a table
@@ -106,14 +106,14 @@ def _draw(groups: Sequence[Group], name: str, what: str, axis: str, reading: str
             rows += _tabulate(group, places, mean, deviation, by_time)
         if name == "losses" and all(value > 0 for _, value, _ in ends) and ends:
             axes.set_yscale("log")
-            _plain_ticks(axes)
+            label_ticks(axes, lambda value: f"{value:g}")
         axes.set_xlabel(called)
         axes.margins(x=0.02)
         if by_time:
             axes.set_xlim(left=0)
         if not by_time:
             axes.locator_params(axis="x", integer=True)
-        if 1 < len(groups) <= _LABELLED:
+        if 1 < len(groups) <= _LABELLED and not by_time:  # against time a name would lie on other curves
             _label_ends(axes, ends, groups)
         svg = render(figure, title, f"{reading} {_summarize(groups, name)}")
     deviates = any(len(group.runs) > 1 for group in groups)
@@ -133,27 +133,13 @@ def _choose_unit(groups: Sequence[Group]) -> tuple[float, str]:
     return (60.0, "minutes") if longest > 300 else (1.0, "seconds")
 
 
-def _plain_ticks(axes: Any) -> None:
-    """0.5 and 20 where a logarithmic axis would have powers of ten."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    low, high = axes.get_ylim()
-    subs: tuple[float, ...] = (1.0, 2.0, 5.0) if high / low < 300 else (1.0,)
-    if high / low < 4:
-        subs = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0)
-    axes.yaxis.set_major_locator(LogLocator(subs=subs))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-
-
 def _label_ends(axes: Any, ends: list[tuple[float, float, int]], groups: Sequence[Group]) -> None:
     """Write names at the ends of curves, pushed apart where they would overlap."""
     axes.figure.draw_without_rendering()
-    placed: list[float] = []
-    for x, y, number in sorted(ends, key=lambda end: end[1]):
-        height = float(axes.transData.transform((x, y))[1])
-        shown = max(height, placed[-1] + 14) if placed else height
-        placed.append(shown)
+    point = axes.figure.dpi / 72
+    ends = sorted(ends, key=lambda end: end[1])
+    heights = [float(axes.transData.transform((x, y))[1]) / point for x, y, _ in ends]
+    for (x, y, number), height, shown in zip(ends, heights, _spread(heights, axes.bbox.y1 / point)):
         label = groups[number].label
         axes.annotate(
             label if len(label) <= 16 else f"{label[:15]}…",
@@ -165,6 +151,16 @@ def _label_ends(axes: Any, ends: list[tuple[float, float, int]], groups: Sequenc
             color=style_of(number)["color"],
             annotation_clip=False,
         )
+
+
+def _spread(heights: Sequence[float], top: float, gap: float = 14) -> list[float]:
+    """Increasing heights at least `gap` apart, near those given and where possible not above `top`."""
+    placed = list(heights)
+    for k in range(1, len(placed)):
+        placed[k] = max(placed[k], placed[k - 1] + gap)
+    for k in reversed(range(len(placed))):
+        placed[k] = min(placed[k], top - (len(placed) - 1 - k) * gap)
+    return placed
 
 
 def _tabulate(

@@ -9,13 +9,14 @@ from __future__ import annotations
 import html
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import missing_extra
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INK, MUTED, GRID, CARD = "#010203", "#010204", "#010205", "#010206"
@@ -77,6 +78,19 @@ def drawing(width: float = WIDTH, height: float = HEIGHT) -> Iterator[Figure]:
 
     with matplotlib.rc_context(_STYLE):
         yield NewFigure(figsize=(width / 72, height / 72), layout="constrained")
+
+
+def label_ticks(axes: Axes, describe: Callable[[float], str]) -> None:
+    """Several values on a logarithmic axis, 0.5 and 20 too, where powers of ten would be few."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    low, high = axes.get_ylim()
+    subs: tuple[float, ...] = (1.0, 2.0, 5.0) if high / low < 300 else (1.0,)
+    if high / low < 4:
+        subs = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0)
+    axes.yaxis.set_major_locator(LogLocator(subs=subs))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: describe(value)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def render(figure: Figure, title: str, description: str) -> str:
