@@ -7,7 +7,7 @@ WORKERS ?= 2
 MINUTES ?= 10
 
 # How long `make fuzz` and `make soak` last is MINUTES.
-.PHONY: setup demo recipes test test-trackers fuzz test-slow soak lint docs tables benchmarks-page papers format clean
+.PHONY: setup demo recipes test test-trackers fuzz test-slow soak lint docs screenshots tables benchmarks-page papers format clean
 
 setup: $(STAMP)
 
@@ -73,6 +73,10 @@ papers: setup
 docs: tables
 	$(BIN)/python website/pictures.py
 	$(BIN)/python website/build.py
+
+# The screenshots of docs/pictures, of the site and of runs on embedded data; needs Chromium.
+screenshots: docs
+	$(BIN)/python website/screenshots.py
 
 format: setup
 	$(BIN)/ruff check --fix .

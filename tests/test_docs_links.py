@@ -84,6 +84,11 @@ def test_pictures_are_what_the_script_draws(name):
     assert PICTURES[name]().render() == (FOLDER / f"{name}.svg").read_text(), "run `make docs`"
 
 
+def test_screenshots_are_small():
+    for picture in (ROOT / "docs/pictures").glob("*.png"):
+        assert picture.stat().st_size < 300_000, picture.name
+
+
 def test_slugs_are_those_of_the_site_generator():
     toc = pytest.importorskip("markdown.extensions.toc")
     for page in PAGES:

@@ -1,6 +1,6 @@
-"""python website/screenshots.py: the screenshots of docs/pictures, by Chromium, of runs on embedded data and of the site.
+"""make screenshots: the screenshots of docs/pictures, by Chromium, of runs on embedded data and of the site.
 
-Runs are trained into build/screenshots and kept there. The site must be built first (`make docs`).
+Runs are trained into build/screenshots and kept there; delete them to train again.
 """
 
 from __future__ import annotations

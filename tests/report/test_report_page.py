@@ -7,6 +7,7 @@ import pytest
 
 from browser import lay_out, look
 from report_folders import write_run
+from shoal.report.curves import _spread
 from shoal.report.facts import read_runs
 from shoal.report.page import describe_page, make_page, write_page
 
@@ -99,3 +100,9 @@ def test_a_run_without_an_epoch_has_a_page(tmp_path):
     runs = read_runs([write_run(tmp_path / "run", epochs=0, ends=False)])
     assert describe_page(runs)["sections"] == []
     assert "No epoch has ended yet" in make_page(runs)
+
+
+def test_names_of_curves_lie_apart_and_below_the_top():
+    assert _spread([10, 100], top=200) == [10, 100]
+    assert _spread([50, 51, 52], top=200) == [50, 64, 78]
+    assert _spread([195, 196, 198], top=200) == [172, 186, 200]
