@@ -8,7 +8,7 @@ from typing import Any
 
 from page_tables import Table, read
 
-BAD = ("traceback", "crash", "hang", "memory")
+BAD = {"traceback": "tracebacks", "crash": "crashes", "hang": "hangs", "memory": "out of memory"}
 CHECKSUMS = {
     "wrong": "that no longer match",
     "mended": "corrected by the mutation",
@@ -33,7 +33,7 @@ def tabulate_reliability() -> Table:
             found[row["checksums"]].append(row)
     for kind, rows in found.items():
         inputs = sum(row["inputs"] for row in rows)
-        bad = ", ".join(f"{sum(row[name] for row in rows)} {name}" for name in BAD)
+        bad = ", ".join(f"{sum(row[name] for row in rows)} {said}" for name, said in BAD.items())
         most = max(row["different"] / row["inputs"] for row in rows)
         table.append(
             [
