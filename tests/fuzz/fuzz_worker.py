@@ -7,11 +7,13 @@ import os
 import resource
 import shutil
 import signal
+import sys
 import tempfile
 import time
 import traceback
 import warnings
 from contextlib import suppress
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
@@ -105,6 +107,7 @@ class Worker:
         return Outcome(kind, where, *find_change(self.original, self.folder / f"{self.name}.work"))
 
     def _start(self) -> None:
+        _start_server()
         self._pipe, there = multiprocessing.Pipe()
         self._process = _METHOD.Process(target=_serve, args=(self.name, self.original, there), daemon=True)
         self._process.start()
@@ -112,6 +115,18 @@ class Worker:
         self._done = 0
         if not self._pipe.poll(300) or self._pipe.recv() != "ready":
             raise RuntimeError(f"the valid files of {self.name} cannot be read")
+
+
+def _start_server() -> None:
+    """Start what processes are forked from, unless it runs. It finds modules by PYTHONPATH alone, and says nothing if it does not."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    try:
+        forkserver.ensure_running()
+    finally:
+        del os.environ["PYTHONPATH"]
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
 
 
 def find_change(original: Path, work: Path) -> tuple[str, bytes]:
