@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,6 +33,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return find_group(nodeid)
 
     return GroupScheduling(config, log)
+
+
+gc.set_threshold(50_000)  # as commands have it: compiling kernels makes objects by the million
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
