@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 os.environ.setdefault("SHOAL_REPORT", "0")  # a page a run would take longer than most of the tests' runs
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes start, and would each compile the sources
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of many processes would compile sources
 
 
 @pytest.fixture
