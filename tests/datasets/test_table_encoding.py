@@ -61,6 +61,13 @@ def test_new_rows_get_the_old_columns_means_and_classes(stored, tmp_path):
     assert says(graph, "left out the columns shoe of nodes.csv")
 
 
+def test_a_feature_under_a_usual_name_of_labels_stays_a_feature(tmp_path):
+    old = write(tmp_path / "old", "id,target,team\na,1.5,x\nb,2.5,y\nc,3.5,x\nd,4.5,y\n")
+    stored = save_graph(import_graph(old, labels="team"), tmp_path / "graph")
+    new = import_graph(write(tmp_path / "new", "id,target\na,9\nb,8\nc,7\nd,6\n"), like=stored)
+    assert (new.x[:, 0].tolist(), new.y) == ([9, 8, 7, 6], None)
+
+
 def test_tables_that_cannot_be_encoded_alike_are_refused(stored, tmp_path):
     with pytest.raises(ShoalError, match=r"nodes\.csv has no column 'bio', a feature of .*graph"):
         import_graph(

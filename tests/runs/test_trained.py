@@ -192,6 +192,13 @@ def test_new_tables_are_encoded_and_directed_as_those_of_the_run(tmp_path):
     table = pq.read_table(tmp_path / "new.parquet")
     assert table["id"].to_pylist() == [f"p{i}" for i in range(90)]
     assert table["class"].to_pylist() == found.tolist()
+    rows = [line.rpartition(",")[0] for line in (tmp_path / "new" / "nodes.csv").read_text().splitlines()]
+    shutil.copytree(tmp_path / "new", tmp_path / "bare")
+    (tmp_path / "bare" / "nodes.csv").write_text("\n".join(rows) + "\n")  # without the label column
+    bare = shoal.load(tmp_path / "bare", like=tmp_path / "graph", directed=False)
+    shoal.save_graph(bare, tmp_path / "bare-graph")
+    for unlabelled in (bare, tmp_path / "bare", tmp_path / "bare-graph"):
+        assert np.array_equal(run.predict(unlabelled, names=False), found)
     otherwise = shoal.load(tmp_path / "new", labels="team", directed=False, standardize=True)
     with pytest.raises(shoal.ShoalError, match="imported with other means or categories"):
         run.predict(otherwise)

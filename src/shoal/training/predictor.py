@@ -223,8 +223,11 @@ def check_features(model: nn.Module, trained: Graph, graph: Graph) -> None:
 
 
 def _check_columns(encoding: dict[str, Any] | None, graph: Graph) -> None:
-    """Raise if features were encoded from a table's columns differently than `encoding` says; None allows any."""
-    if encoding is None or graph.encoding is None or encoding == graph.encoding:
+    """Raise if features were encoded from a table's columns differently than `encoding` says; None allows any.
+
+    Which columns hold ids and labels does not matter.
+    """
+    if encoding is None or graph.encoding is None or encoding["columns"] == graph.encoding["columns"]:
         return
     was, found = ([column["column"] for column in one["columns"]] for one in (encoding, graph.encoding))
     said = "other means or categories"

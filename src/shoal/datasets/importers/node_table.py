@@ -86,7 +86,9 @@ def read_nodes(table: Table, options: NodeOptions, notices: list[str]) -> tuple[
     if not label_columns and all(name in table.names and name not in excluded for name in known_labels):
         label_columns = list(known_labels)
     if not label_columns:
-        free = [name for name in LABEL_NAMES if table.find(name) not in (None, id_column, *excluded)]
+        encoded = [] if options.like is None else [column.column for column in options.like.columns]
+        used = (None, id_column, *excluded, *encoded)
+        free = [name for name in LABEL_NAMES if table.find(name) not in used]
         label_columns = [name for one in free[:1] if (name := table.find(one)) is not None]
     split_column = table.find("split")
     if split_column in (id_column, *label_columns, *excluded):
