@@ -98,6 +98,7 @@ class ColumnScan:
 
     def __init__(self, table: Table, name: str, options: ColumnOptions) -> None:
         self.table, self.name, self.options = table, name, options
+        self.remedy = f"--option categories={name} takes it as text, exclude={name} leaves it out"
         self.rows = self.filled = 0
         self.native = plain(pa.array([], table.types[name])).type
         self.as_category = name in options.categories
@@ -207,7 +208,7 @@ class ColumnScan:
                     "expected fewer, or raise --option max_categories=N"
                 )
             return CategoryColumn(self.name, marked, sorted(self.counts))
-        mark = self._choose_mark()
+        mark = self.choose_mark()
         if mark is not None:
             return NumberColumn(self.name, marked, mark, self.moments[mark].mean)
         form = self._choose_form()
@@ -217,7 +218,7 @@ class ColumnScan:
             return DateColumn(self.name, marked, form, self.moments[form].mean)
         return self._decide_text(marked)
 
-    def _choose_mark(self) -> str | None:
+    def choose_mark(self) -> str | None:
         """The decimal mark of a column of numbers; None if the column is not numeric."""
         whole = [mark for mark, count in self.numbers.items() if count == self.filled]
         if self.options.decimal in whole:
@@ -235,7 +236,7 @@ class ColumnScan:
             return whole[0]
         mark = self.options.decimal or max(self.numbers, key=lambda mark: self.numbers[mark])
         if self.plain or 2 * self.numbers[mark] >= self.filled:
-            raise self._refuse_odd(mark, "a number, as in most rows")
+            raise self.refuse_odd(mark, "a number, as in most rows")
         return None
 
     def _choose_form(self) -> str | None:
@@ -250,15 +251,15 @@ class ColumnScan:
             return ""
         form = max(self.dates, key=lambda form: self.dates[form])
         if 2 * self.dates[form] >= self.filled:
-            raise self._refuse_odd(form, f"a date, {form}, as in most rows")
+            raise self.refuse_odd(form, f"a date, {form}, as in most rows")
         return None
 
-    def _refuse_odd(self, key: str, expected: str) -> ShoalError:
+    def refuse_odd(self, key: str, expected: str) -> ShoalError:
+        """The error for the first cell that does not have the decimal mark or the form of dates `key`."""
         row, cell = self.odd[key]
         path, number = self.table.locate(row)
         return ShoalError(
-            f"{path}: column {self.name!r} holds {cell!r} in row {number}: expected {expected}; "
-            f"--option categories={self.name} takes it as text, exclude={self.name} leaves it out"
+            f"{path}: column {self.name!r} holds {cell!r} in row {number}: expected {expected}; {self.remedy}"
         )
 
     def _decide_text(self, marked: bool) -> Column | str:

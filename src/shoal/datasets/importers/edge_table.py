@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from shoal.datasets.importers.edge_weight_column import WeightColumn
 from shoal.datasets.importers.files import Progress
 from shoal.datasets.importers.node_ids import NodeIds, collect_ids
 from shoal.datasets.importers.node_table import whole_ids
 from shoal.datasets.importers.table_parts import open_table
 from shoal.datasets.importers.tabular import Table, first_null, plain, to_integers
-from shoal.edge_weights import NO_WEIGHT, REMEDY
 from shoal.errors import ShoalError
 
-WEIGHT_NAMES = ("weight", "edge_weight")
 END_NAMES = (("source", "target"), ("src", "dst"), ("from", "to"))
 _WHOLE = re.compile(r"(-?\d{1,19})(?:\.0*)?")
 _NO_ID = int(np.iinfo(np.int64).min)
@@ -73,14 +72,14 @@ def number_edges(
     node_path: Path | None,
     progress: Progress,
     dropped: list[int] | None,
-    weight: str | None = None,
+    weight: WeightColumn | None = None,
 ) -> Iterator[Any]:
-    """(sources, targets) of all edges, as node numbers, and the values of the column `weight`, if given.
+    """(sources, targets) of all edges, as node numbers, and their weights, if there is a column of them.
 
     An edge with an unknown id raises ShoalError, or is left out and counted in `dropped`.
     """
     done = 0
-    for batch in _gather(edges.batches([*ends, weight] if weight else ends), ids.batch_rows):
+    for batch in _gather(edges.batches([*ends, weight.name] if weight else ends), ids.batch_rows):
         numbers = _number(edges, ends, batch, ids, done, node_path, dropped, weight)
         done += len(batch)
         progress(f"read {done:,} edges")
@@ -131,13 +130,13 @@ def _number(
     done: int,
     node_path: Path | None,
     dropped: list[int] | None,
-    weight: str | None,
+    weight: WeightColumn | None,
 ) -> list[np.ndarray]:
     kind = pa.int64() if ids.are_integers else pa.large_string()
     numbers = ids.number([_id_column(edges, end, batch, done, kind) for end in ends])
     lacking = np.logical_or.reduce([found < 0 for found in numbers])
     if weight is not None:
-        numbers = [*numbers, _read_weights(edges, weight, batch, done)]
+        numbers = [*numbers, weight.read(batch.column(weight.name), done)]
     if not lacking.any():
         return numbers
     if dropped is not None:
@@ -152,31 +151,6 @@ def _number(
         f"expected ids of the node table, such as {ids.values[0].as_py()!r}; --option unknown=drop leaves such edges out "
         "(with `shoal train`: --set data.unknown=drop)"
     )
-
-
-def choose_weight(edges: Table, ends: list[str], weight: str | None) -> str | None:
-    """The column of weights: as named by the caller, else by convention; None for none."""
-    if weight == NO_WEIGHT:
-        return None
-    if weight is not None:
-        return edges.require(weight)
-    found = (edges.find(name) for name in WEIGHT_NAMES)
-    return next((name for name in found if name is not None and name not in ends), None)
-
-
-def _read_weights(edges: Table, name: str, batch: pa.RecordBatch, done: int) -> np.ndarray:
-    column = plain(batch.column(name))
-    try:
-        numbers = column.cast(pa.float64())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise ShoalError(
-            f"{edges.path}: column {name!r} holds {column.type}, not numbers: {REMEDY}"
-        ) from None
-    if numbers.null_count:
-        path, row = edges.locate(done + first_null(numbers))
-        raise ShoalError(f"{path}: column {name!r} is empty in row {row}: expected a weight; {REMEDY}")
-    found: np.ndarray = numbers.to_numpy()
-    return found
 
 
 def _as_integer(text: str) -> int:

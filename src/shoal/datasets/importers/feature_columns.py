@@ -84,16 +84,7 @@ class NumberColumn(Column):
     def _encode(
         self, table: Table, values: pa.Array, done: int, tally: Tally
     ) -> tuple[np.ndarray, np.ndarray]:
-        values = plain(values)
-        if is_text(values.type):
-            cells = blank(values)
-            found = parse_numbers(cells, self.mark or "point")
-            missing = np.asarray(pc.is_null(cells))
-        elif is_number(values.type):
-            found = to_floats(values)
-            missing = np.isnan(found)
-        else:
-            found, missing = np.full(len(values), np.nan), np.zeros(len(values), np.bool_)
+        found, missing = read_numbers(values, self.mark)
         wrong = ~np.isfinite(found) & ~missing
         with np.errstate(over="ignore"):
             wrong |= np.isinf(found.astype(np.float32))
@@ -101,7 +92,7 @@ class NumberColumn(Column):
             row = int(np.argmax(wrong))
             how = "a number" if np.isnan(found[row]) else "a finite number"
             raise self._refuse(
-                table, values, row, done, f"{how}; --option exclude={self.column} leaves it out"
+                table, plain(values), row, done, f"{how}; --option exclude={self.column} leaves it out"
             )
         found = np.where(missing, self.mean, found)
         return ((found - self.mean) / self.deviation if self.deviation else found).astype(np.float32), missing
@@ -275,6 +266,18 @@ def to_text(table: Table, name: str, values: pa.Array) -> pa.Array:
         return values.cast(pa.large_string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise ShoalError(f"{table.path}: column {name!r} holds {values.type}: expected text") from None
+
+
+def read_numbers(values: pa.Array, mark: str) -> tuple[np.ndarray, np.ndarray]:
+    """(cells as float64, NaN where missing or no number; which are missing); `mark` is the decimal mark of text."""
+    values = plain(values)
+    if is_text(values.type):
+        cells = blank(values)
+        return parse_numbers(cells, mark or "point"), np.asarray(pc.is_null(cells))
+    if is_number(values.type):
+        found = to_floats(values)
+        return found, np.isnan(found)
+    return np.full(len(values), np.nan), np.asarray(pc.is_null(values))
 
 
 def to_floats(values: pa.Array) -> np.ndarray:

@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from shoal.datasets.formats import FORMATS, recognised
+from shoal.datasets.importers.cell_numbers import COMMA
 from shoal.datasets.importers.column_scan import ColumnOptions
 from shoal.datasets.importers.databases import export_tables, is_database
 from shoal.datasets.importers.edge_table import (
     choose_ends,
-    choose_weight,
     collect_edge_ids,
     number_edges,
     open_edges,
 )
+from shoal.datasets.importers.edge_weight_column import choose_weight
 from shoal.datasets.importers.feature_columns import load_columns
 from shoal.datasets.importers.files import Progress, silent
 from shoal.datasets.importers.node_table import Like, NodeOptions, read_nodes, split_names
@@ -145,8 +146,8 @@ def read_table(
     if not links.header:
         notices.append(f"{edge_path.name} has no header line: read its first line as an edge")
     ends = choose_ends(links, source, target)
-    weights = choose_weight(links, ends, weight)
-    _note_extra(links, [*ends, *([weights] if weights else [])], notices)
+    weights = choose_weight(links, ends, weight, decimal)
+    _note_extra(links, [*ends, *([weights.name] if weights else [])], notices)
     fields: dict[str, Any] = {}
     expected = links.num_rows or 0
     if node_path is not None:
@@ -181,6 +182,8 @@ def read_table(
         **fields,
     )
     graph.encoding = encoding
+    if weights is not None and weights.mark == COMMA:
+        graph.notices += (f"read decimal commas in {weights.name} of {edge_path.name}",)
     if dropped:
         graph.notices += (f"left out {sum(dropped):,} edges with an end that {node_path} lacks",)
     if directed is None and graph.directed:

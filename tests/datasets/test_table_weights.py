@@ -1,0 +1,80 @@
+"""Weights in edge tables: read like other cells, whatever their decimal mark, and refused by row."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from shoal.datasets.importers import import_graph, tabular
+from shoal.errors import ShoalError
+
+
+def weigh(tmp_path, cells, delimiter=";", **options):
+    """The graph of the path 0 → 1 → 2 …, whose edges have the weights in `cells`."""
+    rows = [f"{i}{delimiter}{i + 1}{delimiter}{cell}" for i, cell in enumerate(cells)]
+    path = tmp_path / "edges.csv"
+    path.write_text("\n".join([delimiter.join(("source", "target", "weight")), *rows]) + "\n")
+    return import_graph(path, **options)
+
+
+@pytest.mark.parametrize(
+    ("cells", "options", "expected", "commas"),
+    [
+        (("6,15", "2", "1.234,5"), {}, [6.15, 2, 1234.5], True),
+        (("6.15", "2", "1,234.5"), {}, [6.15, 2, 1234.5], False),
+        (("1,234", "2"), {}, [1.234, 2], True),  # a semicolon between cells lets commas be decimal marks
+        (("1,234", "2"), {"decimal": "point"}, [1234, 2], False),
+        (("1.234", "2"), {"decimal": "comma"}, [1234, 2], True),
+        (("1.234", "2"), {}, [1.234, 2], False),
+    ],
+)
+def test_weights_of_several_locales(tmp_path, cells, options, expected, commas):
+    graph = weigh(tmp_path, cells, **options)
+    assert graph.edge_weight.tolist() == pytest.approx(expected)
+    said = any("read decimal commas in weight of edges.csv" in notice for notice in graph.notices)
+    assert said == commas
+
+
+def test_a_decimal_comma_after_blocks_of_whole_numbers_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(tabular, "BLOCK_BYTES", 64)
+    assert weigh(tmp_path, ["3"] * 50 + ["0,5"]).edge_weight.tolist() == [3] * 50 + [0.5]
+    marked = weigh(tmp_path, ["3"] * 50 + ["1.234"] * 50 + ["0,5"], decimal="comma")
+    assert marked.edge_weight.tolist() == [3] * 50 + [1234] * 50 + [0.5]
+
+
+@pytest.mark.parametrize(
+    ("cells", "options", "message"),
+    [
+        (("1", "heavy"), {}, r"edges\.csv: column 'weight' holds 'heavy' in row 2: expected a number"),
+        (("1.5", "2", "6,15"), {}, "column 'weight' holds '6,15' in row 3: expected a number"),
+        (
+            ("a lot", "much", "1"),
+            {},
+            "holds 'a lot' in row 1: expected a weight, a number; --option weight=none",
+        ),
+        (("1.5", "NA"), {}, "column 'weight' is empty in row 2: expected a weight, a number"),
+        (("1,5", ""), {}, "column 'weight' is empty in row 2"),
+    ],
+)
+def test_cells_that_are_no_weights_are_named(tmp_path, cells, options, message):
+    with pytest.raises(ShoalError, match=message):
+        weigh(tmp_path, cells, **options)
+
+
+def test_a_comma_that_may_be_either_is_asked_for(tmp_path):
+    with pytest.raises(ShoalError, match="'1,234', whose comma may mark thousands or decimals"):
+        weigh(tmp_path, ("1,234", "2"), "\t")
+
+
+def test_weights_of_parquet_are_numbers_or_text_in_any_part(tmp_path):
+    (tmp_path / "edges").mkdir()
+    for part, cells in enumerate((["4", "2"], ["1", "0,5"], ["3,5", "x"])):
+        columns = {"source": [0, 1], "target": [part + 2, part + 2], "weight": cells}
+        pq.write_table(pa.table(columns), tmp_path / "edges" / f"part-{part}.parquet")
+    with pytest.raises(ShoalError, match=r"part-2\.parquet: column 'weight' holds 'x' in row 2: expected"):
+        import_graph(tmp_path)
+    (tmp_path / "edges" / "part-2.parquet").unlink()
+    assert import_graph(tmp_path).edge_weight.tolist() == [4, 2, 1, 0.5]
+    path = tmp_path / "edges.parquet"
+    pq.write_table(pa.table({"source": [0, 1], "target": [1, 2], "weight": [[1.0], [2.0]]}), path)
+    with pytest.raises(ShoalError, match=r"column 'weight' holds '\[1\.0\]' in row 1: expected a weight"):
+        import_graph(path)
