@@ -21,6 +21,8 @@ _SAME = 1e-6  # relative difference up to which two weights are the same
 
 Chunk = tuple[np.ndarray, np.ndarray, np.ndarray]
 NO_WEIGHT = "none"
+REFUSE = "refuse"
+MERGES = (REFUSE, "sum", "mean", "max")  # of the weights of an edge and its reverse, in an undirected graph
 WEIGHT = "edge weights; none: unweighted"
 _HELD_BYTES = (
     40  # per edge while weights are assigned to entries: both ends, the weight, the sums of both entries
@@ -33,11 +35,14 @@ class WeightedChunks:
 
     Edges of weight 0 are left out. A weight that is negative, not finite or outside the range of float32 is an error.
     Weights of duplicate edges are added up. If all weights are 1, the graph is unweighted. `lenient` is for values that
-    need not be weights: if one of them is invalid or 0, all are ignored and every edge is kept.
+    need not be weights: if one of them is invalid or 0, all are ignored and every edge is kept. `merge` is how an edge and
+    its reverse become one undirected edge, if the user may choose (`MERGES`).
     """
 
-    def __init__(self, chunks: Iterable[Chunk], where: str, *, lenient: bool = False) -> None:
-        self._chunks, self.where, self._lenient = chunks, where, lenient
+    def __init__(
+        self, chunks: Iterable[Chunk], where: str, *, lenient: bool = False, merge: str | None = None
+    ) -> None:
+        self._chunks, self.where, self._lenient, self._merge = chunks, where, lenient, merge
         self._held: list[Chunk] = []
         self._given = self._zeros = 0
         self._odd: str | None = None
@@ -77,7 +82,9 @@ class WeightedChunks:
             return graph._copy(notices=(*notices, said))
         if self._zeros:
             notices += (f"left out {self._zeros:,} edges of weight 0 of {self.where}",)
-        weighted = place_chunks(graph._copy(notices=notices), self._held, directed=directed)
+        weighted = place_chunks(
+            graph._copy(notices=notices), self._held, directed=directed, merge=self._merge
+        )
         assert weighted.edge_weight is not None
         return weighted if (weighted.edge_weight != 1).any() else weighted.without_weights()
 
@@ -92,8 +99,10 @@ def attach_weights(graph: Graph, edge_index: np.ndarray, edge_weight: Any, *, di
     return place_chunks(graph, [(edge_index[0], edge_index[1], given)], directed=directed)
 
 
-def place_chunks(graph: Graph, chunks: Iterable[Chunk], *, directed: bool | None) -> Graph:
-    """`attach_weights` of (sources, targets, weights)."""
+def place_chunks(
+    graph: Graph, chunks: Iterable[Chunk], *, directed: bool | None, merge: str | None = None
+) -> Graph:
+    """`attach_weights` of (sources, targets, weights); `merge` as in WeightedChunks."""
     placed = np.zeros(graph.num_entries)
     for sources, targets, weights in chunks:
         place_weights(graph.indptr, graph.indices, targets, sources, weights, placed)
@@ -102,15 +111,24 @@ def place_chunks(graph: Graph, chunks: Iterable[Chunk], *, directed: bool | None
     mirror = find_mirrors(as_tensor(graph.indptr), as_tensor(graph.indices))
     assert mirror is not None
     reverse = placed[mirror.numpy()]
+    if merge not in (None, REFUSE):
+        is_loop = mirror.numpy() == np.arange(len(placed))
+        both = (placed > 0) & (reverse > 0) & ~is_loop
+        together = np.maximum(placed, reverse)
+        if merge != "max":
+            together[both] = (placed + reverse)[both] / (2 if merge == "mean" else 1)
+        said = f"{int(np.count_nonzero(both)) // 2:,} edges had a reverse: each pair has the {merge} of the two weights"
+        return graph._copy(edge_weight=_narrow_sums(graph, together), notices=(*graph.notices, said))
     differ = (placed > 0) & (reverse > 0) & (abs(placed - reverse) > _SAME * np.maximum(placed, reverse))
     if not differ.any():
         return graph._copy(edge_weight=_narrow_sums(graph, np.maximum(placed, reverse)))
     at = int(np.argmax(differ))
     said = f"edge {_name_edge(graph, at)} weighs {placed[at]:g} and its reverse {reverse[at]:g}"
     if directed is False:
+        joined = "" if merge is None else "join the two (--option merge=sum, mean or max), "
         raise ShoalError(
-            f"{said}: an undirected edge has one weight; import it as directed (--directed, directed=True), leave weights "
-            "out (--option weight=none), or give equal weights"
+            f"{said}: an undirected edge has one weight; {joined}import it as directed (--directed, directed=True), leave "
+            "weights out (--option weight=none), or give equal weights"
         )
     notices = (*graph.notices, f"{said}: treated the graph as directed")
     return graph._copy(directed=True, edge_weight=_narrow_sums(graph, placed), notices=notices)
@@ -134,8 +152,9 @@ def _narrow_sums(graph: Graph, placed: np.ndarray) -> np.ndarray:
 
 
 def _name_edge(graph: Graph, entry: int) -> str:
-    """Source → target of an entry."""
-    return f"{graph.indices[entry]} → {int(np.searchsorted(graph.indptr, entry, 'right')) - 1}"
+    """Source → target of an entry, by the users' ids."""
+    ends = int(graph.indices[entry]), int(np.searchsorted(graph.indptr, entry, "right")) - 1
+    return " → ".join(str(end if graph.node_ids is None else graph.node_ids[end]) for end in ends)
 
 
 def _tidy_weights(edge_weight: Any, num_edges: int) -> np.ndarray:

@@ -78,3 +78,22 @@ def test_weights_of_parquet_are_numbers_or_text_in_any_part(tmp_path):
     pq.write_table(pa.table({"source": [0, 1], "target": [1, 2], "weight": [[1.0], [2.0]]}), path)
     with pytest.raises(ShoalError, match=r"column 'weight' holds '\[1\.0\]' in row 1: expected a weight"):
         import_graph(path)
+
+
+def test_an_edge_and_its_reverse_are_joined_as_asked(tmp_path):
+    rows = ("a,b,3", "b,a,1", "b,c,5", "c,c,2", "c,c,2", "a,c,4", "c,a,4")
+    path = tmp_path / "edges.csv"
+    path.write_text("\n".join(("source,target,weight", *rows)) + "\n")
+    with pytest.raises(
+        ShoalError, match=r"edge b → a weighs 1 and its reverse 3: .*--option merge=sum, mean or"
+    ):
+        import_graph(path, directed=False)
+    for merge, (ab, ac) in {"sum": (4, 8), "mean": (2, 4), "max": (3, 4)}.items():
+        graph = import_graph(path, directed=False, merge=merge)
+        assert graph.edge_weight.tolist() == [ab, ac, ab, 5, ac, 5, 4]  # a self loop is its own reverse
+        said = f"2 edges had a reverse: each pair has the {merge} of the two weights"
+        assert any(said in notice for notice in graph.notices)
+    with pytest.raises(ShoalError, match=r"merge=sum joins .* is directed: add --undirected"):
+        import_graph(path, merge="sum")
+    with pytest.raises(ShoalError, match=r"merge=sum joins .* has none: name their column"):
+        import_graph(path, directed=False, merge="sum", weight="none")

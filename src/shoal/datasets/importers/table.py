@@ -22,7 +22,7 @@ from shoal.datasets.importers.node_table import Like, NodeOptions, read_nodes, s
 from shoal.datasets.importers.table_labels import Classes
 from shoal.datasets.importers.table_parts import ENDINGS, find_table, list_files, open_table
 from shoal.datasets.importers.tabular import Table
-from shoal.edge_weights import WeightedChunks
+from shoal.edge_weights import MERGES, REFUSE, WeightedChunks
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.survey import share_mirrored
@@ -75,6 +75,11 @@ def read_table(
         Null("weight or edge_weight, if any"),
         "column with edge weights; none: unweighted",
     ] = None,
+    merge: Annotated[
+        str,
+        Choices(MERGES),
+        "with --undirected, the weight of an edge and its reverse; refuse: the two must weigh the same",
+    ] = REFUSE,
     unknown: Annotated[
         str, Choices(("refuse", "drop")), "what to do with edges whose ends the node table lacks"
     ] = "refuse",
@@ -147,6 +152,15 @@ def read_table(
         notices.append(f"{edge_path.name} has no header line: read its first line as an edge")
     ends = choose_ends(links, source, target)
     weights = choose_weight(links, ends, weight, decimal)
+    if merge != REFUSE and (weights is None or directed is not False):
+        lacks = (
+            "has none: name their column (--option weight=NAME)"
+            if weights is None
+            else "is directed: add --undirected"
+        )
+        raise ShoalError(
+            f"the option merge={merge} joins the weights of an edge and its reverse, and the graph of {edge_path} {lacks}"
+        )
     _note_extra(links, [*ends, *([weights.name] if weights else [])], notices)
     fields: dict[str, Any] = {}
     expected = links.num_rows or 0
@@ -172,7 +186,7 @@ def read_table(
     default = path.resolve().name if path.is_dir() else path.name.split(".")[0]
     encoding = fields.pop("encoding", None)
     graph = Graph.from_edge_chunks(
-        chunks if weights is None else WeightedChunks(chunks, edge_path.name),
+        chunks if weights is None else WeightedChunks(chunks, edge_path.name, merge=merge),
         len(ids),
         directed=directed,
         expected=expected,
