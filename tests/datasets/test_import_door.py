@@ -29,6 +29,26 @@ def test_folder_without_a_graph_is_refused_with_what_it_holds(tmp_path):
         import_graph(tmp_path)
 
 
+def test_a_folder_of_tables_under_other_names_is_told_the_command(tmp_path):
+    folder = tmp_path / "my bank"
+    folder.mkdir()
+    (folder / "customers.csv").write_text("customer,age\n" + "".join(f"c{i},{i}\n" for i in range(50)))
+    (folder / "transfers.csv").write_text("src_customer,dst_customer,amount\nc1,c2,3\n")
+    edges, nodes = folder / "transfers.csv", folder / "customers.csv"
+    command = re.escape(f"`shoal data import '{edges}' --nodes '{nodes}' -o GRAPH`")
+    for options in ({}, {"format": "table"}):
+        with pytest.raises(ShoalError, match=command):
+            import_graph(folder, **options)
+    assert import_graph(edges, nodes=nodes).num_nodes == 50
+    (folder / "branches.tsv").write_text("branch\ttown\nb1\tUlm\n")
+    with pytest.raises(ShoalError, match=r"transfers\.csv' --nodes FILE -o GRAPH"):
+        import_graph(folder)
+    for table in ("customers.csv", "branches.tsv"):
+        (folder / table).unlink()
+    with pytest.raises(ShoalError, match=re.escape(f"`shoal data import '{edges}' -o GRAPH`")):
+        import_graph(folder)
+
+
 def test_missing_source_is_named(tmp_path):
     with pytest.raises(ShoalError, match=r"gone\.mtx does not exist"):
         import_graph(tmp_path / "gone.mtx")

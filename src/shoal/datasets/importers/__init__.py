@@ -78,8 +78,12 @@ def detect_format(path: Path) -> str:
     if format is not None:
         return format
     if path.is_dir():
+        from shoal.datasets.importers.table import suggest_import
+
         held = sorted(child.name for child in path.iterdir())
         found = f"a folder with {', '.join(held[:5]) or 'nothing'}{' …' if len(held) > 5 else ''}"
+        if (command := suggest_import(path)) is not None:
+            raise ShoalError(f"{path} is {found} and has no table called edges: name the tables, {command}")
     else:
         found = f"a file ending in {''.join(path.suffixes) or 'nothing'}"
     raise ShoalError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ from shoal.datasets.importers.cell_numbers import COMMA
 from shoal.datasets.importers.column_scan import ColumnOptions
 from shoal.datasets.importers.databases import export_tables, is_database
 from shoal.datasets.importers.edge_table import (
+    END_NAMES,
     choose_ends,
     collect_edge_ids,
     number_edges,
@@ -48,6 +50,28 @@ def find_edges(folder: Path) -> Path | None:
     ):
         return folder if list_files(folder) else None
     return found
+
+
+def suggest_import(folder: Path) -> str | None:
+    """The command that imports a folder whose tables are not called edges and nodes; None if it holds no tables.
+
+    The edges are taken to be in the table whose first columns are called like ends of edges, else in the largest one.
+    """
+    files = list_files(folder)
+    if not files:
+        return None
+    edges = max(files, key=lambda file: (_names_ends(file), file.stat().st_size))
+    others = [str(file) for file in files if file != edges]
+    nodes = ["--nodes", others[0] if len(others) == 1 else "FILE"] if others else []
+    return f"`{shlex.join(['shoal', 'data', 'import', str(edges), *nodes, '-o', 'GRAPH'])}`"
+
+
+def _names_ends(file: Path) -> bool:
+    try:
+        names = [name.lower() for name in open_table(file).names[:2]]
+    except ShoalError:
+        return False
+    return any(len(names) == 2 and all(map(str.startswith, names, pair)) for pair in END_NAMES)
 
 
 @FORMATS.named("table")
@@ -144,7 +168,9 @@ def read_table(
         )
     edge_path = find_edges(path) if path.is_dir() else path
     if edge_path is None:
-        raise ShoalError(f"{path} holds neither edges.csv nor edges.parquet: expected one of them")
+        command = suggest_import(path)
+        said = "expected one of them" if command is None else f"name the tables, {command}"
+        raise ShoalError(f"{path} holds neither edges.csv nor edges.parquet: {said}")
     node_path = Path(nodes) if nodes is not None else find_table(path, "nodes") if path.is_dir() else None
     links = open_edges(edge_path)
     notices: list[str] = []
