@@ -97,3 +97,17 @@ def test_an_edge_and_its_reverse_are_joined_as_asked(tmp_path):
         import_graph(path, merge="sum")
     with pytest.raises(ShoalError, match=r"merge=sum joins .* has none: name their column"):
         import_graph(path, directed=False, merge="sum", weight="none")
+
+
+def test_unused_columns_say_which_one_could_be_the_weight(tmp_path):
+    path = tmp_path / "payments.csv"
+    path.write_text("payer;payee;when;amount;note\na;b;31/12/2024;6,15;rent\nb;a;01/01/2025;2;loan\n")
+    (said,) = (notice for notice in import_graph(path).notices if notice.startswith("left out"))
+    assert said == (
+        "left out when, amount, note of payments.csv: an edge has at most one weight; --option weight=amount makes amount the weight"
+    )
+    (said,) = (notice for notice in import_graph(path, weight="amount").notices if "left out" in notice)
+    assert said == "left out when, note of payments.csv: an edge has at most one weight"
+    path.write_text("payer,payee,note\na,b,rent\n")
+    (said,) = (notice for notice in import_graph(path).notices if notice.startswith("left out"))
+    assert said.endswith("an edge has at most one weight")

@@ -6,15 +6,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shoal.datasets.importers.cell_numbers import COMMA, POINT, blank, count_shapes, parse_plain
+from shoal.datasets.importers.cell_numbers import COMMA, POINT, blank, count_shapes, parse_marked, parse_plain
 from shoal.datasets.importers.column_scan import ColumnOptions, ColumnScan
 from shoal.datasets.importers.feature_columns import read_numbers
 from shoal.datasets.importers.table_parts import open_table
-from shoal.datasets.importers.tabular import Table, is_text, plain
+from shoal.datasets.importers.tabular import Table, is_number, is_text, plain
 from shoal.edge_weights import NO_WEIGHT
 from shoal.errors import ShoalError
 
 WEIGHT_NAMES = ("weight", "edge_weight")
+_CELLS_LOOKED_AT = 1000
 _REMEDY = f"--option weight={NO_WEIGHT} leaves the weights out"
 
 
@@ -76,3 +77,13 @@ def choose_weight(
     found = (edges.find(name) for name in WEIGHT_NAMES)
     name = next((name for name in found if name is not None and name not in ends), None)
     return None if name is None else WeightColumn(edges, name, decimal)
+
+
+def find_number_column(edges: Table, names: list[str]) -> str | None:
+    """The first of the columns `names` whose first cells are numbers."""
+    first = next(edges.batches(names), None)
+    for name, column in zip(names, [] if first is None else first.columns):
+        cells = plain(column.slice(0, _CELLS_LOOKED_AT))
+        if is_number(cells.type) or (is_text(cells.type) and parse_marked(blank(cells), COMMA) is not None):
+            return name
+    return None

@@ -17,7 +17,7 @@ from shoal.datasets.importers.edge_table import (
     number_edges,
     open_edges,
 )
-from shoal.datasets.importers.edge_weight_column import choose_weight
+from shoal.datasets.importers.edge_weight_column import WeightColumn, choose_weight, find_number_column
 from shoal.datasets.importers.feature_columns import load_columns
 from shoal.datasets.importers.files import Progress, silent
 from shoal.datasets.importers.node_table import Like, NodeOptions, read_nodes, split_names
@@ -169,8 +169,8 @@ def read_table(
     edge_path = find_edges(path) if path.is_dir() else path
     if edge_path is None:
         command = suggest_import(path)
-        said = "expected one of them" if command is None else f"name the tables, {command}"
-        raise ShoalError(f"{path} holds neither edges.csv nor edges.parquet: {said}")
+        fix = "expected one of them" if command is None else f"name the tables, {command}"
+        raise ShoalError(f"{path} holds neither edges.csv nor edges.parquet: {fix}")
     node_path = Path(nodes) if nodes is not None else find_table(path, "nodes") if path.is_dir() else None
     links = open_edges(edge_path)
     notices: list[str] = []
@@ -187,7 +187,7 @@ def read_table(
         raise ShoalError(
             f"the option merge={merge} joins the weights of an edge and its reverse, and the graph of {edge_path} {lacks}"
         )
-    _note_extra(links, [*ends, *([weights.name] if weights else [])], notices)
+    _note_extra(links, ends, weights, notices)
     fields: dict[str, Any] = {}
     expected = links.num_rows or 0
     if node_path is not None:
@@ -231,10 +231,13 @@ def read_table(
     return graph
 
 
-def _note_extra(edges: Table, ends: list[str], notices: list[str]) -> None:
-    extra = [column for column in edges.names if column not in ends]
+def _note_extra(edges: Table, ends: list[str], weight: WeightColumn | None, notices: list[str]) -> None:
+    """The notice on unused columns of an edge table, with the first one that could be weights, if it has none."""
+    extra = [name for name in edges.names if name not in (*ends, weight and weight.name)]
     if extra and edges.header:
-        notices.append(f"left out {list_some(extra)} of {edges.path.name}: an edge has at most one weight")
+        said = f"left out {list_some(extra)} of {edges.path.name}: an edge has at most one weight"
+        numbers = None if weight else find_number_column(edges, extra)
+        notices.append(f"{said}; --option weight={numbers} makes {numbers} the weight" if numbers else said)
 
 
 def _describe_arcs(graph: Graph) -> str:
