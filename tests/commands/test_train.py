@@ -65,6 +65,9 @@ def test_train_leaves_a_run_folder_that_embed_and_predict_read(capsys, tmp_path)
     graph = shoal.load("digits")
     right = labels["label"].to_numpy() == graph.y
     assert right[graph.test_mask].mean() == pytest.approx(records[-1]["test_accuracy"])
+    code, _, said = run(capsys, "train", str(folder))
+    assert code == 2
+    assert f"{folder} is a run, not a graph: `shoal train --resume {folder}` continues it" in said
 
 
 def test_a_resumed_command_ends_with_the_scores_of_an_uninterrupted_one(capsys, tmp_path):

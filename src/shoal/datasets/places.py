@@ -10,6 +10,7 @@ from shoal.datasets.generators import GENERATORS
 from shoal.errors import ShoalError
 from shoal.home import home_folder
 
+RUN_FILES = ("config.yaml", "repeat.yaml")  # files that mark a run, or repeated ones
 META = "meta.json"  # the file that marks a stored graph; repeated here so that a look-up needs no NumPy
 
 
@@ -82,6 +83,11 @@ def explain_missing(data: str) -> str | None:
 def is_stored(folder: Path) -> bool:
     """Whether `folder` is a stored graph; `shoal.store.is_stored_graph` without its imports."""
     return os.path.isfile(folder / META)
+
+
+def is_run(folder: Path) -> bool:
+    """Whether `folder` is that of a run: `shoal.runs.folder` without its imports."""
+    return any(os.path.isfile(folder / name) for name in RUN_FILES) and not is_stored(folder)
 
 
 def is_plain_name(name: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from shoal.datasets.formats import FORMATS as FORMATS
 from shoal.datasets.formats import Progress, recognise
 from shoal.datasets.importers.files import silent
-from shoal.datasets.places import is_stored
+from shoal.datasets.places import is_run, is_stored
 from shoal.errors import ShoalError, is_full_disk, unknown_name
 from shoal.graph import Graph
 from shoal.settings import Setting, list_settings
@@ -77,6 +77,10 @@ def detect_format(path: Path) -> str:
     format = recognise(path)
     if format is not None:
         return format
+    if is_run(path):
+        raise ShoalError(
+            f"{path} is a run, not a graph: `shoal train --resume {path}` continues it, `shoal predict {path} -o FILE` predicts with it"
+        )
     if path.is_dir():
         from shoal.datasets.importers.table import suggest_import
 
@@ -87,5 +91,5 @@ def detect_format(path: Path) -> str:
     else:
         found = f"a file ending in {''.join(path.suffixes) or 'nothing'}"
     raise ShoalError(
-        f"{path} is {found}, which is no known format: name it with --format (format= in Python), one of {', '.join(FORMATS)}"
+        f"{path} is {found}, which is no known format: name it with --format (format= in Python), with `shoal train` --set data.format=NAME, one of {', '.join(FORMATS)}"
     )
