@@ -29,11 +29,16 @@ class Stopped(KeyboardInterrupt):
         self.signal = signal
 
 
+def suggest_name(name: object, known: Iterable[str]) -> str:
+    """`did you mean 'X'?` with the name in `known` that is nearest; empty if none is near."""
+    near = get_close_matches(str(name)[:100], sorted(known), n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else ""
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str], where: str = "") -> ShoalError:
     """The error for a name that is not in `known`; suggests the nearest one. `where` is the file that has the name."""
     names = sorted(known)
-    near = get_close_matches(str(name)[:100], names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
+    hint = suggest_name(name, names) or f"known: {', '.join(names)}"
     if not names:
         hint = "none is registered, load a plug-in that has one (--plugin)"
     return ShoalError(f"unknown {kind} {name!r}{f' in {where}' if where else ''}: {hint}")

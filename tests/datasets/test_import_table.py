@@ -208,6 +208,12 @@ def test_bad_options_and_parquet_are_refused(tmp_path):
         import_graph(folder, features="f1,f9")
     with pytest.raises(ShoalError, match="column 'id' holds 'z' in row 1: expected a number"):
         import_graph(folder, features="id")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "people.csv").write_text(NODES)
+    with pytest.raises(
+        ShoalError, match=r"people\.csv has no column 'labl': did you mean 'label'\? \(it has .*\)$"
+    ):
+        import_graph(folder / "edges.csv", nodes=tmp_path / "elsewhere" / "people.csv", labels="labl")
     with pytest.raises(ShoalError, match=r"gone\.csv does not exist"):
         import_graph(folder / "edges.csv", nodes="gone.csv")
     path = tmp_path / "e.parquet"

@@ -50,7 +50,8 @@ def import_graph(
     try:
         return FORMATS[format](path, directed=directed, name=name, progress=progress or silent, **options)
     except ShoalError as error:
-        if str(path) in str(error):
+        named = (path, options.get("nodes"))  # a node table elsewhere is named already
+        if any(str(place) in str(error) for place in named if place):
             raise
         raise ShoalError(f"{error} (read from {path})") from None
     except OSError as error:

@@ -13,7 +13,7 @@ from pyarrow import csv as arrow_csv
 
 from shoal.datasets.importers.files import compression_of, open_text, reading
 from shoal.datasets.importers.parquet_pages import check_pages
-from shoal.errors import ShoalError
+from shoal.errors import ShoalError, suggest_name
 
 CSV_ENDINGS = tuple(f"{kind}{packed}" for packed in ("", ".gz", ".zst") for kind in (".csv", ".tsv"))
 PARQUET_ENDINGS = (".parquet", ".pq")
@@ -36,7 +36,9 @@ class Table:
     def require(self, column: str) -> str:
         """`column`; raises ShoalError if the table has none of that name."""
         if column not in self.names:
-            raise ShoalError(f"{self.path} has no column {column!r}: it has {', '.join(self.names)}")
+            hint = suggest_name(column, self.names)
+            held = f"it has {', '.join(self.names)}"
+            raise ShoalError(f"{self.path} has no column {column!r}: {f'{hint} ({held})' if hint else held}")
         return column
 
     def find(self, *usual: str) -> str | None:
