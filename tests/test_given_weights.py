@@ -80,6 +80,7 @@ def test_importers_keep_weights_add_up_duplicates_and_leave_zeros_out(tmp_path):
     graph = import_graph(tmp_path / "edges.csv")
     assert graph.edge_weight.tolist() == [1.0, 2.5]
     assert any("left out 1 edges of weight 0" in said for said in graph.notices)
+    assert any("sum of their weights: 1 were added to another" in said for said in graph.notices)
     assert import_graph(tmp_path / "edges.csv", weight="none").edge_weight is None
     (tmp_path / "edges.csv").write_text("source,target,weight\na,b,2\na,c,-1\n")
     with pytest.raises(ShoalError, match="edge 2 has weight -1: expected 0 or more; leave them out with"):

@@ -103,9 +103,14 @@ def place_chunks(
     graph: Graph, chunks: Iterable[Chunk], *, directed: bool | None, merge: str | None = None
 ) -> Graph:
     """`attach_weights` of (sources, targets, weights); `merge` as in WeightedChunks."""
-    placed = np.zeros(graph.num_entries)
+    placed, repeated = np.zeros(graph.num_entries), 0
     for sources, targets, weights in chunks:
         place_weights(graph.indptr, graph.indices, targets, sources, weights, placed)
+        repeated += len(weights)
+    repeated -= int(np.count_nonzero(placed))
+    if repeated:
+        said = f"duplicate edges have the sum of their weights: {repeated:,} were added to another; leave out those that are copies"
+        graph = graph._copy(notices=(*graph.notices, said))
     if graph.directed:
         return graph._copy(edge_weight=_narrow_sums(graph, placed))
     mirror = find_mirrors(as_tensor(graph.indptr), as_tensor(graph.indices))
