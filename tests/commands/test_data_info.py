@@ -123,6 +123,10 @@ def test_tables_import_like_another_by_command(shoal: Callable[..., Run], tmp_pa
     run = shoal("data", "import", "new/links.csv", "-o", "h", *options)
     assert "notice: values that g lacks are zeros: colour (1)" in run.stdout
     assert "2 nodes, 1 edges, 4 features, 2 classes" in run.stdout
+    (tmp_path / "new" / "people.csv").write_text("key,colour,age\n0,red,1\n1,red,\n")
+    run = shoal("data", "import", "new/links.csv", "-o", "i", "--nodes", "new/people.csv", "--like", "g")
+    assert "next: shoal predict RUN --data i -o FILE (RUN: a run that was trained on g)" in run.stdout
+    assert "training needs" not in run.stdout
     assert "unknown option of format mtx 'like'" in shoal_on_mtx(shoal, tmp_path)
 
 

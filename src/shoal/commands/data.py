@@ -220,7 +220,7 @@ def import_(
         if by != "none":
             graph = reorder_graph(graph, by, **ordering)
         save_graph(graph, folder, overwrite=overwrite, features=features)
-    report_stored(folder, str(folder), as_json=as_json)
+    report_stored(folder, str(folder), as_json=as_json, like=settings.get("like"))
     if graph.directed and not as_json:
         open_console().say(
             "the edges are directed: a node aggregates from the nodes that point to it; train with --set model.directions=both "

@@ -35,8 +35,11 @@ def describe_stored(folder: Path) -> dict[str, Any]:
     return {"folder": folder} | {name: meta[name] for name in sizes} | {"notices": list(meta["notices"])}
 
 
-def report_stored(folder: Path, argument: str, *, as_json: bool = False) -> None:
-    """Print what was stored, what was repaired on import, and the next command."""
+def report_stored(folder: Path, argument: str, *, as_json: bool = False, like: str | None = None) -> None:
+    """Print what was stored, what was repaired on import, and the next command.
+
+    A graph encoded `like` another one is there to predict on.
+    """
     from shoal.commands.screen import open_console, print_json
     from shoal.labels import describe_outputs
     from shoal.store import read_meta, stores_targets
@@ -47,14 +50,18 @@ def report_stored(folder: Path, argument: str, *, as_json: bool = False) -> None
     console, meta = open_console(), read_meta(folder)
     regression = stores_targets(meta)
     console.notice(*meta["notices"])
-    if meta["num_classes"] and "train_mask" not in meta["arrays"]:
+    if like is None and meta["num_classes"] and "train_mask" not in meta["arrays"]:
         console.notice("no split given: 60 / 20 / 20 percent are drawn with seed 0 when training starts")
     console.say(
         f"stored {meta['name']} in {folder}: {meta['num_nodes']:,} nodes, {meta['num_edges']:,} edges, "
         f"{meta['num_features']:,} features, {describe_outputs(meta['num_classes'], regression=regression)}"
     )
     lacks = [what for what in ("features", "classes") if not meta[f"num_{what}"]]
-    if lacks:
+    if like is not None:
+        console.say(
+            f"next: shoal predict RUN --data {argument} -o FILE (RUN: a run that was trained on {like})"
+        )
+    elif lacks:
         said = " and ".join(lacks).replace("classes", "labels")
         console.say(f"next: shoal data info {argument} (training needs {said}, which this graph lacks)")
         if "classes" in lacks and "encoding" in meta:
