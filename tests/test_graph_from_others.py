@@ -135,3 +135,9 @@ def test_list_of_chunks_is_emptied_and_a_tuple_is_not():
     assert graph.indices.tolist() == [0, 1]
     assert Graph.from_edge_chunks(kept, 3).indices.tolist() == [0, 1]
     assert len(kept) == 2
+
+
+def test_features_with_fewer_rows_than_nodes_are_blamed_not_the_edges():
+    edges = np.array([[0, 499], [1, 2]])
+    with pytest.raises(ShoalError, match="x has 100 rows and edge_index names node 499: expected a row for"):
+        Graph.from_edge_index(edges, x=np.zeros((100, 3)), y=np.zeros(500, np.int64))

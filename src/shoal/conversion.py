@@ -227,7 +227,12 @@ def guess_num_nodes(edge_index: np.ndarray, fields: dict[str, Any]) -> int:
     for key in ("x", "y", *MASKS):
         if fields.get(key) is not None:
             value = fields[key]
-            return int(value.shape[0]) if hasattr(value, "shape") else len(value)
+            rows = int(value.shape[0]) if hasattr(value, "shape") else len(value)
+            if edge_index.size and edge_index.dtype.kind in "iu" and edge_index.max() >= rows:
+                raise ShoalError(
+                    f"{key} has {rows:,} rows and edge_index names node {edge_index.max()}: expected a row for every node"
+                )
+            return rows
     return int(edge_index.max()) + 1 if edge_index.size else 0
 
 
