@@ -176,6 +176,21 @@ def test_texts_are_hashed_words_and_names_are_left_out(tmp_path):
     assert import_graph(tmp_path, words=0).x is None
 
 
+def test_columns_that_say_little_are_named(tmp_path):
+    words = ("late", "card", "call", "loan", "rent", "cash")
+    notes = [f"{words[i % 6]} {words[i // 6 % 6]} {words[i // 36 % 6]}" for i in range(120)]
+    rows = [f"{i},CH,yes,{i % 3},{note}" for i, note in enumerate(notes)]
+    write(tmp_path, "\n".join(["id,country,active,f,note", *rows]) + "\n", "source,target\n0,1\n")
+    graph = import_graph(tmp_path)
+    assert graph.num_features == 1 + 64
+    assert says(
+        graph, "left out the columns country (the same in every row), active (the same in every row) of"
+    )
+    assert says(graph, "note has 6 different words, hashed into 64 features: --option words=N")
+    assert import_graph(tmp_path, features="country,f").num_features == 2  # as it was asked for
+    assert import_graph(tmp_path, categories="country", words=0).num_features == 2
+
+
 def test_addresses_and_paths_are_keys_and_lists_of_words_are_not(tmp_path):
     rows = [
         f"{i},a.{i}@mail.example.org,/home/{i}/some-file.txt,red{i}|green{i}|blue,一{i}，二{i}，三{i}"

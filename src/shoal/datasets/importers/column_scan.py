@@ -188,6 +188,16 @@ class ColumnScan:
         self.single += pc.sum(pc.match_substring_regex(some, _ONE_WORD)).as_py() or 0
         self.different.update(pc.unique(some).to_pylist())
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether every row of a column of text has the same value; never of columns taken as categories by name."""
+        return len(self.counts) == 1 and self.filled == self.rows > 1 and not self.as_category
+
+    def count_words(self) -> int:
+        """How many different words there are in the cells that were looked at."""
+        words = split_words(pa.array(sorted(self.different), pa.large_string())).flatten()
+        return len({*words.to_pylist()} - {""})
+
     def decide(self) -> Column | str:
         """How the column is encoded, or why it is left out."""
         marked = self.filled < self.rows

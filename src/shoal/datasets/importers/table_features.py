@@ -12,6 +12,8 @@ from shoal.datasets.importers.feature_columns import (
     ListColumn,
     NumberColumn,
     Tally,
+    WordsColumn,
+    YesNoColumn,
 )
 from shoal.datasets.importers.tabular import Table, is_list, is_number
 from shoal.errors import ShoalError
@@ -47,8 +49,14 @@ def find_columns(
     left: dict[str, str] = {}
     for name, scan in scans.items():
         found = scan.decide()
-        if isinstance(found, Column):
+        if not named and scan.is_constant and isinstance(found, CategoryColumn | YesNoColumn):
+            left[name] = "the same in every row"
+        elif isinstance(found, Column):
             columns.append(found)
+            if isinstance(found, WordsColumn) and 2 * (few := scan.count_words()) <= found.width:
+                notices.append(
+                    f"{name} has {few} different words, hashed into {found.width} features: --option words=N makes fewer, some of which words share"
+                )
         elif named:
             row, cell = scan.odd.get(POINT, (0, ""))
             path, number = table.locate(row)
