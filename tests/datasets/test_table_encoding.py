@@ -61,6 +61,15 @@ def test_new_rows_get_the_old_columns_means_and_classes(stored, tmp_path):
     assert says(graph, "left out the columns shoe of nodes.csv")
 
 
+def test_edges_are_undirected_if_those_of_the_stored_graph_are(stored, tmp_path):
+    assert import_graph(tmp_path / "old", like=stored).directed
+    both = save_graph(import_graph(tmp_path / "old", directed=False), tmp_path / "both")
+    graph = import_graph(tmp_path / "old", like=both)
+    assert (graph.directed, graph.num_edges) == (False, 3)
+    assert says(graph, f"made the edges undirected, as those of {both} are; --directed keeps")
+    assert import_graph(tmp_path / "old", like=both, directed=True).directed
+
+
 def test_a_feature_under_a_usual_name_of_labels_stays_a_feature(tmp_path):
     old = write(tmp_path / "old", "id,target,team\na,1.5,x\nb,2.5,y\nc,3.5,x\nd,4.5,y\n")
     stored = save_graph(import_graph(old, labels="team"), tmp_path / "graph")

@@ -40,7 +40,7 @@ ROWS_AT_ONCE = 1 << 16
 class Like:
     """A stored graph whose column encodings and class numbers are used for new tables.
 
-    `id` and `labels` are the columns that held its ids and labels, if known.
+    `id` and `labels` are the columns that held its ids and labels, if known; new edges are undirected if its edges are.
     """
 
     place: str
@@ -48,6 +48,7 @@ class Like:
     classes: Classes | None
     id: str = ""
     labels: list[str] = field(default_factory=list)
+    directed: bool = True
 
 
 @dataclass(frozen=True)

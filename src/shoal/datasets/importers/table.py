@@ -174,6 +174,12 @@ def read_table(
     node_path = Path(nodes) if nodes is not None else find_table(path, "nodes") if path.is_dir() else None
     links = open_edges(edge_path)
     notices: list[str] = []
+    known = None if like is None else read_like(like)
+    if known is not None and not known.directed and directed is None:
+        directed = False
+        notices.append(
+            f"made the edges undirected, as those of {known.place} are; --directed keeps them as arcs"
+        )
     if not links.header:
         notices.append(f"{edge_path.name} has no header line: read its first line as an edge")
     ends = choose_ends(links, source, target)
@@ -195,7 +201,6 @@ def read_table(
         said = ColumnOptions(
             tuple(split_names(categories)), max_categories, words, decimal, day_first, standardize
         )
-        known = None if like is None else read_like(like)
         options = NodeOptions(id, features, labels, exclude, said, known, task)
         ids, fields = read_nodes(open_table(node_path), options, notices)
     else:
@@ -253,7 +258,7 @@ def read_like(graph: str | Path | Graph) -> Like:
     """The column encodings and the classes of a graph or a stored graph."""
     if isinstance(graph, Graph):
         place, file = f"graph {graph.name!r}", f"graph {graph.name!r}"
-        names = ("encoding", "class_names", "num_classes", "multi_label")
+        names = ("encoding", "class_names", "num_classes", "multi_label", "directed")
         meta = {name: getattr(graph, name) for name in names}
         regression = graph.regression
     else:
@@ -268,4 +273,5 @@ def read_like(graph: str | Path | Graph) -> Like:
     encoding = meta["encoding"]
     id_column, labels = encoding.get("id", ""), encoding.get("labels", [])
     columns = load_columns(encoding, file)
-    return Like(place, columns, classes if meta["num_classes"] else None, id_column, labels)
+    known = classes if meta["num_classes"] else None
+    return Like(place, columns, known, id_column, labels, directed=meta["directed"])
