@@ -105,6 +105,15 @@ def test_networkx_nodes_are_numbered_in_graph_order():
         Graph.from_networkx(graph)
 
 
+def test_networkx_labels_are_names_and_a_node_without_one_is_unlabelled():
+    g = nx.karate_club_graph()
+    for node in list(g)[:-1]:
+        g.nodes[node]["y"] = g.nodes[node]["club"]
+    graph = Graph.from_networkx(g)
+    assert graph.class_names == ("Mr. Hi", "Officer")
+    assert graph.y.tolist() == [*(int(g.nodes[node]["club"] == "Officer") for node in list(g)[:-1]), -1]
+
+
 def test_networkx_numbers_are_kept_unless_they_are_the_order():
     assert Graph.from_networkx(nx.path_graph(3)).node_ids is None
     graph = nx.Graph([(30, 7)])

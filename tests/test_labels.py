@@ -38,6 +38,35 @@ def test_labels_with_fractions_are_targets_unless_the_task_says_otherwise(y, tas
     assert not (graph.regression and graph.multi_label)
 
 
+def test_names_and_other_objects_are_classes_and_missing_ones_are_unlabelled():
+    given = [
+        np.array(["b", "a", "b"]),
+        np.array([["b"], ["a"], ["b"]]),
+        pandas.Series(["b", "a", "b"], dtype="category"),
+    ]
+    for y in given:
+        graph = make_graph(y)
+        assert (graph.y.tolist(), graph.class_names) == ([1, 0, 1], ("a", "b"))
+    for missing in (None, np.nan, pandas.NA, ""):
+        graph = make_graph(np.array(["b", missing, "a", "b"], object)).with_split(0.5, 0.25)
+        assert (graph.y.tolist(), graph.class_names) == ([1, -1, 0, 1], ("a", "b"))
+        numbers = make_graph(np.array([2, missing, 0], object))
+        assert (numbers.y.tolist(), numbers.class_names) == ([2, -1, 0], None)
+    assert make_graph(np.array(["b", np.nan])).y.tolist() == [0, -1]  # NumPy makes text of NaN
+    assert make_graph(np.array([None, 0.5], object)).regression
+    ordered = make_graph(np.array(["b", "a"]), class_names=["c", "b", "a"])
+    assert (ordered.y.tolist(), ordered.num_classes) == ([1, 2], 3)
+
+
+def test_names_that_are_no_classes_are_refused():
+    with pytest.raises(ShoalError, match="node 1 has label 'd': expected one of class_names, a, b"):
+        make_graph(np.array(["a", "d", "b"]), class_names=["a", "b"])
+    with pytest.raises(ShoalError, match=r"y is <U1 of shape .*or float32 targets"):
+        make_graph(np.array(["a", "b"]), task="regression")
+    with pytest.raises(ShoalError, match="y is object of shape"):
+        make_graph(np.array([["a"], ["b", "c"]], dtype=object))
+
+
 def test_classes_with_fractions_and_unknown_tasks_are_refused():
     with pytest.raises(ShoalError, match=r"node 1 has label 0\.5: classes are whole numbers"):
         make_graph(np.array([0, 0.5]), task="classification")

@@ -16,7 +16,7 @@ from shoal.kernels.build import build_csr
 from shoal.kernels.csr import index_dtype, is_symmetric
 from shoal.kernels.encoding import EncodedRows
 from shoal.kernels.pattern_checks import check_sparse
-from shoal.labels import tidy_labels
+from shoal.labels import number_classes, tidy_labels
 from shoal.memory import BUILDING, memory_left
 from shoal.names import name_nodes
 from shoal.progress import follow_work
@@ -209,7 +209,7 @@ def read_networkx(graph: Any, fields: dict[str, Any]) -> tuple[np.ndarray, int, 
         values = [attributes.get(key) for _, attributes in graph.nodes(data=True)]
         if any(value is not None for value in values):
             missing = next((node for node, value in zip(graph.nodes, values) if value is None), None)
-            if missing is not None:
+            if missing is not None and key != "y":  # a node without y is unlabelled
                 raise ShoalError(
                     f"node {missing!r} has no attribute {key!r} but other nodes have: give it to every node"
                 )
@@ -314,7 +314,8 @@ def tidy_fields(fields: dict[str, Any]) -> dict[str, Any]:
                 x = x.astype(np.float32) if sp.issparse(x) or x.ndim != 2 else _convert_rows(x)
         tidy["x"] = x
     if y is not None:
-        tidy["y"] = tidy_labels(y, task)
+        y, names = number_classes(y, tidy.get("class_names"), task)
+        tidy |= {"y": tidy_labels(y, task)} | ({} if names is None else {"class_names": names})
     for name in MASKS:
         mask = tidy.get(name)
         if mask is not None:

@@ -46,7 +46,7 @@ class Interchange:
             num_nodes: number of nodes. None: the number of rows of x, y or a mask, else the largest number in edge_index plus one.
             directed: False adds the reverse of every edge. True keeps the arcs as they are. None calls the graph undirected if every arc's reverse is there, as PyG does.
             edge_weight: a number above 0 for each edge; those of duplicates are added up. None: unweighted.
-            fields: other arguments of Graph, such as x, y and train_mask.
+            fields: other arguments of Graph, such as x, y and train_mask. A y of names, or other objects, is numbered, and class_names keeps the names; None and NaN are unlabelled.
         """
         edge_index = read_edge_index(edge_index)
         if num_nodes is None:

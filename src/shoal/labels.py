@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from numbers import Real
 from typing import Annotated, Any
 
 import numpy as np
 
 from shoal.errors import ShoalError, unknown_name
 from shoal.settings import Choices, Null
+from shoal.wording import list_some
 
 TASKS = ("classification", "regression")
+UNLABELLED = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "<NA>", "#N/A")  # text of a missing label
 TaskChoice = Annotated[
     str | None, Choices(TASKS), Null("regression if labels have fractions"), "classification or regression"
 ]
@@ -46,6 +50,38 @@ def describe_outputs(number: int, *, regression: bool) -> str:
     """What a model predicts for a node, in two words: `7 classes`, `1 target`."""
     noun = ("target" if number == 1 else "targets") if regression else "classes"
     return f"{number:,} {noun}"
+
+
+def number_classes(
+    y: Any, names: Sequence[str] | None = None, task: str | None = None
+) -> tuple[np.ndarray, Sequence[str] | None]:
+    """Labels that are text or other objects as class numbers, and the class names; other labels as they are.
+
+    A missing label (None, NaN, empty text) is unlabelled. Classes are numbered in sorted order, or as in `names`. Objects
+    that are all numbers stay numbers.
+    """
+    y = np.asarray(y)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    values = y.tolist() if y.ndim == 1 and y.dtype.kind in "OU" else []
+    if not values or any(hasattr(value, "__len__") and not isinstance(value, str) for value in values):
+        return y, names
+    texts = np.array([str(value) for value in values])
+    known = np.array([value is not None for value in values]) & ~np.isin(texts, UNLABELLED)
+    if all(isinstance(values[node], Real) for node in np.flatnonzero(known)):
+        return np.array([value if it else np.nan for value, it in zip(values, known)], np.float64), names
+    if task == "regression":
+        return y, names
+    found, numbers = np.unique(texts[known], return_inverse=True)
+    classes = found.tolist() if names is None else [str(name) for name in names]
+    if lacking := sorted({*found.tolist()} - {*classes}):
+        node = int(np.argmax(texts == lacking[0]))
+        raise ShoalError(
+            f"node {node} has label {lacking[0]!r}: expected one of class_names, {list_some(classes)}"
+        )
+    labels = np.full(len(y), -1, np.int64)
+    labels[known] = np.array([classes.index(name) for name in found.tolist()], np.int64)[numbers]
+    return labels, classes
 
 
 def tidy_labels(y: Any, task: str | None = None) -> np.ndarray:

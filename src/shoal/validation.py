@@ -169,7 +169,7 @@ def validate_labels(graph: Graph, y: np.ndarray) -> None:
     """Raise unless y has one valid label per node."""
     if y.ndim not in (1, 2) or (y.ndim == 1 and y.dtype.kind not in "iuf"):
         raise ShoalError(
-            f"y is {y.dtype} of shape {y.shape}: expected integers (num_nodes,), a 0/1 matrix (num_nodes, num_classes), or float32 targets"
+            f"y is {y.dtype} of shape {y.shape}: expected integers (num_nodes,), a 0/1 matrix (num_nodes, num_classes), or float32 targets{_CONVERT if y.ndim == 1 else ''}"
         )
     if len(y) != graph.num_nodes:
         raise ShoalError(

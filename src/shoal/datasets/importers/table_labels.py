@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shoal.datasets.importers.cell_numbers import parse_marked
-from shoal.datasets.importers.table_targets import UNLABELLED, read_targets
+from shoal.datasets.importers.table_targets import read_targets
 from shoal.datasets.importers.tabular import Table, is_number, to_integers
 from shoal.errors import ShoalError
-from shoal.labels import find_labelled
+from shoal.labels import UNLABELLED, find_labelled
 from shoal.wording import list_some
 
 SEPARATOR = "|"

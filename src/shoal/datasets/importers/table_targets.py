@@ -9,8 +9,7 @@ import pyarrow.compute as pc
 from shoal.datasets.importers.cell_numbers import parse_marked
 from shoal.datasets.importers.tabular import Table, is_number
 from shoal.errors import ShoalError
-
-UNLABELLED = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "<NA>", "#N/A")
+from shoal.labels import UNLABELLED
 
 
 def read_targets(
