@@ -61,6 +61,8 @@ graph = shoal.load("blocks", num_nodes=400, degree=4)
 import shoal
 import networkx
 import scipy.sparse
+import pandas as pd
+edges, nodes = new_edges, new_nodes = pd.read_csv("my-tables/edges.csv"), pd.read_csv("my-tables/nodes.csv")
 graph = shoal.load("blocks", num_nodes=300)
 data = graph.to_pyg()
 g = networkx.path_graph(5)

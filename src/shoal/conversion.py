@@ -114,7 +114,9 @@ def read_edge_index(edge_index: Any) -> np.ndarray:
     except ValueError:
         raise ShoalError("edge_index has rows of several lengths: expected (2, num_edges)") from None
     if edge_index.ndim != 2 or edge_index.shape[0] != 2:
-        raise ShoalError(f"edge_index has shape {edge_index.shape}: expected (2, num_edges)")
+        turned = edge_index.ndim == 2 and edge_index.shape[1] == 2
+        hint = ": transpose it (edge_index.T), or give tables to Graph.from_pandas" if turned else ""
+        raise ShoalError(f"edge_index has shape {edge_index.shape}: expected (2, num_edges){hint}")
     found: np.ndarray = edge_index
     return found
 

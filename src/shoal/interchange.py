@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -18,12 +18,16 @@ from shoal.conversion import (
     tidy_fields,
 )
 from shoal.edge_weights import WeightedChunks, attach_weights
+from shoal.frames import read_frames
 from shoal.pyg import make_data
 from shoal.validation import validate_attributes
 
+if TYPE_CHECKING:
+    from shoal.graph import Graph
+
 
 class Interchange:
-    """Constructors of Graph from edge lists, SciPy, PyG, NetworkX and DGL, and conversion to PyG."""
+    """Constructors of Graph from edge lists, DataFrames, SciPy, PyG, NetworkX and DGL, and conversion to PyG."""
 
     if TYPE_CHECKING:
 
@@ -90,6 +94,38 @@ class Interchange:
             graph = chunks.attach(graph, directed=given)
         made: Self = graph
         return made
+
+    @classmethod
+    def from_pandas(
+        cls,
+        edges: Any,
+        nodes: Any = None,
+        *,
+        source: str | None = None,
+        target: str | None = None,
+        id: str | None = None,
+        label: str | Sequence[str] | None = None,
+        directed: bool | None = None,
+        name: str = "graph",
+        **options: Any,
+    ) -> Graph:
+        """From DataFrames of edges and nodes, with any integer or string ids, encoded as `shoal data import` does.
+
+            graph = shoal.Graph.from_pandas(payments, customers, source="payer", target="payee", label="status")
+
+        Args:
+            edges: a row for each edge; a DataFrame of pandas, or an Arrow table (of Polars: `frame.to_arrow()`).
+            nodes: a row for each node: id, label, `split`, and features. None: nodes are the ends of edges, without features.
+            source: column of `edges`. None: source, src, from or the first.
+            target: column of `edges`. None: target, dst, to or the second.
+            id: column of `nodes`. None: its index if that has a name, else id, node_id, node or the first.
+            label: column of `nodes`, or several 0/1 columns. None: label, y, class or target, if any.
+            directed: False adds the reverse of every edge. None: arcs, unless every arc's reverse is there.
+            name: the graph's name.
+            options: other settings of the table importer, such as weight="amount", exclude=["name"] or like=graph, which encodes new tables as those of `graph`.
+        """
+        options |= {"source": source, "target": target, "id": id, "labels": label}
+        return read_frames(edges, nodes, name, directed, options)
 
     @classmethod
     def from_scipy(cls, matrix: Any, *, directed: bool | None = None, **fields: Any) -> Self:
