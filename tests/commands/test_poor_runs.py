@@ -15,10 +15,10 @@ from shoal.training.smoothing_choice import choose_propagation, make_score
 SMALL = ("--method", "full", "--epochs", 3, "--set", "model.hidden=8", "--out", "run")
 
 
-def make_graph(*, telling: str, num_nodes: int = 400) -> Graph:
+def make_graph(*, telling: str, num_nodes: int = 400, rare: float = 0.25) -> Graph:
     """Two classes, one of three quarters; edges or features tell which."""
     generator = np.random.default_rng(3)
-    y = (generator.random(num_nodes) < 0.25).astype(np.int64)
+    y = (generator.random(num_nodes) < rare).astype(np.int64)
     ends = generator.integers(0, num_nodes, (2, 8 * num_nodes))
     if telling == "edges":
         ends = ends[:, y[ends[0]] == y[ends[1]]]
@@ -55,6 +55,29 @@ def test_a_run_that_beats_both_says_nothing(shoal, tmp_path):
     assert said.code == 0, said.stderr
     assert float(said.stdout.split("test accuracy ")[1].split()[0]) > 0.95
     assert "a poor run" not in said.stdout
+
+
+def test_a_class_with_most_labels_is_said_before_training_unless_a_metric_was_chosen(shoal, tmp_path):
+    graph = make_graph(telling="features", rare=0.1)
+    graph.class_names = ("fine", "fraud")
+    save_graph(graph, tmp_path / "graph")
+    share = float(np.mean(graph.y[graph.train_mask] == 0))
+    said = shoal("train", "graph", "--model", "mlp", *SMALL).stdout
+    notice = (
+        f"notice: {share:.0%} of the training nodes are of class fine, and accuracy chooses the best weights"
+    )
+    assert said.index(notice) < said.index("best validation accuracy")
+    assert "--set training.metric=f1_macro" in said
+    assert "docs/howto/class-imbalance.md" in said
+    chosen = shoal(
+        "train", "graph", "--model", "mlp", "--set", "training.metric=f1_macro", *SMALL[:-1], "run-2"
+    )
+    assert "of the training nodes are of class" not in chosen.stdout
+    found = package.NodeClassifier("mlp", epochs=1, model__hidden=4).fit(graph, progress=False)
+    assert any("of class fine" in one for one in found.notices_)
+    even = make_graph(telling="features")
+    found = package.NodeClassifier("mlp", epochs=1, model__hidden=4).fit(even, progress=False)
+    assert not any("of class" in one for one in found.notices_)
 
 
 def test_a_tie_with_label_propagation_or_a_perfect_score_is_no_poor_run():

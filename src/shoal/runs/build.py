@@ -25,9 +25,12 @@ from shoal.sampling.base import Sampler, make_sampler
 from shoal.sampling.clipped import ClippedSampler
 from shoal.sampling.feature_cache import FeatureCaching
 from shoal.settings import list_settings
+from shoal.training.baselines import count_training_nodes
 from shoal.training.callback import CALLBACKS, Callback
 from shoal.training.loss import Loss, default_loss, loss_settings, make_loss
 from shoal.training.trainer import Trainer
+
+_IMBALANCED = 0.8  # share of the training nodes in one class, above which accuracy tells little
 
 
 def make_model(config: RunConfig, num_features: int, num_classes: int) -> nn.Module:
@@ -101,6 +104,22 @@ def note_unused(config: RunConfig, model: nn.Module) -> tuple[str, ...]:
     return (
         "model.hidden has no effect: the only layer gives the logits and has one column per class; "
         "set a larger model.num_layers, or model.head_layers=1",
+    )
+
+
+def note_imbalance(config: RunConfig, trainer: Trainer) -> tuple[str, ...]:
+    """A sentence if one class has most of the training nodes and accuracy, which nobody asked for, chooses the weights."""
+    if config.training.metric is not None or trainer.metric != "accuracy":
+        return ()
+    trainer.transport.phase = "the counts of the classes"
+    *classes, nodes = count_training_nodes(trainer).tolist()
+    share = max(classes) / max(nodes, 1)
+    if share <= _IMBALANCED or len(classes) < 2:
+        return ()
+    number, names = classes.index(max(classes)), trainer.graph.class_names
+    return (
+        f"{share:.0%} of the training nodes are of class {number if names is None else names[number]}, and accuracy chooses "
+        "the best weights: --set training.metric=f1_macro counts all classes alike (docs/howto/class-imbalance.md)",
     )
 
 

@@ -68,15 +68,14 @@ def score_constant(trainer: Trainer) -> float:
     share = trainer.share
     graph, targets = share.graph, trainer.task.targets
     assert graph.y is not None
-    assert graph.train_mask is not None
     assert graph.val_mask is not None
-    y = as_tensor(graph.y)
-    labels, truth = y[as_tensor(graph.train_mask)], y[as_tensor(graph.val_mask)]
     share.transport.phase = "the scores of a baseline"
+    y = as_tensor(graph.y)
+    truth = y[as_tensor(graph.val_mask)]
     if targets is not None:
         answer = targets.mean
     else:
-        counts = share.sum(_count_classes(labels, graph.num_classes))
+        counts = count_training_nodes(trainer)
         answer = 2 * counts[:-1] - counts[-1] if graph.multi_label else counts[:-1]
     rows = answer.double().expand(len(truth), -1)
     return score_predictions(rows, truth, [trainer.metric], total=share.sum, collect=share.collect)[
@@ -84,13 +83,17 @@ def score_constant(trainer: Trainer) -> float:
     ]
 
 
-def _count_classes(labels: Tensor, num_classes: int) -> Tensor:
-    """The number of nodes of every class, then of all nodes, (num_classes + 1,)."""
+def count_training_nodes(trainer: Trainer) -> Tensor:
+    """Training nodes of every class, and behind them all training nodes, (num_classes + 1,), summed over the ranks."""
+    graph = trainer.share.graph
+    assert graph.y is not None
+    assert graph.train_mask is not None
+    labels = as_tensor(graph.y)[as_tensor(graph.train_mask)]
     if labels.dim() == 2:
         counts = (labels != 0).sum(0)
     else:
-        counts = torch.bincount(labels[labels >= 0].long(), minlength=num_classes)
-    return torch.cat([counts, torch.tensor([len(labels)])])
+        counts = torch.bincount(labels[labels >= 0].long(), minlength=graph.num_classes)
+    return trainer.share.sum(torch.cat([counts, torch.tensor([len(labels)])]))
 
 
 def choose_steps(graph: Graph, seconds: float) -> tuple[int, ...]:
