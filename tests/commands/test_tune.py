@@ -76,6 +76,26 @@ def test_a_single_trial_is_not_called_the_best(shoal, tmp_path):
     )
 
 
+def test_too_little_time_is_said_in_the_first_trial(shoal, tmp_path):
+    endless = (
+        "--set",
+        "training.epochs=100000",
+        "--set",
+        "training.patience=null",
+        "--set",
+        "model.hidden=16",
+    )
+    said = shoal("tune", "digits", "--minutes", 0.15, "--seeds", 1, *endless, "--out", "tune")
+    assert said.code == 0, said.stderr
+    (notice,) = [line for line in said.stdout.splitlines() if "notice: the defaults take up to" in line]
+    assert "(100,000 epochs) and a trial gets 2." in notice
+    assert int(notice.split("--minutes ")[1].split()[0]) > 1
+    assert said.stdout.index(notice) < said.stdout.index("trial 0:")
+    assert "nothing was compared" not in said.stdout
+    short = shoal("tune", "digits", "--minutes", 1, "--trials", 1, *FAST, "--out", "short")
+    assert "the defaults take" not in short.stdout
+
+
 def test_the_table_fits_80_columns_without_a_broken_word(shoal, tmp_path):
     assert shoal("tune", "digits", "--trials", 6, *FAST, "--out", "tune").code == 0
     console = Console(width=80, record=True)

@@ -155,6 +155,16 @@ def test_time_is_kept_to_within_an_epoch_and_the_last_evaluation(tmp_path):
     assert 1 <= len(result["seeds"]) <= 3
 
 
+def test_a_first_trial_that_would_take_all_the_time_leaves_some_for_another(tmp_path):
+    search(tmp_path / "warm", 1)  # kernels are loaded
+    endless = ("training.patience=null", "training.epochs=100000", "model.hidden=16")
+    found = Search.create(tmp_path / "tune", Asked("digits", endless, seeds=1))
+    found.run(Clock(8 / 60))
+    assert found.tried[0].ended == "out of time"
+    assert len(found.tried) >= 2
+    assert max(one.seconds for one in found.tried) < 8 / 4 + 1
+
+
 def test_a_seed_without_time_is_cut_and_said_to_be(tmp_path):
     found = search(tmp_path / "tune", 1)
     result = found.confirm(Clock(1e-9))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from dataclasses import asdict
 from pathlib import Path
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _MINUTES = 10.0
 _SHOWN = 15  # trials of the table; the file has all
 _WIDTH = 80
+_TIMED = 3  # epochs of the first trial, after which its time is estimated
 
 
 @click.command()
@@ -182,12 +184,27 @@ class TuningProgress:
         self.console.say(f"training {what} with fresh seeds", style="dim")
 
     def show_epoch(self, trainer: Trainer, record: Record) -> None:
-        """Update the status line after an epoch; nothing in a pipe."""
+        """Update the status line after an epoch; in a pipe print nothing but a notice of too little time."""
+        if self._what == "trial 0" and record["epoch"] == _TIMED:
+            self._warn_of_time(trainer)
         if self._status is None:
             return
         best = "" if self._best is None else f", best {self._best.score:.4f} (trial {self._best.number})"
         left = "" if self.clock.total == float("inf") else f", {max(self.clock.left, 0):.0f} s left"
         self._status.update(f"{self._what}, epoch {record['epoch']}{best}{left}")
+
+    def _warn_of_time(self, trainer: Trainer) -> None:
+        """Print a notice if a trial's time is too short for the defaults; the first epoch compiles and is not counted."""
+        from shoal.report.chart import format_seconds
+        from shoal.runs.tuning import LONGEST
+
+        spent = [one["seconds"] + one.get("eval_seconds", 0.0) for one in trainer.history[1:]]
+        whole, given = trainer.epochs * sum(spent) / len(spent), LONGEST * self.clock.total
+        if whole > given:
+            self.console.notice(
+                f"the defaults take up to {format_seconds(whole)} ({trainer.epochs:,} epochs) and a trial gets {format_seconds(given)}: "
+                f"trials that run out of time are compared by what they reached; --minutes {math.ceil(whole / LONGEST / 60)} lets them end"
+            )
 
     def show_trial(self, tried: Tried) -> None:
         """Print a line for a finished trial."""

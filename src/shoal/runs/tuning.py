@@ -51,7 +51,7 @@ ASKED, JOURNAL, TABLE, RECIPE, RESULT = (
 )
 METHODS = ("full", "sampled")
 _PARTS = 20  # of a trial's epochs; pruning is considered after each
-_LONGEST = 0.25  # largest share of the time for one trial, except the first with the defaults
+LONGEST = 0.25  # largest share of the time for one trial
 _FAILURES = 10  # failures in a row that end a search
 _MARGIN = 1.2  # time reserved for a fresh seed over the time of the best trial
 
@@ -187,7 +187,7 @@ class Search:
             tried = self.tried
             if len(tried) >= _FAILURES and not any(one.is_whole for one in tried[-_FAILURES:]):
                 raise ShoalError(f"the last {_FAILURES} trials failed: {tried[-1].ended}")
-            limit = left if not tried else min(left, _LONGEST * clock.total)
+            limit = min(left if tried else left / 2, LONGEST * clock.total)  # two trials fit at least
             on_trial(self._try(len(tried), time.monotonic() + limit, on_epoch))
             self._write()
 
