@@ -109,6 +109,8 @@ def test_wrong_arguments_get_one_sentence(graph):
         shoal.NodeClassifier("sagee").fit(graph)
     with pytest.raises(shoal.ShoalError, match="expected sampled or full"):
         shoal.NodeClassifier(method="partitioned").fit(graph)
+    with pytest.raises(shoal.ShoalError, match="pass a graph, which has features and labels"):
+        shoal.NodeClassifier().fit(graph.x, graph.y)
     with pytest.raises(shoal.ShoalError, match="not fitted yet"):
         shoal.NodeClassifier().predict()
     with pytest.raises(shoal.ShoalError, match="no labels"):

@@ -81,15 +81,20 @@ class NodeEstimator:
         config.validate()
         return config
 
-    def fit(self, graph: Any, *, progress: bool | None = None) -> Self:
+    def fit(self, graph: Any, y: Any = None, *, progress: bool | None = None) -> Self:
         """Train on a graph and keep the best weights.
 
         A split is drawn if the graph has none, as in `shoal train`.
 
         Args:
-            graph: a Graph, what `shoal.load` takes, or a PyG `Data` object.
+            graph: a Graph, what `shoal.load` takes, or a PyG `Data` object; labels are part of it.
+            y: scikit-learn's; expected to be None.
             progress: whether to show a bar. None: in a notebook or on a terminal.
         """
+        if y is not None:
+            raise ShoalError(
+                "fit was given a y: pass a graph, which has features and labels, such as fit(Graph.from_edge_index(edge_index, x=X, y=y))"
+            )
         config = self.configure()
         found = find_graph(graph)
         if found is None:
