@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import numpy as np
 import pytest
 
+import shoal
 from shoal.errors import ShoalError
 from shoal.registry import Registry
 from shoal.settings import (
@@ -85,6 +86,15 @@ def test_numbers_of_other_types_are_taken_for_what_they_are():
     made = Walker(None, roots=np.int64(5), lr=1, size=2.0)
     assert made.values == (5, 1.0, "up", 0.1, 2)
     assert [type(value) for value in made.values[:2]] == [int, float]
+
+
+def test_unknown_arguments_are_refused_with_the_nearest_or_the_one_they_spell_out():
+    with pytest.raises(TypeError, match="'rots'; did you mean 'roots'"):
+        Walker(None, rots=3)
+    graph = shoal.load("digits")
+    model = shoal.GNN("gcn", graph.num_features, 8, graph.num_classes)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'learning_rate'; did you mean 'lr'"):
+        shoal.Trainer(model, graph, learning_rate=0.1)
 
 
 def test_unknown_options_are_refused_with_the_nearest():

@@ -13,9 +13,10 @@ from __future__ import annotations
 import inspect
 import math
 import types
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from difflib import get_close_matches
 from functools import cache, wraps
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -285,7 +286,9 @@ def check_settings(function: F) -> F:
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"{function.__qualname__}: {error}") from None
+            odd = next((name for name in kwargs if name not in signature.parameters), None)
+            hint = "" if odd is None else _suggest(odd, list_settings(function), signature.parameters)
+            raise TypeError(f"{function.__qualname__}: {error}{hint}") from None
         declared = list_settings(function)
         for name, value in bound.arguments.items():
             if name in declared:
@@ -293,6 +296,13 @@ def check_settings(function: F) -> F:
         return function(*bound.args, **bound.kwargs)
 
     return checked  # type: ignore[return-value]
+
+
+def _suggest(odd: str, declared: Mapping[str, Setting], known: Iterable[str]) -> str:
+    """The hint for an unknown argument: the setting that it names in full (learning_rate: lr), or the nearest name."""
+    spelt = [name for name, setting in declared.items() if setting.meaning == odd.replace("_", " ")]
+    near = spelt or get_close_matches(odd, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def check_options(
