@@ -67,3 +67,16 @@ def test_a_binary_task_has_roc_auc_and_the_trainer_can_select_by_it():
     assert trainer.best_score == trainer.evaluate("val")["roc_auc"]
     with pytest.raises(shoal.ShoalError, match="roc_auc"):
         shoal.Trainer(shoal.GNN("sage", graph.num_features, 16, 10), graph, metric="roc_auc")
+
+
+def test_a_metric_that_answers_no_number_is_named_with_its_shape():
+    def rows(logits, y):
+        return logits
+
+    logits, y = torch.eye(3), torch.arange(3)
+    with pytest.raises(
+        shoal.ShoalError, match=r"^metric rows returned a Tensor of shape \(3, 3\): expected a number$"
+    ):
+        score_predictions(logits, y, [rows])
+    with pytest.raises(shoal.ShoalError, match=r"^metric <lambda> returned 'xxx\S{56}: expected a number$"):
+        score_predictions(logits, y, [lambda logits, y: 1000 * "x"])

@@ -143,8 +143,14 @@ def score_predictions(
             try:
                 scores[name] = float(value)
             except (TypeError, ValueError):
-                raise ShoalError(f"metric {name} returned {value!r}: expected a number") from None
+                raise ShoalError(f"metric {name} returned {_describe(value)}: expected a number") from None
     return scores
+
+
+def _describe(value: object) -> str:
+    """A returned value that is no number, in a few words."""
+    shape = getattr(value, "shape", None)
+    return f"{value!r:.60}" if shape is None else f"a {type(value).__name__} of shape {tuple(shape)}"
 
 
 def choose_metric(metric: str | Callable[..., float] | None, graph: Graph) -> str:
