@@ -94,6 +94,13 @@ def test_every_object_of_a_run_has_an_html_table(trainer: shoal.Trainer) -> None
         assert expected in read_cells(shown._repr_html_()), type(shown)
 
 
+def test_a_trainer_is_shown_by_its_parts_and_how_far_it_is(trainer: shoal.Trainer) -> None:
+    best = f"best accuracy {trainer.best_score:.4f}"
+    assert repr(trainer) == f"Trainer(GNN, 'digits', RandomWalkSampler, epoch 12, {best})"
+    new = shoal.Trainer(trainer.model, trainer.graph)
+    assert repr(new) == "Trainer(GNN, 'digits', FullSampler, epoch 0)"
+
+
 def test_history_is_a_list_and_a_table(trainer: shoal.Trainer) -> None:
     history = trainer.history
     assert isinstance(history, list)

@@ -66,6 +66,8 @@ def test_a_loaded_run_answers_as_the_one_that_was_trained(place, trained):
     assert run.graph.class_names == ("ash", "elm", "oak")
     assert run.best_epoch == trained.trainer.best_epoch
     assert "first" in repr(run)
+    assert str(run.folder) in run._repr_html_()
+    assert f"{run.trainer.best_score:.4f} in epoch {run.best_epoch}" in run._repr_html_()
 
 
 def test_the_history_of_a_loaded_run_is_what_metrics_say(place, trained):

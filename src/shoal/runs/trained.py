@@ -15,6 +15,7 @@ from shoal.datasets.places import find_path
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.names import name_classes
+from shoal.notebook import show_facts
 from shoal.runs.data import check_data, hold_whole_graph, make_paths_absolute
 from shoal.runs.folder import CONFIG, read_run_config
 from shoal.runs.run import Run
@@ -99,6 +100,10 @@ class TrainedRun:
     def __repr__(self) -> str:
         said = f"model {self.config.model.name}, epoch {self.trainer.epoch}, best {self.best_epoch}"
         return f"TrainedRun({str(self.folder)!r}, {self.graph.name!r}, {said})"
+
+    def _repr_html_(self) -> str:
+        """The run's folder and its trainer as an HTML table."""
+        return show_facts("TrainedRun", {"folder": str(self.folder), **self.trainer.list_facts()})
 
 
 def load_run(folder: str | Path, *, data: str | Path | None = None) -> TrainedRun:

@@ -94,10 +94,15 @@ class Recorded:
         scored = any(f"val_{self.metric}" in record for record in self.history)
         return self.history.plot(self.metric if scored else None)
 
-    def _repr_html_(self) -> str:
-        """The trainer as an HTML table."""
+    def __repr__(self) -> str:
+        best = f", best {self.metric} {self.best_score:.4f}" if self.best_epoch else ""
+        parts = f"{type(self.model).__name__}, {self.graph.name!r}, {type(self.sampler).__name__}"
+        return f"{type(self).__name__}({parts}, epoch {self.epoch}{best})"
+
+    def list_facts(self) -> dict[str, object]:
+        """Model, graph, sampler and how far training is, by what a table calls them."""
         best = f"{self.best_score:.4f} in epoch {self.best_epoch:,}" if self.best_epoch else None
-        facts = {
+        return {
             "model": f"{type(self.model).__name__}, {sum(one.numel() for one in self.model.parameters()):,} weights",
             "graph": repr(self.graph),
             "sampler": repr(self.sampler),
@@ -105,4 +110,7 @@ class Recorded:
             "loss": self.history[-1]["loss"] if self.history else None,
             f"best validation {self.metric}": best,
         }
-        return show_facts(type(self).__name__, facts)
+
+    def _repr_html_(self) -> str:
+        """The trainer as an HTML table."""
+        return show_facts(type(self).__name__, self.list_facts())
