@@ -109,6 +109,11 @@ def test_history_is_a_list_and_a_table(trainer: shoal.Trainer) -> None:
     assert table["loss"].tolist() == history.columns["loss"] == [record["loss"] for record in history]
     scores = history.to_pandas()["val_accuracy"]
     assert scores.index.tolist() == list(range(1, 13))
+    whole = history.to_pandas()
+    assert whole["epoch"].tolist() == table["epoch"].tolist()
+    assert {*table.columns} - {*whole.columns} == {"time"}
+    assert whole["time_compute"].tolist() == [record["time"]["compute"] for record in history]
+    assert not whole.map(lambda cell: isinstance(cell, dict)).any(axis=None)
     assert np.flatnonzero(scores.notna()).tolist() == [1, 3, 5, 7, 9, 11]  # evaluated every second epoch
 
 

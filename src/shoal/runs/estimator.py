@@ -17,7 +17,7 @@ from shoal.runs.data import prepare_graph
 from shoal.runs.defaults import follow_graph
 from shoal.runs.sections import Section
 from shoal.runs.trained import find_graph
-from shoal.training.share import Record
+from shoal.training.records import History
 from shoal.training.trainer import Trainer
 
 _NAMED = ("model", "method", "sampler", "epochs", "seed")
@@ -146,7 +146,7 @@ class NodeEstimator:
         return graph.source if isinstance(graph, StackedGraph) else graph
 
     @property
-    def history_(self) -> list[Record]:
+    def history_(self) -> History:
         """One record for every epoch."""
         return self.trainer_.history
 

@@ -20,7 +20,7 @@ from shoal.runs.data import check_data, hold_whole_graph, make_paths_absolute
 from shoal.runs.folder import CONFIG, read_run_config
 from shoal.runs.run import Run
 from shoal.store import is_stored_graph
-from shoal.training.share import Record
+from shoal.training.records import History
 from shoal.training.trainer import Trainer
 
 
@@ -50,7 +50,7 @@ class TrainedRun:
         self.notices = run.notices
 
     @property
-    def history(self) -> list[Record]:
+    def history(self) -> History:
         """One record per epoch: epoch, loss, seconds, and val_<metric> if it was evaluated."""
         return self.trainer.history
 

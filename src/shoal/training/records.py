@@ -22,7 +22,7 @@ _COLUMNS = ("epoch", "loss", "seconds", "nodes_per_second")
 
 
 class History(list[Record]):
-    """A list with one record per epoch; `pandas.DataFrame(history)` makes a table of it."""
+    """A list with one record per epoch; `to_pandas()` makes a table of it."""
 
     @property
     def columns(self) -> dict[str, list[Any]]:
@@ -31,13 +31,13 @@ class History(list[Record]):
         return {name: [record.get(name) for record in self] for name in names}
 
     def to_pandas(self) -> pd.DataFrame:
-        """The records as a DataFrame whose index is the epoch."""
+        """The records as a DataFrame with a row for each epoch, by whose number rows are indexed; `time` has a column for each of its parts, such as `time_compute`."""
         try:
             import pandas as pd
         except ImportError:
             raise ShoalError("to_pandas needs pandas, which is not installed: pip install pandas") from None
-        table = pd.DataFrame(list(self))
-        return table.set_index("epoch") if len(table) else table
+        table = pd.json_normalize(list(self), sep="_", max_level=1)
+        return table.set_index(table["epoch"].rename(None), drop=False) if len(table) else table
 
     def plot(self, metric: str | None = None) -> Figure:
         """Loss and validation score against epochs; `metric` is the score's name, by default the first one recorded."""
