@@ -180,3 +180,28 @@ def test_demo_sets_a_gnn_beside_a_model_without_edges(capsys):
     rows = out[out.index("\ndata set ") :].splitlines()[2:4]
     assert [row.split()[0] for row in rows] == ["digits", "blocks"]
     assert all(len(row.split()) == 6 for row in rows)
+
+
+INTERRUPTED = """
+import os, signal
+import shoal
+
+@shoal.CALLBACKS.register
+class Interrupt(shoal.Callback):
+    "Ctrl-C while the trainer is made."
+
+    name = "interrupt-early"
+
+    def __init__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+def test_ctrl_c_before_training_says_that_nothing_was_saved(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "early.py").write_text(INTERRUPTED)
+    given = ("--plugin", "early.py", "--set", "training.callbacks=[interrupt-early]", "--out", "run")
+    code, _, err = run(capsys, "train", "digits", "--epochs", "1", *given)
+    assert code == 130
+    assert "interrupted before the first step ended: nothing was saved" in err
+    assert not (tmp_path / "run").exists()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import signal
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,11 @@ def train_here(
     if config is not None and not quiet and not is_single:
         check_new(folder)
     view = nullcontext() if quiet or live is None else live_view(folder, live, console)
-    with nullcontext() if quiet or is_single else writing(folder), view:
+    with (
+        nullcontext() if quiet or is_single else writing(folder),
+        view,
+        _explaining(folder, is_new=config is not None),
+    ):
         if config is not None and config.repeat > 1:
             found = _train_all(Repeat.create(folder, config, transport), console)
         elif config is not None:
@@ -74,6 +79,17 @@ def train_here(
         write_report(folder, console)
     if as_json and not quiet:
         print_json(found)
+
+
+@contextmanager
+def _explaining(folder: Path, *, is_new: bool) -> Iterator[None]:
+    """Say of an interruption while data are loaded that nothing was saved, or how to resume a run that is there."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if str(error):  # training has said more
+            raise
+        raise _explain_end(error, None if is_new else folder) from None
 
 
 def _choose_folder(folder: Path, config: RunConfig, transport: Transport) -> tuple[Path, bool]:
@@ -150,7 +166,8 @@ def _train_run(
     from shoal.commands.progress import TrainingProgress
 
     trainer, config = run.trainer, run.config
-    _introduce(run, console, set() if said is None else said)
+    with run.remove_unless_trained():
+        _introduce(run, console, set() if said is None else said)
     if before is not None:
         console.say(before)
     try:

@@ -203,7 +203,7 @@ class Run:
         is written, and `Stopped` is raised.
         """
         lock = writing(self.folder) if self.writes else nullcontext()
-        with explain_full_disk(self.folder, self._say_kept), lock, self._remove_unless_trained():
+        with explain_full_disk(self.folder, self._say_kept), lock, self.remove_unless_trained():
             return self._train(on_epoch)
 
     def _train(self, on_epoch: Callable[[Record], None] | None) -> dict[str, float]:
@@ -309,7 +309,8 @@ class Run:
             )
 
     @contextmanager
-    def _remove_unless_trained(self) -> Iterator[None]:
+    def remove_unless_trained(self) -> Iterator[None]:
+        """Remove the folder of a new run if the block ends by an error before the first checkpoint."""
         try:
             yield
         except BaseException:
