@@ -42,6 +42,11 @@ def make_planner(graph, memory=1 << 40, **options):
     )
 
 
+def test_the_help_says_what_is_measured_as_the_page_does(shoal):
+    said = " ".join(shoal("plan", "--help").stdout.split())
+    assert "to measure time and memory; what does not run here is predicted" in said
+
+
 def test_a_plan_has_figures_of_every_candidate_and_takes_what_train_would(graph):
     planner = make_planner(graph)
     plan = planner.plan()

@@ -52,7 +52,8 @@ def plan(
     """Recommend a training method for DATA and a machine.
 
     The whole graph, batches of several samplers, parts on hosts and parts in files are compared. A few steps of each
-    are timed here; memory is estimated, bytes sent are exact. Hosts are assumed to compute as fast as this machine.
+    run here, each in its own process, to measure time and memory; what does not run here is predicted. Bytes sent are
+    exact. Hosts are assumed to compute as fast as this machine.
 
     \b
     Examples:
