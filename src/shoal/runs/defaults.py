@@ -44,7 +44,7 @@ class Facts:
 
     @property
     def labels_per_class(self) -> float:
-        """Labelled training nodes per class."""
+        """Labelled training nodes per class, the mean over the classes."""
         return self.num_labels / max(self.num_classes, 1)
 
 
@@ -64,7 +64,7 @@ def choose_settings(facts: Facts) -> list[Choice]:
     """The settings for a graph with these facts."""
     if is_few(facts):
         shape = Choice(
-            f"{facts.labels_per_class:.0f} training nodes per class are few (shallow, strongly regularised)",
+            f"on average {facts.labels_per_class:.0f} training nodes per class are few (shallow, strongly regularised)",
             {
                 "model.name": "gcn",
                 "model.num_layers": 2,
@@ -81,7 +81,7 @@ def choose_settings(facts: Facts) -> list[Choice]:
         is_single = not facts.multi_label and not facts.regression
         labels = "regression" if facts.regression else "multi-label"
         if is_single:
-            labels = f"{facts.labels_per_class:,.0f} training nodes per class"
+            labels = f"on average {facts.labels_per_class:,.0f} training nodes per class"
         shape = Choice(
             f"{labels} (three layers with learned residuals, normalised before the activation)",
             {
