@@ -1,5 +1,8 @@
 """One table of kernels: what stands on it runs on a device that has no kernels of its own."""
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from functools import wraps
 
@@ -129,3 +132,17 @@ def test_a_device_without_a_kernel_and_a_dtype_it_is_not_for_get_plain_torch():
     assert kernel_of("dropout", torch.empty(0, device="meta")) is plain
     assert kernel_of("dropout", torch.empty(0, dtype=torch.float16)) is plain
     assert kernel_of("dropout", torch.empty(0)) is not plain
+
+
+def test_compiling_is_said_once_for_each_kernel_that_no_earlier_process_used(tmp_path):
+    use = "import numpy as np; from shoal.kernels.csr import count_diagonal as one, first_bad_row as other"
+    called = "{}(np.array([0, 1]), np.array([0], np.int32))"
+    errors = []
+    for name in ("one", "one", "other"):
+        environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+        code = f"{use}; {called.format(name)}"
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        errors.append(done.stderr)
+    said = "shoal: compiling kernels that no earlier command used (up to a minute); they are cached for the next one\n"
+    assert errors == [said, "", said]

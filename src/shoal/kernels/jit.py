@@ -95,7 +95,7 @@ class _CompileNotice(event.Listener):
         if not self.said:
             self.said = True
             print(
-                "shoal: compiling kernels that are used here for the first time (up to a minute); they are cached",
+                "shoal: compiling kernels that no earlier command used (up to a minute); they are cached for the next one",
                 file=sys.stderr,
             )
 
