@@ -1,5 +1,6 @@
 """What a run is estimated to hold: sparse features by what is stored, layered batches by what they read."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -71,6 +72,14 @@ def test_only_a_given_budget_is_refused(tmp_path, monkeypatch):
     set_memory_budget(found.held)
     with pytest.raises(ShoalError, match="--memory allows"):
         found.check()
+
+
+def test_the_line_says_what_is_in_use_and_what_comes_on_top(tmp_path):
+    graph = make_labelled(300)
+    model = shoal.GNN("sage", graph.num_features, 8, graph.num_classes)
+    line = estimate_need(shoal.Trainer(model, graph), tmp_path).check()
+    said = r"memory: .* free or in use.*; .* in use, compiled kernels .*, a step takes about .*, evaluation .* and layer outputs of all nodes "
+    assert re.match(said, line), line
 
 
 def test_features_in_files_are_nobodys_memory(tmp_path):

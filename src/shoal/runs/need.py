@@ -104,17 +104,17 @@ class Need:
             self._refuse(transport if transport is not None else LocalTransport(), budget)
         fits = self.matrices <= free_for_matrices(self.code + self.cache + self.ahead + self.evaluation)
         place = "" if fits else f" in files of {self.place}"
-        parts = [f"{format_bytes(self.held)} held, kernels to load {format_bytes(self.code)}"]
+        parts = [f"{format_bytes(self.held)} in use, compiled kernels {format_bytes(self.code)}"]
         if self.step:
             parts.append(f"a step takes about {format_bytes(self.step)}{self.swaps}")
         parts.append(
-            f"evaluation {format_bytes(self.evaluation)} and matrices of {format_bytes(self.matrices)}{place}"
+            f"evaluation {format_bytes(self.evaluation)} and layer outputs of all nodes {format_bytes(self.matrices)}{place}"
         )
         if self.cache:
             parts.append(f"a cache of features {format_bytes(self.cache)}")
         if self.mapped:
             parts.append(f"{format_bytes(self.mapped)} of the graph stay in its files")
-        allowed = "allowed" if given_budget() is not None else "free or held"
+        allowed = "allowed" if given_budget() is not None else "free or in use"
         if self.least > budget:
             allowed += ", which may not suffice"
         return f"memory: {format_bytes(budget)} {allowed}; {', '.join(parts)}"

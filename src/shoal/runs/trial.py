@@ -81,7 +81,7 @@ def train_trial(config: RunConfig, graph: Graph, folder: Path, watch: Watch) -> 
     need.check()
     if need.least > memory_budget():
         raise ShoalError(
-            f"needs about {format_bytes(need.least)} of memory, and {format_bytes(memory_budget())} are free or held"
+            f"needs about {format_bytes(need.least)} of memory, and {format_bytes(memory_budget())} are free or in use"
         )
     trainer.callbacks.append(watch)
     with trainer.asked.listening():
