@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 import sys
 import time
@@ -111,7 +112,8 @@ def test_slurm_script_gives_steps_their_cpus_and_strips_slashes(tmp_path: Path) 
 
 
 def test_kubernetes_pods_run_a_command_that_shoal_takes() -> None:
-    job = yaml.safe_load((EXAMPLES / "pytorchjob.yaml").read_text())
+    text = (EXAMPLES / "pytorchjob.yaml").read_text()
+    job = yaml.safe_load(text)
     assert job["kind"] == "PyTorchJob"
     replicas = job["spec"]["pytorchReplicaSpecs"]
     assert sum(replica["replicas"] for replica in replicas.values()) == 4
@@ -122,7 +124,10 @@ def test_kubernetes_pods_run_a_command_that_shoal_takes() -> None:
         command = group.commands["train"]
         context = command.make_context("train", container["command"][4:])
         assert context.params["epochs"] == 100
-        assert all(isinstance(variable["value"], str) for variable in container["env"])
+        given = {variable.pop("name"): variable for variable in map(dict, container["env"])}
+        secret = given.pop("SHOAL_TOKEN")["valueFrom"]["secretKeyRef"]  # pods share no home
+        assert f"create secret generic {secret['name']} --from-literal={secret['key']}=" in text
+        assert all(isinstance(variable["value"], str) for variable in given.values())
 
 
 def run_while_it_works(
@@ -184,7 +189,8 @@ def test_kubernetes_command_trains_on_two_ranks_and_goes_on_when_started_again(t
     (container,) = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
     store_two_parts(tmp_path / "my-parts")
     command = [part.replace("/data", str(tmp_path)).replace("100", "2") for part in container["command"][1:]]
-    variables = {variable["name"]: variable["value"] for variable in container["env"]}
+    variables = {variable["name"]: variable["value"] for variable in container["env"] if "value" in variable}
+    variables["SHOAL_TOKEN"] = secrets.token_hex(32)  # what the Secret holds
     variables |= {"SHOAL_THREADS": "1", "SHOAL_HOME": str(tmp_path / "home")}
     for _ in range(2):
         run_ranks(2, *command, **variables).check()

@@ -81,6 +81,28 @@ def test_hosts_that_share_a_home_need_no_setting(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "home").iterdir()] == ["token"]
 
 
+def test_ranks_without_a_token_say_so_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()  # a home that nobody can make
+    ended = meet("del os.environ['SHOAL_TOKEN']", SHOAL_HOME=str(tmp_path / "file"))
+    ended.check()
+    assert (
+        f"notice: 2 ranks hold no run token, because {tmp_path / 'file'} cannot be written" in ended.texts[0]
+    )
+    assert "set SHOAL_TOKEN to the same secret on all hosts" in ended.texts[0]
+    assert "notice" not in ended.texts[1]
+
+
+@pytest.mark.parametrize("without", [0, 1])
+def test_ranks_with_a_token_refuse_one_without_at_once(tmp_path: Path, without: int) -> None:
+    (tmp_path / "file").touch()
+    began = time.monotonic()
+    ended = meet(f"if rank == {without}: del os.environ['SHOAL_TOKEN']", SHOAL_HOME=str(tmp_path / "file"))
+    assert ended.codes == [2, 2]
+    assert "rank 1 and rank 0 hold different run tokens: set SHOAL_TOKEN" in ended.texts[0]
+    assert "rank 0 and rank 1 hold different run tokens" in ended.texts[1]
+    assert time.monotonic() - began < 60  # nobody waited for the limit
+
+
 def test_values_of_strangers_are_refused() -> None:
     plain = dist.HashStore()
     store = SignedStore(plain, b"secret")

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -24,6 +25,7 @@ from shoal.home import home_folder
 
 MESSAGE = hashlib.sha256().digest_size  # bytes of a proof
 _LEAST = 16  # characters of a token
+_HELD = "held"  # what every rank writes, signed if it holds a token
 
 
 class TokenError(ShoalError):
@@ -114,15 +116,20 @@ class SignedStore(Store):
         self._held.set_timeout(timeout)
 
 
-def check_tokens(store: SignedStore, rank: int, size: int, limit: timedelta) -> None:
-    """Raise if ranks hold other tokens, naming them, before any of their values is used."""
-    store.set(f"token/{rank}", "held")
+def check_tokens(store: Any, rank: int, size: int, limit: timedelta) -> None:
+    """Raise if ranks hold other tokens, naming them, before any of their values is used.
+
+    `store` is signed if this rank holds a token; ranks with one and ranks without refuse each other.
+    """
+    store.set(f"token/{rank}", _HELD)
     store.wait([f"token/{q}" for q in range(size)], limit)
     strange = []
     for q in range(size):
         try:
-            store.get(f"token/{q}")
+            is_same = store.get(f"token/{q}") == _HELD.encode()
         except TokenError:
+            is_same = False
+        if not is_same:
             strange.append(q)
     if not strange:
         return
@@ -134,6 +141,16 @@ def check_tokens(store: SignedStore, rank: int, size: int, limit: timedelta) -> 
     raise TokenError(
         f"{who} and rank {rank} hold different run tokens: set {TOKEN} to the same secret on all hosts, "
         f"or copy {home_folder() / 'token'} from one host to the others"
+    )
+
+
+def notice_no_token(size: int) -> None:
+    """Print that the ranks hold no token, and what to do."""
+    print(
+        f"notice: {size} ranks hold no run token, because {home_folder()} cannot be written: whoever reaches their "
+        f"ports can take part; set {TOKEN} to the same secret on all hosts",
+        file=sys.stderr,
+        flush=True,
     )
 
 

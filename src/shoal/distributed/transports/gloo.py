@@ -22,7 +22,14 @@ from torch.distributed.rendezvous import rendezvous
 
 from shoal.distributed.detect import STORE_FD, Launch
 from shoal.distributed.slurm import find_first_host, pick_port
-from shoal.distributed.token import SignedStore, TokenError, check_connections, check_tokens, read_token
+from shoal.distributed.token import (
+    SignedStore,
+    TokenError,
+    check_connections,
+    check_tokens,
+    notice_no_token,
+    read_token,
+)
 from shoal.distributed.transport import LAST_WORD, TRANSPORTS, Exchange, RankGone, Transport, as_bytes
 from shoal.errors import ShoalError
 
@@ -48,8 +55,7 @@ class GlooTransport(Transport):
         if token is not None:
             self._store, self._met_at = SignedStore(self._store, token), SignedStore(store, token)
         try:
-            if token is not None:
-                check_tokens(self._store, rank, size, self._limit)
+            check_tokens(self._store, rank, size, self._limit)
             dist.init_process_group(
                 "gloo", store=self._met_at, rank=rank, world_size=size, timeout=self._limit
             )
@@ -88,7 +94,11 @@ class GlooTransport(Transport):
         if attempt := os.environ.get("TORCHELASTIC_RESTART_COUNT"):
             # torchrun's store outlives its ranks and keeps addresses of lost ones
             store = PrefixStore(f"attempt {attempt}", store)
-        return cls(rank, size, store, limit, read_token())
+        token = read_token()
+        transport = cls(rank, size, store, limit, token)
+        if token is None and rank == 0:
+            notice_no_token(size)
+        return transport
 
     @classmethod
     def join_group(cls, limit: float | None = None) -> GlooTransport:
