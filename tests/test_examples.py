@@ -111,6 +111,42 @@ def test_slurm_script_gives_steps_their_cpus_and_strips_slashes(tmp_path: Path) 
     ]
 
 
+def run_slurm_script(folder: Path, srun: str, **variables: str) -> tuple[int, list[str]]:
+    """The job's exit code, and the steps and requeues of it, where `srun` is the body of a script."""
+    record = f"#!/bin/bash\necho ${{0##*/}} $* >> {folder}/steps\n"
+    for name, text in (("srun", srun), ("scontrol", "")):
+        (folder / name).write_text(record + text)
+        (folder / name).chmod(0o755)
+    environment = {"PATH": f"{folder}:/usr/bin:/bin", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "71", **variables}
+    line = ["bash", EXAMPLES / "slurm.sh", "my-graph", "runs/first"]
+    code = subprocess.run(line, env=environment, cwd=folder, check=False).returncode
+    return code, (folder / "steps").read_text().splitlines()
+
+
+def test_slurm_script_writes_parts_where_it_is_told(tmp_path: Path) -> None:
+    code, steps = run_slurm_script(tmp_path, "", PARTS="/scratch/mine")
+    assert code == 0
+    assert steps[0].endswith("shoal partition my-graph --parts 4 -o /scratch/mine --refresh")
+    assert "shoal train --parts /scratch/mine " in steps[2]
+
+
+@pytest.mark.parametrize("how", ["exit 138", "kill -USR1 $PPID"])  # a step of Slurm's, or the script itself
+@pytest.mark.parametrize("phase", ["partition", "doctor", "train", "predict"])
+def test_slurm_script_is_queued_again_by_a_signal_in_every_phase(
+    tmp_path: Path, phase: str, how: str
+) -> None:
+    code, steps = run_slurm_script(tmp_path, f'[[ "$*" != *"shoal {phase}"* ]] || {how}\n')
+    assert code == 0
+    assert f"shoal {phase}" in steps[-2]
+    assert steps[-1] == "scontrol requeue 71"
+
+
+def test_slurm_script_ends_with_the_code_of_a_failed_step(tmp_path: Path) -> None:
+    code, steps = run_slurm_script(tmp_path, '[[ "$*" != *doctor* ]] || exit 2\n')
+    assert code == 2
+    assert "shoal doctor" in steps[-1]
+
+
 def test_kubernetes_pods_run_a_command_that_shoal_takes() -> None:
     text = (EXAMPLES / "pytorchjob.yaml").read_text()
     job = yaml.safe_load(text)
