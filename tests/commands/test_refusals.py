@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 from command_line import Run
+from shoal.datasets import load
+from shoal.store import save_graph
+from small_graphs import make_labelled
 
 SMALL = ("--set", "model.hidden=8", "--set", "sampler.roots=100")
 
@@ -175,3 +178,18 @@ def test_ctrl_c_says_how_to_go_on(environment: dict[str, str], tmp_path: Path) -
 def test_data_beside_stored_parts_is_refused(shoal, tmp_path):
     said = shoal("train", "blocks", "--parts", tmp_path)
     assert "leave out DATA" in said.refusal()
+
+
+def test_parts_of_another_graph_are_named(shoal, tmp_path):
+    save_graph(load("digits"), tmp_path / "mine")
+    save_graph(make_labelled(), tmp_path / "other")
+    for data in ("mine", "digits"):
+        assert shoal("partition", data, "--parts", 2, "--method", "block", "-o", f"{data}-parts").code == 0
+    for data, parts in (("other", "mine-parts"), ("blocks", "digits-parts")):
+        said = shoal("train", data, "--parts", parts).refusal()
+        assert (
+            f"--parts {parts} holds another graph than {data} (digits of 1,797 nodes): leave out DATA" in said
+        )
+    for data, parts in (("mine", "mine-parts"), ("digits", "digits-parts")):
+        said = shoal("train", data, "--parts", parts).refusal()
+        assert "--parts holds the graph to train on (digits of 1,797 nodes): leave out DATA" in said

@@ -208,7 +208,7 @@ def train(
     if recipe is None and method is None and not any(one.startswith("method=") for one in settings):
         leave_open(config)
     if parts is not None:
-        _give_parts(config, parts, has_data=data is not None)
+        _give_parts(config, parts, data)
     if boundary_rate is not None:
         config.partition.boundary_rate = boundary_rate
         if config.method != "partitioned":
@@ -239,7 +239,7 @@ def _trains_on_rows(model: str | None, settings: tuple[str, ...]) -> bool:
     return model in CONVS and CONVS[str(model)].trains_on_rows
 
 
-def _give_parts(config: RunConfig, parts: str, *, has_data: bool) -> None:
+def _give_parts(config: RunConfig, parts: str, data: str | None) -> None:
     """Put --parts into the configuration: a folder, or a number to cut the graph into."""
     from shoal.errors import ShoalError
 
@@ -255,9 +255,28 @@ def _give_parts(config: RunConfig, parts: str, *, has_data: bool) -> None:
         raise ShoalError(
             f"--parts {parts} is no folder of stored parts: give --workers {parts} for {parts} ranks, or --method swapped for {parts} parts in files"
         )
-    if has_data and not config.partition.sampled:
-        raise ShoalError("--parts holds the graph to train on: leave out DATA, which only a --sampler reads")
+    if data is not None and not config.partition.sampled:
+        raise ShoalError(_explain_two_graphs(data, parts))
     config.partition.folder = str(Path(parts).resolve())
+
+
+def _explain_two_graphs(data: str, parts: str) -> str:
+    """Why DATA and --parts are not taken together: the parts hold the graph, or another one."""
+    from shoal.errors import ShoalError
+    from shoal.partitioning.manifest import is_of_another, read_manifest
+
+    surplus = "leave out DATA, which only a --sampler reads"
+    try:
+        manifest = read_manifest(parts)
+    except ShoalError:
+        return f"--parts holds the graph to train on: {surplus}"
+    graph = f"{manifest['name'] or 'a graph'} of {manifest['num_nodes']:,} nodes"
+    if is_of_another(manifest, data):
+        return (
+            f"--parts {parts} holds another graph than {data} ({graph}): leave out DATA to train on these parts, "
+            f"or partition {data} and name its parts"
+        )
+    return f"--parts holds the graph to train on ({graph}): {surplus}"
 
 
 def configure(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.array_files import find_odd_entries, hash_file, is_kind, map_array, write_array
+from shoal.datasets import known_names
 from shoal.datasets.places import absolute_data, locate_data
 from shoal.errors import ShoalError
 from shoal.graph import Graph
@@ -150,6 +151,14 @@ def check_source(folder: Path, manifest: dict[str, Any]) -> None:
             f"graph {data} has changed since the parts in {folder} were made: make new ones with `shoal partition "
             f"{shlex.quote(data)} --parts {manifest['num_parts']} -o {shlex.quote(str(folder))} --refresh` and the same options"
         )
+
+
+def is_of_another(manifest: dict[str, Any], data: str) -> bool:
+    """Whether stored parts are known to be of another graph than `data`; no array is read."""
+    source, now = manifest.get("source"), describe_source(data)
+    if now is not None:
+        return isinstance(source, dict) and source.get("digest") != now["digest"]
+    return source is None and data in known_names() and manifest["name"] != data
 
 
 def is_current(manifest: dict[str, Any], graph: Graph, data: str, asked: dict[str, Any]) -> bool:
