@@ -122,6 +122,9 @@ def test_mpiexec_trains_on_stored_parts_and_refuses_with_one_sentence(shoal, tmp
     code, out, error = run(*common, front=front)
     assert code == 0, error
     assert "mpi" in out
+    resume = f"if a rank is lost, start the ranks again with: shoal train --resume {tmp_path / 'run'}"
+    assert out.count(resume) == 1
+    assert out.index(resume) < out.index("epoch 1")
     assert len(read_losses(tmp_path / "run")[0]) == 2
     code, out, error = run(*common, front=front)
     assert code != 0

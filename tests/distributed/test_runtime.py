@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from launched_ranks import rank_environment
 from shoal.analysis.probe import Network, advise
+from shoal.commands.runs import note_resume
 from shoal.distributed.detect import Launch, detect_launch
 from shoal.distributed.runtime import open_transport
 from shoal.distributed.slurm import find_first_host, pick_port
@@ -89,3 +91,22 @@ def test_a_process_group_of_the_users_keeps_its_own_limit() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=rank_environment()
     )
     assert ended.stdout.split() == ["1234.0", "55.0"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_said"),
+    [
+        ({"PMI_RANK": "0", "PMI_SIZE": "2"}, True),
+        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, True),
+        ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, True),
+        ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}, False),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "node1"}, False),  # restarted, or told by a rank
+        ({}, False),
+    ],
+)
+def test_launchers_that_end_all_ranks_have_the_command_that_resumes_said_first(
+    environment: dict[str, str], is_said: bool
+) -> None:
+    said = note_resume(detect_launch(environment), Path("my runs/first"))
+    resume = "if a rank is lost, start the ranks again with: shoal train --resume 'my runs/first'"
+    assert said == (resume if is_said else None)

@@ -14,6 +14,7 @@ from shoal.wording import count
 
 if TYPE_CHECKING:
     from shoal.commands.screen import Screen
+    from shoal.distributed.detect import Launch
     from shoal.distributed.transport import Transport
     from shoal.runs.config import RunConfig
     from shoal.runs.repeat import Repeat
@@ -130,9 +131,17 @@ def _train_all(repeat: Repeat, console: Screen) -> Record:
     return {"folder": repeat.folder} | summary | target
 
 
-def _introduce(run: Run, console: Screen, said: set[str]) -> None:
+def note_resume(launch: Launch, folder: Path) -> str | None:
+    """The command that resumes `folder`, if the launcher ends all ranks when one is lost: then nobody could print it."""
+    if launch.size == 1 or launch.launcher not in ("mpi", "slurm"):
+        return None
+    return f"if a rank is lost, start the ranks again with: shoal train --resume {shlex.quote(str(folder))}"
+
+
+def _introduce(run: Run, folder: Path, console: Screen, said: set[str]) -> None:
     """Print data, memory need and notices of a run, without lines that were `said` for earlier seeds."""
     from shoal.commands.progress import show_counting
+    from shoal.distributed.detect import detect_launch
 
     def say(lines: list[str]) -> None:
         for line in lines:
@@ -151,6 +160,8 @@ def _introduce(run: Run, console: Screen, said: set[str]) -> None:
     say([f"notice: {notice}" for notice in notices])
     if (interval := run.explain_interval()) is not None:
         say([interval])
+    if (resume := note_resume(detect_launch(), folder)) is not None:
+        say([resume])
 
 
 def _train_run(
@@ -167,7 +178,7 @@ def _train_run(
 
     trainer, config = run.trainer, run.config
     with run.remove_unless_trained():
-        _introduce(run, console, set() if said is None else said)
+        _introduce(run, folder, console, set() if said is None else said)
     if before is not None:
         console.say(before)
     try:
