@@ -91,6 +91,33 @@ def test_what_is_given_stays_and_the_rest_is_said_with_its_reason():
     assert not any(name in line for line in notices for name in ("epochs=", "model.dropout=", "model.name="))
 
 
+def test_a_reason_speaks_only_of_settings_that_are_taken():
+    many = Facts(num_nodes=1000, num_entries=5000, num_features=10, num_classes=4, num_labels=4 * FEW_LABELS)
+    shape, length = choose_settings(many)
+    assert shape.explain(["training.lr"]) == "50 training nodes per class: training.lr=0.003"
+    both = shape.explain(["model.num_layers", "model.residual"])
+    assert both.startswith(
+        "50 training nodes per class (three layers, learned residuals): model.num_layers=3"
+    )
+    assert "ten minutes" in length.explain(["training.epochs", "training.patience"])
+    assert "ten minutes" not in length.explain(["training.patience"])
+    _, notices = settle("model.num_layers=2", "model.residual=none", "model.norm_place=conv", data="blocks")
+    assert not any(word in line for line in notices for word in ("three layers", "residuals", "activation"))
+
+
+@pytest.mark.parametrize(("epochs", "patience"), [(6, 20), (100, 20), (400, 80)])
+def test_patience_is_a_fifth_of_the_epochs_that_are_given(epochs: int, patience: int):
+    config, notices = settle(f"training.epochs={epochs}")
+    assert config.training.patience == patience
+    assert (
+        f"a fifth of the {epochs} epochs that were given, at least 20: training.patience={patience}"
+        in notices
+    )
+    config, notices = settle(f"training.epochs={epochs}", "training.patience=7")
+    assert config.training.patience == 7
+    assert not any("a fifth" in line for line in notices)
+
+
 @pytest.mark.parametrize(
     "settings",
     [("model.orders=1-0-1",), ("model.hidden=32-16",), ("model.norm_place=input",), ("model.jumping=max",)],

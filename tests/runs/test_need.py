@@ -1,6 +1,7 @@
 """What a run is estimated to hold: sparse features by what is stored, layered batches by what they read."""
 
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +14,7 @@ from shoal.errors import ShoalError
 from shoal.memory import set_memory_budget
 from shoal.runs import need
 from shoal.runs.build import check_training_graph
-from shoal.runs.need import estimate_need
+from shoal.runs.need import Need, estimate_need
 from shoal.sampling.feature_cache import FeatureCaching
 from shoal.training.part_share import PartShare
 from small_graphs import make_labelled
@@ -168,3 +169,12 @@ def test_a_part_counts_the_rows_of_others(tmp_path):
     more = need._count_step(trainer)[1] - ahead  # pattern, features and `A x` of the training graph
     entries = len(seen.local_indices) + len(seen.halo_indices)
     assert more == 4 * 2 * entries + 2 * 4 * 8 * seen.num_local
+
+
+@pytest.mark.parametrize("matrices", [0, 2 * 10**6])
+def test_matrices_are_named_where_there_are_any(matrices: int, tmp_path: Path) -> None:
+    others = dict.fromkeys(("held", "code", "step", "ahead", "cache", "mapped"), 0)
+    line = Need(**others, evaluation=3 * 10**6, matrices=matrices, place=tmp_path).check()
+    assert "evaluation 3.0 MB" in line
+    assert ("matrices of 2.0 MB" in line) == bool(matrices)
+    assert "matrices of 0" not in line

@@ -7,8 +7,8 @@ time; docs/training.md shows the results.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,6 +23,7 @@ from shoal.sampling.layered import LayeredSampler
 FEW_LABELS = 50  # training nodes per class; fewer are few labels
 _WORK = 2e13  # multiply-adds of a default run: about ten minutes of one core
 _EPOCHS = range(60, 501)
+_LEAST_PATIENCE = 20
 ENOUGH_STEPS = 300  # full-batch steps that reach the score of steps on batches
 
 
@@ -48,11 +49,23 @@ class Facts:
         return self.num_labels / max(self.num_classes, 1)
 
 
-class Choice(NamedTuple):
-    """A reason and the settings that follow from it, by section and name."""
+@dataclass(frozen=True)
+class Choice:
+    """A reason and the settings that follow from it, by section and name.
+
+    Attributes:
+        meanings: some of the settings in words; shown behind the reason where they are taken.
+    """
 
     reason: str
     settings: dict[str, Any]
+    meanings: dict[str, str] = field(default_factory=dict)
+
+    def explain(self, taken: list[str]) -> str:
+        """The line of the settings that were taken: reason, what they mean, names and values."""
+        meanings = ", ".join(self.meanings[name] for name in taken if name in self.meanings)
+        values = ", ".join(f"{name}={self.settings[name]}" for name in taken)
+        return f"{self.reason}{f' ({meanings})' if meanings else ''}: {values}"
 
 
 def is_few(facts: Facts) -> bool:
@@ -60,11 +73,11 @@ def is_few(facts: Facts) -> bool:
     return not facts.multi_label and not facts.regression and facts.labels_per_class < FEW_LABELS
 
 
-def choose_settings(facts: Facts) -> list[Choice]:
-    """The settings for a graph with these facts."""
+def choose_settings(facts: Facts, epochs: int | None = None) -> list[Choice]:
+    """The settings for a graph with these facts, and for the number of epochs if one was given."""
     if is_few(facts):
         shape = Choice(
-            f"on average {facts.labels_per_class:.0f} training nodes per class are few (shallow, strongly regularised)",
+            f"on average {facts.labels_per_class:.0f} training nodes per class are few",
             {
                 "model.name": "gcn",
                 "model.num_layers": 2,
@@ -76,6 +89,7 @@ def choose_settings(facts: Facts) -> list[Choice]:
                 "training.lr": 0.005,
                 "training.weight_decay": 0.005,
             },
+            {"model.num_layers": "shallow", "training.weight_decay": "strongly regularised"},
         )
     else:
         is_single = not facts.multi_label and not facts.regression
@@ -83,7 +97,7 @@ def choose_settings(facts: Facts) -> list[Choice]:
         if is_single:
             labels = f"on average {facts.labels_per_class:,.0f} training nodes per class"
         shape = Choice(
-            f"{labels} (three layers with learned residuals, normalised before the activation)",
+            labels,
             {
                 "model.name": "gcn" if is_single else "sage",
                 "model.num_layers": 3,
@@ -93,12 +107,21 @@ def choose_settings(facts: Facts) -> list[Choice]:
                 "model.dropout": 0.5 if is_single else 0.2,
                 "training.lr": 0.003,
             },
+            {
+                "model.num_layers": "three layers",
+                "model.norm_place": "normalised before the activation",
+                "model.residual": "learned residuals",
+            },
         )
-    layers = shape.settings["model.num_layers"]
-    epochs = choose_epochs(facts, layers)
+    if epochs is not None:
+        patience = max(epochs // 5, _LEAST_PATIENCE)
+        reason = f"a fifth of the {epochs:,} epochs that were given, at least {_LEAST_PATIENCE}"
+        return [shape, Choice(reason, {"training.patience": patience})]
+    epochs = choose_epochs(facts, shape.settings["model.num_layers"])
     length = Choice(
-        f"{facts.num_nodes:,} nodes and {facts.num_entries:,} entries (about ten minutes of one core, at most {_EPOCHS[-1]} epochs)",
-        {"training.epochs": epochs, "training.patience": max(epochs // 5, 20)},
+        f"{facts.num_nodes:,} nodes and {facts.num_entries:,} entries",
+        {"training.epochs": epochs, "training.patience": max(epochs // 5, _LEAST_PATIENCE)},
+        {"training.epochs": f"about ten minutes of one core, at most {_EPOCHS[-1]} epochs"},
     )
     return [shape, length]
 
@@ -128,16 +151,17 @@ def follow_graph(
         return ()
     config.defaults = FIXED
     lines = []
-    for reason, settings in choose_settings(measure_facts(graph, total)):
+    epochs = config.training.epochs if "epochs" in config.training.given else None
+    for choice in choose_settings(measure_facts(graph, total), epochs):
         taken = []
-        for name, value in settings.items():
+        for name, value in choice.settings.items():
             title, _, key = name.partition(".")
             section = getattr(config, title)
             if key in section.declared and key not in section.given and not _is_decided(config, key):
                 setattr(section, key, value)
-                taken.append(f"{name}={value}")
+                taken.append(name)
         if taken:
-            lines.append(f"{reason}: {', '.join(taken)}")
+            lines.append(choice.explain(taken))
     return tuple(lines)
 
 

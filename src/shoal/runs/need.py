@@ -107,9 +107,10 @@ class Need:
         parts = [f"{format_bytes(self.held)} in use, compiled kernels {format_bytes(self.code)}"]
         if self.step:
             parts.append(f"a step takes about {format_bytes(self.step)}{self.swaps}")
-        parts.append(
-            f"evaluation {format_bytes(self.evaluation)} and layer outputs of all nodes {format_bytes(self.matrices)}{place}"
+        matrices = (
+            f" and layer outputs of all nodes {format_bytes(self.matrices)}{place}" if self.matrices else ""
         )
+        parts.append(f"evaluation {format_bytes(self.evaluation)}{matrices}")
         if self.cache:
             parts.append(f"a cache of features {format_bytes(self.cache)}")
         if self.mapped:
