@@ -1,12 +1,15 @@
 """Quality and the local search: figures equal a brute-force count, and searching never breaks its promises."""
 
+import re
 import time
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 
 import shoal
 from partitioned_graphs import dense, partitioned_graphs
+from shoal.commands.partition import judge_quality
 from shoal.partitioning.nets import count_pins, count_rows, make_nets
 from shoal.partitioning.part import split_graph
 from shoal.partitioning.partition import Partition
@@ -136,3 +139,31 @@ def test_random_partitioning_is_1_relative_to_itself():
     relative = chance.quality().relative
     assert relative is not None
     assert set(relative.values()) == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("assignment", "said"),
+    [
+        (np.repeat([0, 1], 50), r"good: \d% of what a random partition sends; the parts are even"),
+        (
+            np.arange(100) % 2,
+            r"poor: \d{3}% of what a random partition sends; the parts are even; try another --method, or fewer parts",
+        ),
+        (
+            np.repeat([0, 1], [80, 20]),
+            r"fair: \d% of what a random partition sends; the heaviest part has 1.60 times the mean weight, and .*",
+        ),
+        (np.zeros(100, np.int64), "one part: nothing is sent"),
+    ],
+)
+def test_the_verdict_compares_with_random_and_names_uneven_parts(assignment, said):
+    ring = np.arange(100)
+    graph = shoal.Graph.from_edge_index(np.stack([ring, (ring + 1) % 100]), 100, directed=False)
+    quality = Partition(graph, assignment, int(assignment.max()) + 1).quality()
+    assert re.fullmatch(said, judge_quality(quality, "edges", 0.01))
+
+
+def test_parts_that_exchange_nothing_are_good():
+    graph = shoal.Graph.from_edge_index(np.array([[0, 2], [1, 3]]), 4, directed=False)
+    quality = Partition(graph, np.array([0, 0, 1, 1]), 2).quality()
+    assert judge_quality(quality, "nodes", 0.01) == "good: nothing is sent; the parts are even"

@@ -45,6 +45,10 @@ ROWS = (
 )
 
 
+# Limits of the verdict: share of a random partition's volume, and excess of the heaviest part.
+_GOOD, _POOR, _EVEN = 0.5, 0.9, 0.1
+
+
 def _list_methods() -> list[tuple[str, Rows]]:
     """Every method, what it does and its settings."""
     from shoal.partitioning.work import PARTITION_METHODS
@@ -172,6 +176,7 @@ def partition(
     quality = found.quality()
     if not as_json:
         show_quality(console, quality, found.balance)
+        console.say(judge_quality(quality, found.balance, found.imbalance))
         console.say(f"{found.method}, {found.seconds['total']:.1f} s")
     if out is not None:
         with follow_steps(screen, "writing parts") as follow:
@@ -211,6 +216,29 @@ def show_quality(console: Screen, quality: Quality, balance: str) -> None:
         shown = "" if ratio is None else f"{ratio:.3f}"
         table.add_row(words, _show_figure(value), _show_figure(chance.get(name)), shown)
     console.print(table)
+
+
+def judge_quality(quality: Quality, balance: str, imbalance: float) -> str:
+    """One line in plain words: what is sent against a random partition, by covers if counted, and whether parts are even."""
+    if quality.num_parts == 1:
+        return "one part: nothing is sent"
+    name = "total_volume" if quality.cover_volume is None else "cover_volume"
+    own, chance = getattr(quality, name), (quality.random or {}).get(name, 0)
+    heaviest, what = quality.weight_balance, "weight"
+    if balance != "edges":
+        heaviest, what = quality.node_balance, "number of nodes"
+    is_even = heaviest <= 1 + max(imbalance, _EVEN)
+    is_poor = own > _POOR * chance
+    grade = "poor" if is_poor else "good" if own <= _GOOD * chance and is_even else "fair"
+    sent = "nothing is sent"
+    if own:
+        share = f"{own / chance:.0%} of what" if chance else "more than"
+        sent = f"{share} a random partition sends"
+    even = "the parts are even"
+    if not is_even:
+        even = f"the heaviest part has {heaviest:.2f} times the mean {what}, and the others wait for it"
+    advice = "; try another --method, or fewer parts" if is_poor else ""
+    return f"{grade}: {sent}; {even}{advice}"
 
 
 def _show_figure(value: float | None) -> str:
