@@ -94,10 +94,10 @@ def test_what_is_given_stays_and_the_rest_is_said_with_its_reason():
 def test_a_reason_speaks_only_of_settings_that_are_taken():
     many = Facts(num_nodes=1000, num_entries=5000, num_features=10, num_classes=4, num_labels=4 * FEW_LABELS)
     shape, length = choose_settings(many)
-    assert shape.explain(["training.lr"]) == "50 training nodes per class: training.lr=0.003"
+    assert shape.explain(["training.lr"]) == "on average 50 training nodes per class: training.lr=0.003"
     both = shape.explain(["model.num_layers", "model.residual"])
     assert both.startswith(
-        "50 training nodes per class (three layers, learned residuals): model.num_layers=3"
+        "on average 50 training nodes per class (three layers, learned residuals): model.num_layers=3"
     )
     assert "ten minutes" in length.explain(["training.epochs", "training.patience"])
     assert "ten minutes" not in length.explain(["training.patience"])

@@ -176,5 +176,5 @@ def test_matrices_are_named_where_there_are_any(matrices: int, tmp_path: Path) -
     others = dict.fromkeys(("held", "code", "step", "ahead", "cache", "mapped"), 0)
     line = Need(**others, evaluation=3 * 10**6, matrices=matrices, place=tmp_path).check()
     assert "evaluation 3.0 MB" in line
-    assert ("matrices of 2.0 MB" in line) == bool(matrices)
-    assert "matrices of 0" not in line
+    assert ("layer outputs of all nodes 2.0 MB" in line) == bool(matrices)
+    assert "all nodes 0" not in line
