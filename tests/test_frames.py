@@ -88,7 +88,7 @@ def test_the_index_is_the_id_if_it_has_a_name_and_arrow_tables_are_taken():
 
 def test_refusals_name_the_table_and_not_a_file():
     payments, customers = make_tables()
-    with pytest.raises(ShoalError, match=r"^nodes has no column 'state': it has status, customer, ") as error:
+    with pytest.raises(ShoalError, match=r"^nodes has no column 'state': did you mean 'status'") as error:
         shoal.Graph.from_pandas(payments, customers, label="state", **NAMED)
     assert "/" not in str(error.value)
     with pytest.raises(
