@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,10 +12,12 @@ from torch import nn
 from torch.nn import functional
 
 import shoal
+from command_line import run_shoal
 from shoal.distributed.transport import LocalTransport
 from shoal.models.calling import call_model, count_one_pass
 from shoal.partitioning.part import make_part
 from shoal.runs.need import estimate_need
+from shoal.training.seeding import seeded
 from small_graphs import make_labelled
 
 pyg = pytest.importorskip("torch_geometric.nn")
@@ -142,6 +147,78 @@ def test_a_run_by_threads_and_with_sparse_features_is_the_same(graph):
         losses.append([record["loss"] for record in records])
     assert losses[0] == losses[1]
     assert losses[2] == pytest.approx(losses[0], rel=1e-5)
+
+
+def make_dropping(graph: shoal.Graph, sampled: bool, **options: Any) -> shoal.Trainer:
+    torch.manual_seed(0)
+    model = pyg.GraphSAGE(graph.num_features, 16, 2, graph.num_classes, dropout=0.5)
+    sampler = shoal.NeighborSampler(graph, fanouts=(8, 8), batch_size=50) if sampled else None
+    return shoal.Trainer(model, graph, sampler, patience=None, **options)
+
+
+@pytest.mark.parametrize("sampled", [False, True], ids=["full", "sampled"])
+def test_a_resumed_model_with_torchs_dropout_equals_an_uninterrupted_one(graph, tmp_path, sampled):
+    straight = make_dropping(graph, sampled)
+    straight.fit(6)
+    make_dropping(graph, sampled, checkpoints=tmp_path).fit(3)
+    second = make_dropping(graph, sampled)
+    torch.manual_seed(123)  # a new process starts from another random state
+    second.resume(tmp_path)
+    second.fit(6)
+    assert [one["loss"] for one in second.history] == [one["loss"] for one in straight.history[3:]]
+    for name, value in straight.last_weights.items():
+        assert torch.equal(second.last_weights[name], value)
+
+
+def test_a_step_leaves_torchs_random_numbers_as_they_were(graph):
+    trainer = make_dropping(graph, sampled=True)
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    trainer.fit(1)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_torchs_random_numbers_differ_by_seed_step_and_rank():
+    drawn = set()
+    for where in ((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (2**63 - 1, 2**40, 4095)):
+        found = []
+        for _ in range(2):
+            with seeded(*where):
+                found.append(torch.rand(2))
+        assert torch.equal(*found)
+        drawn.add(tuple(found[0].tolist()))
+    assert len(drawn) == 5
+
+
+PLUGIN = """
+from torch_geometric.nn import GraphSAGE
+
+import shoal
+
+
+@shoal.MODELS.named("pyg-sage-NAME")
+def make(in_features, num_classes, *, hidden=16):
+    return GraphSAGE(in_features, hidden, 2, num_classes, dropout=0.5)
+"""
+
+
+@pytest.mark.parametrize("method", ["full", "sampled"])
+def test_the_same_command_with_a_pyg_model_gives_the_same_run(tmp_path, method):
+    (tmp_path / "dropping_sage.py").write_text(PLUGIN.replace("NAME", method))
+    plugin = ("--plugin", str(tmp_path / "dropping_sage.py"), "--model", f"pyg-sage-{method}")
+    command = ("train", "digits", *plugin, "--method", method, "--no-report")
+    resume = ("train", "--resume", str(tmp_path / "resumed"))
+    run_shoal(*command, "--epochs", "3", "--out", str(tmp_path / "first"))
+    run_shoal(*command, "--epochs", "3", "--out", str(tmp_path / "again"))
+    run_shoal(*command, "--epochs", "2", "--out", str(tmp_path / "resumed"))
+    run_shoal(*resume, "--epochs", "3", "--no-report")
+    losses = {}
+    for name in ("first", "again", "resumed"):
+        lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
+        losses[name] = [json.loads(line).get("loss") for line in lines]
+    assert losses["first"] == losses["again"] == losses["resumed"]
+    assert len(losses["first"]) == 4  # the last line has the test scores
 
 
 class TwoInputs(nn.Module):

@@ -14,7 +14,7 @@ from shoal.batch import Batch
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.registry import Registry
-from shoal.settings import Above, Rate, Setting, check_options, list_settings
+from shoal.settings import Above, Choices, Null, Rate, Setting, check_options, list_settings
 from shoal.training.targets import TargetScale
 
 # A loss is a function of (logits, y) of n training nodes that returns their n losses. With class weights it also gets
@@ -22,6 +22,9 @@ from shoal.training.targets import TargetScale
 # them, over all ranks.
 Loss = Callable[..., Tensor]
 LOSSES: Registry[Loss] = Registry("loss", "shoal.training")
+ChosenLoss = Annotated[
+    str | Loss | None, Choices(LOSSES), Null("cross_entropy, regression mse"), "the loss of every node"
+]
 Smoothing = Annotated[float, Rate, "share of each label that is spread evenly over all classes"]
 
 

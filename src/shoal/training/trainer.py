@@ -35,13 +35,14 @@ from shoal.training.fitness import check_fit
 from shoal.training.interruption import Interruption
 from shoal.training.keeper import BEST, Resumable, save_last
 from shoal.training.label_reuse import Iterations, ShownShare, make_reuse
-from shoal.training.loss import LOSSES, Loss
+from shoal.training.loss import ChosenLoss
 from shoal.training.metrics import Deciding, choose_metric, is_better, worst_score
 from shoal.training.optimizer import OPTIMIZERS, make_optimizer
 from shoal.training.predictor import Predictor
 from shoal.training.profile import StepProfile
 from shoal.training.records import History, Recorded
 from shoal.training.schedule import SCHEDULES, scale_learning_rate
+from shoal.training.seeding import seeded
 from shoal.training.share import EpochState, Record
 from shoal.training.shares import make_share
 from shoal.training.split_sample import EvalSample, draw_sample
@@ -97,12 +98,7 @@ class Trainer(Predictor, Recorded, Resumable):
         ] = "constant",
         warmup: Annotated[int, AtLeast(0), "epochs in which the learning rate rises"] = 0,
         weight_decay: Annotated[float, Range(0, said="0 or more"), "L2 penalty on weights"] = 0.0,
-        loss: Annotated[
-            str | Loss | None,
-            Choices(LOSSES),
-            Null("cross_entropy, regression mse"),
-            "the loss of every node",
-        ] = None,
+        loss: ChosenLoss = None,
         class_weights: Annotated[
             str | Sequence[float] | None, Null("none"), "balanced, or one factor for each class's loss"
         ] = None,
@@ -263,7 +259,7 @@ class Trainer(Predictor, Recorded, Resumable):
     def train_step(self, batch: Batch) -> float:
         """One optimizer step; every rank passes its own batch. Returns the step's loss.
 
-        Dropout depends on the batch's number, or on the step number if the batch is fixed.
+        Dropout depends on the batch's number, or on the step number if the batch is fixed; that of torch on the sampler's seed and the rank too.
 
         Args:
             batch: a batch of any sampler.
@@ -272,7 +268,7 @@ class Trainer(Predictor, Recorded, Resumable):
             self.model.train()
         batch.step = self.step if batch.fixed else batch.index
         self.optimizer.zero_grad()
-        with self.share.stepping(batch.step):
+        with self.share.stepping(batch.step), seeded(self.sampler.seed, batch.step, self.transport.rank):
             loss = self.share.differentiate(self.model, batch, self.task.measure)
         value = self._join_ranks(loss)
         if self.clip is not None:
