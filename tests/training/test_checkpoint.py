@@ -162,3 +162,41 @@ def test_what_cannot_be_a_state_of_training_is_refused(tmp_path, tensors, said):
     save_tensors(tmp_path / "a.safetensors", weights | tensors, FORMAT)
     with pytest.raises(shoal.ShoalError, match=said):
         load_checkpoint(tmp_path / "a.safetensors", model, optimizer)
+
+
+def make_trainer(**settings) -> shoal.Trainer:
+    graph = shoal.load("blocks", num_nodes=200, seed=1)
+    return shoal.Trainer(
+        shoal.GNN("sage", graph.num_features, 8, graph.num_classes, seed=0), graph, **settings
+    )
+
+
+def test_paths_of_checkpoints_may_be_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trainer = make_trainer(checkpoints="ck")
+    trainer.fit(2)
+    trainer.save("saved.safetensors")
+    for path in ("ck", "saved.safetensors"):
+        other = make_trainer()
+        other.resume(path)
+        assert other.epoch == 2
+        for name, value in trainer.last_weights.items():
+            assert torch.equal(other.last_weights[name], value)
+
+
+def test_a_saved_file_is_resumed_with_the_weights_of_an_uninterrupted_run(tmp_path):
+    straight, first, second = (make_trainer(patience=None) for _ in range(3))
+    straight.fit(4)
+    first.fit(2)
+    first.save(tmp_path / "after-two.safetensors")
+    second.resume(tmp_path / "after-two.safetensors")
+    second.fit(4)
+    for name, value in straight.last_weights.items():
+        assert torch.equal(second.last_weights[name], value)
+    assert [record["epoch"] for record in second.history] == [3, 4]
+    assert "has no best weights beside the last ones" in second.notices[0]
+
+
+def test_resuming_from_a_missing_folder_says_who_writes_checkpoints(tmp_path):
+    with pytest.raises(shoal.ShoalError, match=r"written by `shoal train` or a shoal\.Trainer"):
+        make_trainer().resume(tmp_path / "none")

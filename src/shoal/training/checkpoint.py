@@ -240,7 +240,9 @@ def _view_bytes(tensor: Tensor) -> memoryview:
 def read_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors that `save_tensors` wrote, and the progress stored with them, verified by the checksum."""
     if not path.is_file():
-        raise ShoalError(f"{path} does not exist: expected a checkpoint written by `shoal train`")
+        raise ShoalError(
+            f"{path} does not exist: expected a checkpoint written by `shoal train` or a shoal.Trainer"
+        )
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}

@@ -90,6 +90,8 @@ def load_best(trainer: Trainer, folder: Path) -> list[str]:
     """Load the best weights of `folder`, if every rank can read them; otherwise return a notice and continue without."""
     failure, there = "", (folder / BEST).is_file()
     trainer.weights.best = None
+    if folder.is_file():
+        failure = f"{folder} has no best weights beside the last ones"
     try:
         if there:
             load_checkpoint(folder / BEST, trainer.model)
@@ -106,13 +108,13 @@ def load_best(trainer: Trainer, folder: Path) -> list[str]:
 def load_last(trainer: Trainer, folder: Path) -> tuple[EpochState | None, list[str]]:
     """Load the newest checkpoint that every rank can read; returns the state of its epoch, and notices.
 
-    If a checkpoint, or a rank's own file of it, is damaged, the one before it is tried.
+    If a checkpoint, or a rank's own file of it, is damaged, the one before it is tried. A file in place of the folder is the only one.
     """
-    found, failures = list_last(folder), list[str]()
+    found, failures = [folder] if folder.is_file() else list_last(folder), list[str]()
     for path in found or [name_last(folder, 0)]:
         failure, loaded = "", None
         try:
-            loaded = _load(trainer, folder, path)
+            loaded = _load(trainer, path.parent, path)
         except ShoalError as error:
             failure = str(error)
         said = trainer.transport.gather_texts(failure) if trainer.transport.size > 1 else [failure]
@@ -170,22 +172,22 @@ class Resumable:
     best_score: float
     _resumed: EpochState | None
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write a checkpoint from which training resumes exactly.
 
         Args:
             path: the file to write.
         """
-        save_progress(cast("Trainer", self), path)
+        save_progress(cast("Trainer", self), Path(path).expanduser())
 
-    def resume(self, folder: Path) -> None:
+    def resume(self, folder: str | Path) -> None:
         """Resume from the last checkpoint, or from the one before if that is damaged.
 
         Args:
-            folder: folder of the checkpoints.
+            folder: folder of the checkpoints, or a file that `save` wrote.
         """
         self.weights.last = None
-        trainer = cast("Trainer", self)
+        trainer, folder = cast("Trainer", self), Path(folder).expanduser()
         lost = load_best(trainer, folder)
         self._resumed, notices = load_last(trainer, folder)
         self.notices = notices + lost

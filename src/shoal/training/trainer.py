@@ -132,7 +132,7 @@ class Trainer(Predictor, Recorded, Resumable):
             float | None, Above(0), Null("none"), "minutes between checkpoints inside an epoch"
         ] = 10.0,
         keep_checkpoints: Annotated[int, Range(1, 100), "number of last checkpoints to keep"] = 2,
-        checkpoints: Path | None = None,
+        checkpoints: str | Path | None = None,
     ) -> None:
         check_fit(model, graph, reuses_labels=label_reuse is not None)
         self.model = model
@@ -151,7 +151,8 @@ class Trainer(Predictor, Recorded, Resumable):
         self.callbacks = make_callbacks(callbacks)
         self._batch_callbacks = [one for one in self.callbacks if type(one).on_batch is not Callback.on_batch]
         self.history, self.profile = History(), StepProfile(model, self.share.ledger)
-        self.checkpoints, self.keep_checkpoints = checkpoints, keep_checkpoints
+        self.checkpoints = None if checkpoints is None else Path(checkpoints).expanduser()
+        self.keep_checkpoints = keep_checkpoints
         self.weights = KeptWeights(model, ema)
         self.asked = Interruption(checkpoint_minutes)
         self.notices: list[str] = []  # of `resume`
