@@ -195,7 +195,8 @@ class Setting:
         if not fits and object not in plain:
             got = f"{where}: got {value!r}," if where else f"{self.name} is {value!r}:"
             null = ", or null" if self.optional else ""
-            raise ShoalError(f"{got} expected {self.type_name}{null}")
+            names = f" ({self.choices})" if self.choices is not None else ""
+            raise ShoalError(f"{got} expected {self.type_name}{names}{null}")
         return value
 
 

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import torch
 
+import shoal
 from shoal.training.optimizer import _plain, make_optimizer
 
 OURS = {name: partial(make_optimizer, name) for name in ("adam", "adamw")}
@@ -53,3 +54,56 @@ def test_methods_are_those_of_the_class_itself():
 
     weight = torch.nn.Parameter(torch.zeros(1))
     assert _plain(Own)([weight], lr=0.1).step() == "its own"
+
+
+def make_trainer(optimizer, **settings):
+    graph = shoal.load("blocks", num_nodes=200, seed=1)
+    model = shoal.GNN("sage", graph.num_features, 8, graph.num_classes, seed=0)
+    return shoal.Trainer(model, graph, optimizer=optimizer, patience=None, **settings)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rate"),
+    [
+        (torch.optim.SGD, 0.03),
+        (partial(torch.optim.SGD, momentum=0.9), 0.03),
+        (partial(torch.optim.SGD, lr=0.5), 0.5),
+        (lambda params: torch.optim.RMSprop(params, lr=0.02), 0.02),
+    ],
+)
+def test_an_optimizer_of_torch_trains_and_is_resumed(tmp_path, optimizer, rate):
+    straight = make_trainer(optimizer, lr=0.03)
+    assert {record["lr"] for record in straight.fit(4)} == {rate}
+    make_trainer(optimizer, lr=0.03, checkpoints=tmp_path).fit(2)
+    second = make_trainer(optimizer, lr=0.03)
+    second.resume(tmp_path)
+    second.fit(4)
+    for name, value in straight.last_weights.items():
+        assert torch.equal(second.last_weights[name], value)
+
+
+def test_groups_of_an_optimizer_keep_their_own_rates():
+    graph = shoal.load("blocks", num_nodes=200, seed=1)
+    model = shoal.GNN("sage", graph.num_features, 8, graph.num_classes, num_layers=2, seed=0)
+    weights = list(model.parameters())
+    groups = [{"params": weights[:1], "lr": 0.4}, {"params": weights[1:]}]
+    made = torch.optim.SGD(groups, lr=0.1)
+    trainer = shoal.Trainer(model, graph, optimizer=made, schedule=lambda epoch: 0.5**epoch)
+    assert trainer.optimizer is made
+    trainer.fit(2)
+    assert [group["lr"] for group in made.param_groups] == [0.2, 0.05]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "said"),
+    [
+        (torch.optim.LBFGS, "gave a LBFGS: expected a torch.optim.Optimizer whose step needs no closure"),
+        (lambda params: 3, "gave a int: expected a torch.optim.Optimizer"),
+        (torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1), "no parameters of this model"),
+        (3, r"optimizer is 3: expected text or Optimizer or a function \(adam \| adamw\)"),
+        ("adamm", "did you mean 'adamw'|did you mean 'adam'"),
+    ],
+)
+def test_what_is_no_optimizer_is_refused_with_those_there_are(optimizer, said):
+    with pytest.raises(shoal.ShoalError, match=said):
+        make_trainer(optimizer)

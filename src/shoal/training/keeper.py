@@ -57,6 +57,9 @@ def save_progress(trainer: Trainer, path: Path, done: EpochState | None = None, 
     }
     if done is not None:
         progress |= asdict(done)
+    rates = trainer.rates.read()
+    if trainer.rates.changed:
+        progress["rates"] = rates
     if trainer.weights.average:
         progress |= {"averaged_steps": trainer.weights.steps, "average": trainer.weights.average}
     unreadable = [old for old in trainer.unreadable if old.parent == path.parent]
@@ -137,6 +140,7 @@ def _load(trainer: Trainer, folder: Path, path: Path) -> tuple[EpochState | None
     steps = _read_count(path, progress, "averaged_steps", 0)
     trainer.weights.load_average(path, progress.get("average", {}), steps)
     trainer.step = _read_count(path, progress, "step", trainer.epoch * trainer.sampler.num_batches)
+    trainer.rates.restore(_check_rates(path, progress.get("rates"), len(trainer.optimizer.param_groups)))
     ranks = _read_count(path, progress, "ranks", size)
     done = None
     if "losses" in progress:
@@ -146,6 +150,15 @@ def _load(trainer: Trainer, folder: Path, path: Path) -> tuple[EpochState | None
         trainer.share.resume(folder, trainer.step, trainer.model, in_epoch=done is not None)
         return done, []
     return done, trainer.share.adopt(ranks, done)
+
+
+def _check_rates(path: Path, rates: Any, groups: int) -> list[float] | None:
+    """The learning rates that a callback changed, None if none did."""
+    if rates is None:
+        return None
+    if not isinstance(rates, list) or len(rates) != groups or any(type(rate) is not float for rate in rates):
+        raise ShoalError(f"{path} does not fit this optimizer: its learning rates are {rates!r:.80}")
+    return rates
 
 
 def _read_seconds(path: Path, progress: dict[str, Any]) -> float:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
 
 import torch
+
+from shoal.errors import ShoalError
+from shoal.settings import Choices
 
 _WRAPPED = ("add_param_group", "state_dict", "load_state_dict", "zero_grad", "step")
 
@@ -21,9 +25,35 @@ def _plain(cls: type[torch.optim.Optimizer]) -> Any:
 Adam = _plain(torch.optim.Adam)
 AdamW = _plain(torch.optim.AdamW)
 OPTIMIZERS = ("adam", "adamw")
+Optimizing = Annotated[
+    str | torch.optim.Optimizer | Callable[..., torch.optim.Optimizer],
+    Choices(OPTIMIZERS),
+    "adam, or adamw (decoupled weight decay)",
+]
 
 
-def make_optimizer(name: str, weights: Iterable[torch.nn.Parameter], **settings: float) -> torch.optim.Adam:
-    """An optimizer of OPTIMIZERS with torch's fused step."""
-    made: torch.optim.Adam = (AdamW if name == "adamw" else Adam)(weights, **settings, fused=True)
+def make_optimizer(
+    given: str | torch.optim.Optimizer | Callable[..., torch.optim.Optimizer],
+    weights: Iterable[torch.nn.Parameter],
+    **settings: float,
+) -> torch.optim.Optimizer:
+    """An optimizer of OPTIMIZERS with torch's fused step; or the user's, or what the user's class or function makes of the
+    weights, with those `settings` that it has parameters for and does not set itself."""
+    if isinstance(given, str):
+        made: Any = (AdamW if given == "adamw" else Adam)(weights, **settings, fused=True)
+        return made
+    made = given
+    if not isinstance(given, torch.optim.Optimizer):
+        takes, own = inspect.signature(given).parameters, getattr(given, "keywords", {})
+        made = given(
+            weights, **{name: value for name, value in settings.items() if name in takes and name not in own}
+        )
+    if not isinstance(made, torch.optim.Optimizer) or isinstance(made, torch.optim.LBFGS):
+        raise ShoalError(
+            f"optimizer gave a {type(made).__name__}: expected a torch.optim.Optimizer whose step needs no closure, "
+            "or adam, adamw"
+        )
+    known = {id(weight) for weight in weights}
+    if not any(id(weight) in known for group in made.param_groups for weight in group["params"]):
+        raise ShoalError("the optimizer has no parameters of this model: make it with model.parameters()")
     return made

@@ -27,7 +27,7 @@ from shoal.partitioning.partition import Partition
 from shoal.sampling.base import Sampler
 from shoal.sampling.feature_cache import FeatureCaching
 from shoal.sampling.stream import BatchStream
-from shoal.settings import Above, AtLeast, Choices, Null, Range, Rate, check_settings
+from shoal.settings import Above, AtLeast, Null, Range, Rate, check_settings
 from shoal.training.callback import Callback, make_callbacks, show_epochs
 from shoal.training.checkpoint import save_checkpoint
 from shoal.training.evaluation import EvalShare, choose_interval
@@ -37,11 +37,11 @@ from shoal.training.keeper import BEST, Resumable, save_last
 from shoal.training.label_reuse import Iterations, ShownShare, make_reuse
 from shoal.training.loss import ChosenLoss
 from shoal.training.metrics import Deciding, choose_metric, is_better, worst_score
-from shoal.training.optimizer import OPTIMIZERS, make_optimizer
+from shoal.training.optimizer import Optimizing, make_optimizer
 from shoal.training.predictor import Predictor
 from shoal.training.profile import StepProfile
 from shoal.training.records import History, Recorded
-from shoal.training.schedule import SCHEDULES, scale_learning_rate
+from shoal.training.schedule import LearningRates, Schedule, scale_learning_rate
 from shoal.training.seeding import seeded
 from shoal.training.share import EpochState, Record
 from shoal.training.shares import make_share
@@ -73,7 +73,9 @@ class Trainer(Predictor, Recorded, Resumable):
         setting: the graph of full-batch training without a sampler: `transductive`, or `inductive` for training nodes only.
 
     The other arguments are settings (`shoal train --help` lists them). `loss` and `metric` may be functions of
-    (logits, y): a loss returns one number per node, a metric one number. `train_step` is one step, for your own loops.
+    (logits, y): a loss returns one number per node, a metric one number. `optimizer` may be an optimizer of torch, or a class
+    or function that makes one from the parameters; `schedule` a function from the epoch to the factor on the learning rate.
+    `train_step` is one step, for your own loops.
 
     Attributes:
         history: the records of all epochs so far, a list; `to_pandas()` makes a table of it, `plot()` a figure.
@@ -91,11 +93,9 @@ class Trainer(Predictor, Recorded, Resumable):
         swapped: Partition | None = None,
         setting: str = "transductive",
         features: FeatureCaching | None = None,
-        optimizer: Annotated[str, Choices(OPTIMIZERS), "adam, or adamw (decoupled weight decay)"] = "adam",
+        optimizer: Optimizing = "adam",
         lr: Annotated[float, Above(0), "learning rate"] = 0.01,
-        schedule: Annotated[
-            str, Choices(SCHEDULES), "how the learning rate changes over the epochs"
-        ] = "constant",
+        schedule: Schedule = "constant",
         warmup: Annotated[int, AtLeast(0), "epochs in which the learning rate rises"] = 0,
         weight_decay: Annotated[float, Range(0, said="0 or more"), "L2 penalty on weights"] = 0.0,
         loss: ChosenLoss = None,
@@ -141,8 +141,9 @@ class Trainer(Predictor, Recorded, Resumable):
         chosen = (exchange, swapped, setting, history, reuse)
         self.share = make_share(model, graph, sampler, self.transport, *chosen)
         self.graph, self.sampler = self.share.graph, self.share.sampler
-        self.optimizer = make_optimizer(optimizer, model.parameters(), lr=lr, weight_decay=weight_decay)
-        self.lr, self.schedule, self.warmup, self.clip = lr, schedule, warmup, clip
+        self.optimizer = make_optimizer(optimizer, list(model.parameters()), lr=lr, weight_decay=weight_decay)
+        self.rates = LearningRates(self.optimizer, schedule)
+        self.schedule, self.warmup, self.clip = schedule, warmup, clip
         self.task = Task(self.graph, loss, class_weights, self.share.sum)
         self.sampling_threads = sampling_threads
         self.patience, self.eval_every, self.eval_share = patience, eval_every, eval_share
@@ -237,8 +238,7 @@ class Trainer(Predictor, Recorded, Resumable):
             lr_factor: factor on the learning rate.
             batches: the batches of the epoch. None: the sampler's.
         """
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.lr * lr_factor
+        self.rates.scale(lr_factor)
         done, self._resumed = self._resumed or EpochState(), None
         self.step = self.epoch * self.sampler.num_batches + done.batches
         started, compiled = time.perf_counter() - done.seconds, compile_seconds()
