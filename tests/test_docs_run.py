@@ -77,6 +77,10 @@ edge_index, x, y = graph.to_pyg().edge_index, graph.x, graph.y
 weights = np.ones(edge_index.shape[1], np.float32)
 prices = np.linspace(0.1, 9.7, graph.num_nodes)
 """,
+    "docs/runs.md": """
+import shoal
+graph = shoal.load("digits")
+""",
     "docs/inference.md": """
 import shoal
 graph = new_graph = shoal.load("digits")

@@ -200,3 +200,6 @@ def test_a_saved_file_is_resumed_with_the_weights_of_an_uninterrupted_run(tmp_pa
 def test_resuming_from_a_missing_folder_says_who_writes_checkpoints(tmp_path):
     with pytest.raises(shoal.ShoalError, match=r"written by `shoal train` or a shoal\.Trainer"):
         make_trainer().resume(tmp_path / "none")
+    make_trainer(checkpoints=tmp_path / "ck").fit(1)
+    with pytest.raises(shoal.ShoalError, match=r"no config\.yaml; it holds checkpoints of a shoal\.Trainer"):
+        shoal.load_run(tmp_path / "ck")

@@ -18,6 +18,7 @@ from shoal.errors import ShoalError, explain_full_disk
 from shoal.files import check_place, flush, flush_tree, parse_json
 from shoal.lock import building
 from shoal.runs.config import RunConfig, read_config
+from shoal.training.keeper import name_last
 from shoal.training.share import Record
 
 CONFIG = "config.yaml"
@@ -107,6 +108,8 @@ def read_run_config(folder: Path) -> RunConfig:
     if not (folder / CONFIG).is_file():
         seeds = sorted(path.name for path in folder.glob("seed-*"))
         hint = f"; it holds repeated runs, name one: {folder / seeds[0]}" if seeds else ""
+        if name_last(folder, 0).is_file():
+            hint = "; it holds checkpoints of a shoal.Trainer, which trainer.resume(folder) reads"
         raise ShoalError(f"{folder} is not a run folder: it has no {CONFIG}{hint}")
     config = read_config(folder / CONFIG)
     for section in (config.model, config.partition):
