@@ -75,6 +75,15 @@ def test_what_takes_no_weights_refuses_them():
         trainer.predict(graph=graph.without_weights())
 
 
+def test_a_pyg_model_that_would_ignore_weights_refuses_them():
+    pyg = pytest.importorskip("torch_geometric.nn")
+    graph = make_random()
+    with pytest.raises(ShoalError, match="GraphSAGE, whose supports_edge_weight is False, does not take"):
+        shoal.Trainer(pyg.GraphSAGE(5, 8, 2, 3), graph)
+    assert shoal.Trainer(pyg.GraphSAGE(5, 8, 2, 3), graph.without_weights()).fit(1)
+    assert shoal.Trainer(pyg.GCN(5, 8, 2, 3), graph).fit(1)
+
+
 def test_importers_keep_weights_add_up_duplicates_and_leave_zeros_out(tmp_path):
     (tmp_path / "edges.csv").write_text("source,target,weight\na,b,2\na,b,0.5\nb,c,0\nc,a,1\n")
     graph = import_graph(tmp_path / "edges.csv")

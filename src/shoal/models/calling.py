@@ -26,7 +26,7 @@ class Convention(NamedTuple):
 
     Attributes:
         edges: it takes `(x, edge_index)` instead of a Batch.
-        weights: it also takes `edge_weight`.
+        weights: it also takes `edge_weight`; PyG's models that would ignore it have `supports_edge_weight = False`.
         needs_weights: `edge_weight` has no default.
     """
 
@@ -45,7 +45,8 @@ def find_convention(model: nn.Module) -> Convention:
     if isinstance(declared, Mapping):
         return _read_parameters(tuple((name, True) for name in declared), type(model).__name__)
     kind: Any = type(model)
-    return _read_forward(kind)
+    found = _read_forward(kind)
+    return found if getattr(model, "supports_edge_weight", True) else found._replace(weights=False)
 
 
 @lru_cache(maxsize=256)

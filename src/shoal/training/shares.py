@@ -120,4 +120,6 @@ def check_weights(model: nn.Module, graph: Graph) -> None:
         return
     convention = find_convention(model)
     if convention.edges and not convention.weights:
-        require_unweighted(graph, f"{type(model).__name__}, whose forward has no edge_weight, does")
+        ignores = getattr(model, "supports_edge_weight", True) is False
+        why = "supports_edge_weight is False" if ignores else "forward has no edge_weight"
+        require_unweighted(graph, f"{type(model).__name__}, whose {why}, does")
