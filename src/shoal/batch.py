@@ -225,6 +225,16 @@ class Batch:
         """The sampler's normalisation factors of the first block's entries; None without normalisation."""
         return self.blocks[0].edge_norm
 
+    def to(self, device: str | torch.device) -> Batch:
+        """The batch itself, so that loops which move PyG's batches to a device run on the CPU.
+
+        Args:
+            device: the CPU; other devices are refused.
+        """
+        if torch.device(device).type != "cpu":
+            raise ShoalError(f"batches stay on the CPU: move x and edge_index to {device} yourself")
+        return self
+
     def __repr__(self) -> str:
         return f"Batch({self.index}, {self.num_nodes:,} nodes, {self.num_edges:,} entries)"
 

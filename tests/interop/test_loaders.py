@@ -139,6 +139,30 @@ def test_a_loader_of_layers_has_the_chosen_outputs_first(graph):
     assert first.y.tolist() == graph.y[[5, 4, 3]].tolist()
 
 
+def test_pygs_name_of_fanouts_is_taken(graph):
+    options = {"batch_size": 20, "shuffle": False, "num_threads": 0}
+    ours = next(iter(shoal.SubgraphLoader(graph, "neighbor", fanouts=(3, 2), **options)))
+    theirs = next(iter(shoal.SubgraphLoader(graph, "neighbor", num_neighbors=[3, 2], **options)))
+    assert torch.equal(ours.edge_index, theirs.edge_index)
+    assert ours.x.shape[0] == ours.num_nodes > len(ours.y) == len(ours.train_mask) == ours.num_outputs == 20
+
+
+def test_a_small_batch_of_a_frontier_has_a_frontier_no_larger():
+    graph = make_labelled(1500)
+    loader = shoal.SubgraphLoader(graph, "frontier", batch_size=500, num_threads=0)
+    assert loader.sampler.frontier == 500
+    assert next(iter(loader)).num_nodes == 500
+    assert shoal.SubgraphLoader(graph, "frontier", batch_size=1200).sampler.frontier == 1000
+    assert shoal.SubgraphLoader(graph, "frontier", batch_size=500, frontier=7).sampler.frontier == 7
+
+
+def test_a_batch_is_moved_to_the_cpu_only(graph):
+    batch = shoal.RandomWalkSampler(graph, roots=5).sample(0)
+    assert batch.to("cpu") is batch
+    with pytest.raises(shoal.ShoalError, match="batches stay on the CPU: move x and edge_index to cuda"):
+        batch.to("cuda")
+
+
 def test_arguments_that_make_no_sense_get_one_sentence(graph):
     for arguments, said in (
         ({"sampler": "node", "input_nodes": [1]}, "leave out input_nodes"),

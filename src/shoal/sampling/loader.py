@@ -13,6 +13,7 @@ from shoal.graph import Graph
 from shoal.joining import join_layers
 from shoal.sampling.base import SAMPLERS, Sampler, make_sampler, sampler_settings
 from shoal.sampling.full import FullSampler
+from shoal.sampling.neighbor import check_fanouts
 from shoal.sampling.prefetch import Prefetcher, gather_fields
 from shoal.sampling.pyg_arguments import drop_pyg_arguments
 from shoal.settings import AtLeast, Null, Range, check_settings
@@ -70,9 +71,13 @@ class SubgraphLoader:
     ) -> None:
         own = sampler_settings(sampler) if isinstance(sampler, str) and sampler in SAMPLERS else ()
         options = drop_pyg_arguments(options, own)
+        if "num_neighbors" in options and "fanouts" in own:
+            options["fanouts"] = check_fanouts(options.pop("num_neighbors"), "num_neighbors")
         graph = data if isinstance(data, Graph) else Graph.from_pyg(data)
         if batch_size is not None:
             options[_find_size(sampler)] = batch_size
+            if sampler == "frontier":  # its default may exceed a small batch
+                options.setdefault("frontier", min(batch_size, sampler_settings(sampler)["frontier"].default))
         if isinstance(sampler, str):
             sampler = make_sampler(sampler, graph, **options, **_check_outputs(sampler, input_nodes, shuffle))
         elif options or input_nodes is not None or shuffle is not None:

@@ -20,16 +20,18 @@ from shoal.settings import Seed, check_settings
 ALL = -1
 
 
-def parse_fanouts(fanouts: Sequence[int] | int | str) -> list[int]:
-    """Fan-outs as a list, from `"25-10"`, a number or a sequence."""
-    if isinstance(fanouts, int):
-        return [fanouts]
-    if not isinstance(fanouts, str):
-        return list(fanouts)
-    parts = fanouts.split("-")
-    if not all(part.isdigit() for part in parts):
-        raise ShoalError(f"fanouts is {fanouts!r}: expected one for each layer, such as 25-10 or [25, -1]")
-    return [int(part) for part in parts]
+def check_fanouts(fanouts: Sequence[int] | int | str, name: str = "fanouts") -> list[int]:
+    """Fan-outs as a list, from `"25-10"`, a number or a sequence; `name` is what the caller calls them."""
+    said = "expected one for each layer, such as 25-10 or [25, -1]"
+    if isinstance(fanouts, str):
+        parts = fanouts.split("-")
+        if not all(part.isdigit() for part in parts):
+            raise ShoalError(f"{name} is {fanouts!r}: {said}")
+        fanouts = [int(part) for part in parts]
+    found = [fanouts] if isinstance(fanouts, int) else list(fanouts)
+    if not found:
+        raise ShoalError(f"{name} is empty: {said}")
+    return [one if one == ALL else check_whole(name, one, 1, MAX_NODES) for one in found]
 
 
 @SAMPLERS.register
@@ -68,12 +70,7 @@ class NeighborSampler(LayeredSampler):
         outputs: Any = None,
         shuffle: bool = True,
     ) -> None:
-        self.fanouts = parse_fanouts(fanouts)
-        if not self.fanouts:
-            raise ShoalError("fanouts is empty: expected one fan-out for each layer, such as (25, 10)")
-        for fanout in self.fanouts:
-            if fanout != ALL:
-                check_whole("fanouts", fanout, 1, MAX_NODES)
+        self.fanouts = check_fanouts(fanouts)
         super().__init__(
             graph,
             batch_size=batch_size,
