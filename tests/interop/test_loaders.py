@@ -170,6 +170,10 @@ def test_arguments_that_make_no_sense_get_one_sentence(graph):
         ({"sampler": "full", "batch_size": 3}, "takes the whole graph"),
         ({"sampler": "neighbor", "input_nodes": [400]}, "nodes run from 400 to 400"),
         ({"sampler": "neighbor", "input_nodes": []}, "there are no output nodes"),
+        (
+            {"sampler": "neighbor", "input_nodes": torch.ones(399, dtype=torch.bool)},
+            "the mask of output nodes has 399 entries but the graph has 400 nodes",
+        ),
         ({"sampler": "neighbor", "input_nodes": [1], "setting": "inductive"}, "leave out setting=inductive"),
     ):
         with pytest.raises(shoal.ShoalError, match=said):

@@ -95,7 +95,11 @@ class TargetSampler(Sampler):
 def _check_outputs(outputs: Any, graph: Graph, trained: Graph) -> np.ndarray:
     """Output nodes as numbers, from numbers or a mask; raises ShoalError if training does not see all of them."""
     given = np.asarray(outputs)
-    if given.dtype == np.bool_ and given.shape == (graph.num_nodes,):
+    if given.dtype == np.bool_ and given.ndim == 1:
+        if len(given) != graph.num_nodes:
+            raise ShoalError(
+                f"the mask of output nodes has {len(given):,} entries but the graph has {graph.num_nodes:,} nodes: expected one entry per node"
+            )
         given = np.flatnonzero(given)
     nodes = check_rows(given, graph.num_nodes).astype(np.int64)
     if not len(nodes):
