@@ -140,7 +140,11 @@ def test_the_callers_sparse_features_stay_as_they_are():
     [
         ([[0, 3], [1, 1]], 3, "edge end 3 is out of range: the graph has 3 nodes, 0 to 2"),
         ([[0, -1], [1, 1]], 3, "edge end -1 is out of range"),
-        ([[0.5], [1.0]], 3, "edge ends are float64 of shape .* expected integers"),
+        (
+            [[0.5], [1.0]],
+            3,
+            r"edge_index is float64 of shape \(2, 1\): expected integers, .*edge_index\.long\(\)",
+        ),
         ([0, 1], 3, r"edge_index has shape \(2,\): expected \(2, num_edges\)"),
         ([[0], [1], [2]], 3, r"edge_index has shape \(3, 1\)"),
         ([[], []], 0, "the graph has 0 nodes: expected at least one"),
@@ -150,6 +154,11 @@ def test_the_callers_sparse_features_stay_as_they_are():
 def test_impossible_edges_are_refused(ends, num_nodes, message):
     with pytest.raises(ShoalError, match=message):
         Graph.from_edge_index(ends, num_nodes)
+
+
+def test_chunks_of_numbers_that_are_not_whole_are_refused():
+    with pytest.raises(ShoalError, match=r"edge ends are float64 of shape .* expected integers"):
+        Graph.from_edge_chunks([(np.array([0.5]), np.array([1.0]))], 3)
 
 
 def test_chunks_with_unequal_ends_are_refused():

@@ -61,10 +61,24 @@ def test_pyg_oddities_are_refused(fields, message):
         Graph.from_pyg(make_data(**fields))
 
 
+def test_heterogeneous_and_transposed_graphs_of_pyg_are_refused_with_what_to_do():
+    geometric = pytest.importorskip("torch_geometric.data")
+    hetero = geometric.HeteroData()
+    hetero["paper"].x = torch.ones(3, 2)
+    with pytest.raises(
+        ShoalError, match=r"heterogeneous graphs are not supported, give data\.to_homogeneous"
+    ):
+        Graph.from_pyg(hetero)
+    with pytest.raises(ShoalError, match="no edge_index but adj_t: convert it before ToSparseTensor"):
+        Graph.from_pyg(geometric.Data(x=torch.eye(2), adj_t=torch.eye(2).to_sparse()))
+
+
 def test_pyg_features_that_are_too_few_are_blamed_and_not_the_edges():
     geometric = pytest.importorskip("torch_geometric.data")
     data = geometric.Data(x=torch.ones(2, 4), edge_index=torch.tensor([[0, 2], [1, 0]]))
-    with pytest.raises(ShoalError, match="x has 2 rows but edge_index names node 2"):
+    with pytest.raises(
+        ShoalError, match=r"x has 2 rows but edge_index names node 2: .* or correct edge_index"
+    ):
         Graph.from_pyg(data)
 
 

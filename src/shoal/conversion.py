@@ -117,6 +117,10 @@ def read_edge_index(edge_index: Any) -> np.ndarray:
         turned = edge_index.ndim == 2 and edge_index.shape[1] == 2
         hint = ": transpose it (edge_index.T), or give tables to Graph.from_pandas" if turned else ""
         raise ShoalError(f"edge_index has shape {edge_index.shape}: expected (2, num_edges){hint}")
+    if edge_index.size and edge_index.dtype.kind not in "iu":
+        raise ShoalError(
+            f"edge_index is {edge_index.dtype} of shape {edge_index.shape}: expected integers, which edge_index.long() makes of a tensor"
+        )
     found: np.ndarray = edge_index
     return found
 
@@ -137,9 +141,19 @@ def read_scipy(matrix: Any) -> sp.coo_array:
 
 def read_pyg(data: Any, fields: dict[str, Any]) -> tuple[np.ndarray, int, dict[str, Any]]:
     """(edge_index, num_nodes, fields) of a PyG `Data` object; `fields` override its attributes."""
-    if getattr(data, "edge_index", None) is None:
+    if hasattr(data, "edge_types"):
         raise ShoalError(
-            f"the {type(data).__name__} object has no edge_index: expected (2, num_edges) integers"
+            f"the {type(data).__name__} object has several types of nodes or edges: heterogeneous graphs are not supported, "
+            "give data.to_homogeneous()"
+        )
+    if getattr(data, "edge_index", None) is None:
+        has = (
+            " but adj_t: convert it before ToSparseTensor,"
+            if getattr(data, "adj_t", None) is not None
+            else ":"
+        )
+        raise ShoalError(
+            f"the {type(data).__name__} object has no edge_index{has} expected (2, num_edges) integers"
         )
     found = {key: getattr(data, key, None) for key in ("x", "y", *MASKS)}
     for key in MASKS:
@@ -153,7 +167,7 @@ def read_pyg(data: Any, fields: dict[str, Any]) -> tuple[np.ndarray, int, dict[s
     x = found.get("x")
     if x is not None and x.shape[0] == num_nodes and edge_index.max(initial=0) >= num_nodes:
         raise ShoalError(
-            f"x has {num_nodes:,} rows but edge_index names node {edge_index.max():,}: give one feature row per node"
+            f"x has {num_nodes:,} rows but edge_index names node {edge_index.max():,}: give one feature row per node, or correct edge_index"
         )
     weights = [key for key in ("edge_weight", "edge_attr") if getattr(data, key, None) is not None]
     if weights and is_weight(getattr(data, weights[0])) and "edge_weight" not in fields:
