@@ -178,6 +178,11 @@ def test_arguments_that_make_no_sense_get_one_sentence(graph):
     ):
         with pytest.raises(shoal.ShoalError, match=said):
             shoal.SubgraphLoader(graph, **arguments)
+    for neighbors, said in (([], "num_neighbors is empty"), ([3, 0], "num_neighbors is 0")):
+        with pytest.raises(shoal.ShoalError, match=said):
+            shoal.NeighborLoader(graph, neighbors)
+        with pytest.raises(shoal.ShoalError, match=said):
+            shoal.SubgraphLoader(graph, "neighbor", num_neighbors=neighbors)
     with pytest.raises(shoal.ShoalError, match="num_workers"):
         shoal.NeighborLoader(graph, [2], num_workers=-1)
     assert len(shoal.SubgraphLoader(graph, "node", shuffle=True)) > 0

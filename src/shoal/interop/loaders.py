@@ -17,7 +17,7 @@ from shoal.kernels.patterns import list_edges
 from shoal.pyg import load_pyg
 from shoal.sampling.cluster import ClusterSampler
 from shoal.sampling.loader import SubgraphLoader
-from shoal.sampling.neighbor import NeighborSampler
+from shoal.sampling.neighbor import NeighborSampler, check_fanouts
 from shoal.sampling.pyg_arguments import drop_pyg_arguments
 from shoal.validation import MASKS
 
@@ -130,8 +130,9 @@ class NeighborLoader(_DataLoader):
         _refuse_unknown(options, NeighborLoader)
         graph = data if isinstance(data, Graph) else Graph.from_pyg(data)
         nodes = np.arange(graph.num_nodes) if input_nodes is None else input_nodes
+        fanouts = check_fanouts(num_neighbors, "num_neighbors")
         sampler = NeighborSampler(
-            graph, fanouts=num_neighbors, batch_size=batch_size, seed=seed, outputs=nodes, shuffle=shuffle
+            graph, fanouts=fanouts, batch_size=batch_size, seed=seed, outputs=nodes, shuffle=shuffle
         )
         super().__init__(graph, sampler, num_workers=num_workers)
         self.numbers = _number_edges(data, graph) if e_id else None
