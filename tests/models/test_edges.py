@@ -137,6 +137,15 @@ def test_edges_that_were_written_to_are_read_again(graph):
     assert torch.equal(layer(x, edge_index), layer(x, edge_index.clone()))
 
 
+def test_features_of_another_width_are_refused(edges):
+    x, edge_index = edges
+    for made in (shoal.GCNConv(x.shape[1] - 1, 8), shoal.SAGEConv(x.shape[1] + 1, 8)):
+        with pytest.raises(
+            shoal.ShoalError, match=rf"x is \(300, 8\) but {type(made).__name__} has in_features="
+        ):
+            made(x, edge_index)
+
+
 def test_what_are_no_edges_is_refused(graph, edges):
     gnn = shoal.GNN("sage", graph.num_features, 16, graph.num_classes)
     with pytest.raises(shoal.ShoalError, match=r"expected a Batch, or \(x, edge_index\)"):

@@ -230,6 +230,11 @@ def test_settings_that_make_no_sense_are_refused(graph):
             make_trainer(graph, **setting)
     with pytest.raises(shoal.ShoalError, match="epochs is 0: expected at least 1"):
         make_trainer(graph).fit(0)
+    for epochs in ("3", 2.5, None):
+        with pytest.raises(
+            shoal.ShoalError, match=f"epochs is {epochs!r}: expected at least 1, a whole number"
+        ):
+            make_trainer(graph).fit(epochs)
 
 
 def test_a_model_made_for_another_graph_is_refused(graph):

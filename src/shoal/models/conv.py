@@ -17,7 +17,7 @@ from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.plan import LayerPlan, plan_layer
 from shoal.kernels.row_sets import LoopedAdjacency, Rows
 from shoal.kernels.spmm import spmm
-from shoal.models.edges import find_block
+from shoal.models.edges import check_width, find_block
 from shoal.models.layerwise import (
     Input,
     LayerWork,
@@ -65,12 +65,8 @@ class Conv(nn.Module, ABC):
 
     name: ClassVar[str]
     kind: str | None  # the aggregation whose operator it takes (`shoal.aggregation`); None: takes no operator
-    needs_whole_rows: ClassVar[bool] = (
-        False  # a row cannot be summed in two partial sums, as in a softmax over its entries
-    )
-    starts_from_aggregate: ClassVar[bool] = (
-        False  # forward takes a precomputed `A h` as an optional third argument
-    )
+    needs_whole_rows: ClassVar[bool] = False  # a row has no partial sums, as in a softmax over its entries
+    starts_from_aggregate: ClassVar[bool] = False  # forward takes a precomputed `A h` as third argument
     default_order: ClassVar[int] = 1  # of a layer, if no pattern is given
     trains_on_rows: ClassVar[bool] = (
         False  # only the first layer is such a conv, the others are dense: batches need no edges
@@ -90,6 +86,7 @@ class Conv(nn.Module, ABC):
         """`forward(adj, h)`, or PyG's convention: `(x, edge_index)` or `(x, edge_index, edge_weight)`."""
         if len(args) in (2, 3) and isinstance(args[0], Tensor):
             x, edge_index, *weights = args
+            check_width(x, self)
             weight = weights[0] if weights else kwargs.pop("edge_weight", None)
             adj = None if self.kind is None else find_block(edge_index, len(x), weight).adjacency(self.kind)
             args = adj, x

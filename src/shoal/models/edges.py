@@ -40,6 +40,14 @@ def find_block(edge_index: Any, num_nodes: int, edge_weight: Any = None) -> Bloc
     return found_block if edge_weight is None else _weigh(found_block, edge_index, edge_weight)
 
 
+def check_width(x: Tensor, conv: Any) -> None:
+    """Raise unless `x` has a row per node and a column per input feature of a conv."""
+    if x.dim() != 2 or x.shape[1] != conv.in_features:
+        raise ShoalError(
+            f"x is {tuple(x.shape)} but {type(conv).__name__} has in_features={conv.in_features:,}: expected (num_nodes, {conv.in_features:,})"
+        )
+
+
 def _weigh(block: Block, edge_index: Tensor, edge_weight: Any) -> Block:
     if not isinstance(edge_weight, Tensor):
         raise ShoalError(

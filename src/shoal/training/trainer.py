@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -182,8 +182,8 @@ class Trainer(Predictor, Recorded, Resumable):
             on_epoch: called with the record of every epoch: epoch, loss, seconds, nodes_per_second; val_<metric> if evaluated.
             progress: whether to show a bar (lines in a pipe). None: in a notebook or on a terminal, without `on_epoch`.
         """
-        if epochs < 1:
-            raise ShoalError(f"epochs is {epochs}: expected at least 1")
+        if not isinstance(epochs, SupportsIndex) or epochs < 1:
+            raise ShoalError(f"epochs is {epochs!r}: expected at least 1, a whole number")
         keep_freed_memory()
         self.epochs, self._stopped = epochs, False
         self.weights.take_up()
