@@ -219,13 +219,27 @@ def test_arguments_of_pyg_are_taken_where_they_change_nothing(graph):
         ("replace", True, "without replacement"),
         ("disjoint", True, "one graph"),
         ("weight_attr", "w", "equal probabilities"),
-        ("drop_last", True, "may have fewer nodes"),
     ):
         for make in (shoal.NeighborLoader, shoal.SubgraphLoader):
             with pytest.raises(shoal.ShoalError, match=f"{name}={value!r} is not supported: .*{reason}"):
                 make(graph, [2] if make is shoal.NeighborLoader else "neighbor", **{name: value})
     with pytest.raises(shoal.ShoalError, match="did you mean 'batch_size'"):
         shoal.NeighborLoader(graph, [2], batchsize=3)
+
+
+def test_a_last_batch_of_fewer_nodes_is_dropped_where_asked(graph):
+    nodes = np.arange(110)
+    for workers in (0, 2):
+        options = {"batch_size": 25, "input_nodes": nodes, "num_workers": workers}
+        whole = shoal.NeighborLoader(graph, [2], **options)
+        short = shoal.NeighborLoader(graph, [2], **options, drop_last=True)
+        assert (len(whole), len(short)) == (5, 4)
+        for _ in range(2):  # two epochs of the same batches, but for the last
+            for ours, theirs in zip(short, list(whole)[:4], strict=True):
+                assert torch.equal(ours.edge_index, theirs.edge_index)
+                assert ours.batch_size == 25
+    assert len(shoal.SubgraphLoader(graph, "neighbor", batch_size=55, input_nodes=nodes, drop_last=True)) == 2
+    assert len(shoal.SubgraphLoader(graph, "node", budget=100, drop_last=True)) == 4
 
 
 @pytest.mark.parametrize("order", ["as it is", "shuffled"])

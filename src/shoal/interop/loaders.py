@@ -104,6 +104,7 @@ class NeighborLoader(_DataLoader):
         batch_size: input nodes in a batch; the last batch of an epoch may have fewer.
         input_nodes: node ids or a mask; None for all nodes.
         shuffle: whether input nodes are in a new random order every epoch.
+        drop_last: leave out the last batch of an epoch if it has fewer input nodes.
         num_workers: sampling threads, which share the graph; 0 samples in the calling thread.
         transform: called with each batch; its result is yielded.
         seed: random seed of order and neighbours.
@@ -120,6 +121,7 @@ class NeighborLoader(_DataLoader):
         batch_size: int = 1,
         input_nodes: Any = None,
         shuffle: bool = False,
+        drop_last: bool = False,
         num_workers: int = 0,
         transform: Transform | None = None,
         seed: int = 0,
@@ -134,7 +136,7 @@ class NeighborLoader(_DataLoader):
         sampler = NeighborSampler(
             graph, fanouts=fanouts, batch_size=batch_size, seed=seed, outputs=nodes, shuffle=shuffle
         )
-        super().__init__(graph, sampler, num_workers=num_workers)
+        super().__init__(graph, sampler, num_workers=num_workers, drop_last=drop_last)
         self.numbers = _number_edges(data, graph) if e_id else None
 
     def _convert(self, batch: Batch) -> Any:

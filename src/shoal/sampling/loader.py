@@ -16,6 +16,7 @@ from shoal.sampling.full import FullSampler
 from shoal.sampling.neighbor import check_fanouts
 from shoal.sampling.prefetch import Prefetcher, gather_fields
 from shoal.sampling.pyg_arguments import drop_pyg_arguments
+from shoal.sampling.targets import TargetSampler
 from shoal.settings import AtLeast, Null, Range, check_settings
 
 _SIZES = (
@@ -44,6 +45,7 @@ class SubgraphLoader:
         shuffle: whether the neighbour sampler's output nodes have a new order every epoch; other samplers always draw anew.
         num_threads: sampling threads; 0 draws in the loop itself. The batches are the same.
         num_workers: the same by PyG's name: threads that share the graph, not processes that copy it.
+        drop_last: whether to leave out the last batch of an epoch if it has fewer output nodes than the others.
         first_epoch: the epoch of the first loop; a resumed run gives the epochs it has done.
         options: settings of the sampler, if it is given by name. Other arguments of PyG's loaders are accepted if they have no
             effect (`pin_memory=False`), and refused otherwise.
@@ -67,6 +69,7 @@ class SubgraphLoader:
             int | None, Range(0, MAX_THREADS), Null("num_threads"), "PyG's name of num_threads"
         ] = None,
         first_epoch: Annotated[int, AtLeast(0), "epoch of the first loop"] = 0,
+        drop_last: bool = False,
         **options: Any,
     ) -> None:
         own = sampler_settings(sampler) if isinstance(sampler, str) and sampler in SAMPLERS else ()
@@ -95,20 +98,24 @@ class SubgraphLoader:
             sampler = FullSampler(graph, setting=sampler.setting, seed=sampler.seed)
         self.sampler = sampler
         self.num_threads = num_threads if num_workers is None else num_workers
-        self.epoch = first_epoch
+        self.epoch, self.drop_last = first_epoch, drop_last
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.sampler!r}, num_threads={self.num_threads}, epoch={self.epoch})"
 
     def __len__(self) -> int:
-        return self.sampler.num_batches
+        count, sampler = self.sampler.num_batches, self.sampler
+        if not self.drop_last or not isinstance(sampler, TargetSampler):
+            return count
+        return count - (len(sampler.draw_places(count - 1)) < int(sampler.batch_size))
 
     def __iter__(self) -> Iterator[Any]:
         epoch, self.epoch = self.epoch, self.epoch + 1
         return self._iterate(epoch)
 
     def _iterate(self, epoch: int) -> Iterator[Batch]:
-        start, stop = epoch * len(self), (epoch + 1) * len(self)
+        start = epoch * self.sampler.num_batches
+        stop = start + len(self)
         drawn = _JoinedSampler(self.sampler)
         if self.num_threads == 0:
             for k in range(start, stop):

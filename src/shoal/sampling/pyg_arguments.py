@@ -31,7 +31,7 @@ _ARGUMENTS = {
     "disjoint": _Taken((False,), "the neighbourhoods of a batch are one graph"),
     "directed": _Taken((True,), "a batch has the edges that were drawn"),
     "subgraph_type": _Taken(("directional",), "a batch has the edges that were drawn"),
-    "drop_last": _Taken((False,), "the last batch of an epoch may have fewer nodes"),
+    "drop_last": _Taken(None),
     "time_attr": _Taken((None,), "graphs have no timestamps"),
     "temporal_strategy": _Taken(("uniform",), "graphs have no timestamps"),
     "input_time": _Taken((None,), "graphs have no timestamps"),
