@@ -196,3 +196,10 @@ def test_content_checksum_follows_features_labels_and_the_sets_to_evaluate_on():
     ]
     assert checksum() == checksum()
     assert len({checksum(), *(checksum(**change) for change in changes)}) == 1 + len(changes)
+
+
+def test_a_graph_shows_its_weights_and_labels():
+    plain = Graph.from_edge_index(ARCS, y=[0, 1, 0])
+    assert repr(plain).endswith("directed, 0 features, 2 classes)")
+    weighted = Graph.from_edge_index(ARCS, y=[[0, 1], [1, 1], [0, 0]], edge_weight=[2.0] * len(ARCS[0]))
+    assert repr(weighted).endswith("directed, weighted, 0 features, 2 classes, multi-label)")

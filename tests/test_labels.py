@@ -80,6 +80,7 @@ def test_targets_are_counted_described_and_split_where_they_are_known():
     graph = make_graph(y, class_names=["price", "area"]).with_split()
     assert (graph.num_classes, graph.class_names) == (2, ("price", "area"))
     assert "2 targets" in repr(graph)
+    assert "multi-label" not in repr(graph)
     assert int(graph.train_mask.sum() + graph.val_mask.sum() + graph.test_mask.sum()) == 36
     assert not graph.train_mask[:4].any()
     targets = describe_graph(graph).targets

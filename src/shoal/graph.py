@@ -318,10 +318,10 @@ class Graph(Interchange, Checksums):
         return graph
 
     def __repr__(self) -> str:
-        kind = "directed" if self.directed else "undirected"
+        kind = f"{'un' * (not self.directed)}directed{', weighted' * (self.edge_weight is not None)}"
         return (
             f"Graph({self.name!r}, {self.num_nodes:,} nodes, {self.num_entries:,} entries, {kind}, "
-            f"{self.num_features:,} features, {self.describe_outputs()})"
+            f"{self.num_features:,} features, {self.describe_outputs()}{', multi-label' * self.multi_label})"
         )
 
     def _repr_html_(self) -> str:
