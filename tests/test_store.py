@@ -282,7 +282,9 @@ def test_folder_that_is_missing_or_no_graph_is_refused(tmp_path):
 
 def test_existing_graph_is_overwritten_only_when_allowed(stored):
     other = make_graph(name="other")
-    with pytest.raises(ShoalError, match="exists already: choose another name, or allow overwriting"):
+    with pytest.raises(
+        ShoalError, match=r"exists already: choose another name, or allow overwriting it \(overwrite=True\)"
+    ):
         save_graph(other, stored)
     assert open_graph(stored).name == "small"
     save_graph(other, stored, overwrite=True)

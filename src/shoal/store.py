@@ -60,7 +60,9 @@ def save_graph(
         raise unknown_name("type of features", features, FEATURE_TYPES)
     with building(folder) as scratch:
         if folder.exists() and not overwrite:
-            raise ShoalError(f"{folder} exists already: choose another name, or allow overwriting it")
+            raise ShoalError(
+                f"{folder} exists already: choose another name, or allow overwriting it (overwrite=True)"
+            )
         if folder.exists() and not is_stored_graph(folder):
             raise ShoalError(f"{folder} is not a stored graph: refusing to overwrite it")
         fresh = scratch / "new"

@@ -70,7 +70,9 @@ def fetch_dataset(
             f"{dataset.name} has no direct address: fetch its folder by hand from {dataset.page}, then run `{dataset.import_line}`"
         )
     if target.exists() and not overwrite:
-        raise ShoalError(f"{target} exists already: choose another name, or allow overwriting it")
+        raise ShoalError(
+            f"{target} exists already: choose another name, or allow overwriting it (overwrite=True)"
+        )
     downloads = download_folder(dataset.name)
     with _alone_in(downloads):
         paths = [_download(file, downloads, watcher, download_settings) for file in dataset.files]
