@@ -86,6 +86,8 @@ def test_a_loader_of_pyg_reads_the_stores(graph, tmp_path):
 def test_stores_are_read_only_and_lack_what_the_graph_lacks(graph):
     features, edges = shoal.open_stores(graph._copy(y=None, num_classes=None))
     assert features.get_tensor_size(group_name=None, attr_name="y") is None
+    with pytest.raises(shoal.ShoalError, match="unknown attribute of the graph's nodes 'y': "):
+        features.get_tensor(group_name=None, attr_name="y", index=None)
     with pytest.raises(shoal.ShoalError, match="read-only"):
         features.put_tensor(torch.ones(300, 1), group_name=None, attr_name="z", index=None)
     with pytest.raises(KeyError):

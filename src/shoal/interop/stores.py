@@ -13,7 +13,7 @@ from torch import Tensor
 from shoal.batch import as_tensor
 from shoal.datasets import load
 from shoal.edge_weights import require_unweighted
-from shoal.errors import ShoalError
+from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
 from shoal.pyg import load_pyg
 from shoal.validation import MASKS
@@ -49,7 +49,7 @@ def _make_kinds() -> tuple[Any, Any]:
             super().__init__()
             self.__dict__["graph"] = graph  # PyG's stores have attributes of their own
 
-        def _get_tensor(self, attr: Any) -> Tensor | None:
+        def _get_tensor(self, attr: Any) -> Tensor:
             return take_rows(self.graph, attr.attr_name, attr.index)
 
         def _get_tensor_size(self, attr: Any) -> tuple[int, ...] | None:
@@ -102,10 +102,10 @@ def list_attributes(graph: Graph) -> list[str]:
     return ["x", *held] if graph.num_features else held
 
 
-def take_rows(graph: Graph, name: str, index: Any) -> Tensor | None:
-    """Rows of a node attribute; None if the graph has no such attribute. An index of None means all nodes."""
-    if name not in list_attributes(graph):
-        return None
+def take_rows(graph: Graph, name: str, index: Any) -> Tensor:
+    """Rows of a node attribute; an unknown one is refused. An index of None means all nodes."""
+    if name not in (known := list_attributes(graph)):
+        raise unknown_name("attribute of the graph's nodes", name, known)
     if isinstance(index, int):
         index = [index]
     rows = index.numpy() if isinstance(index, Tensor) else index
