@@ -23,6 +23,7 @@ from shoal.runs.folder import read_metrics
 from shoal.runs.repeat import Repeat, summarize_scores
 from shoal.runs.run import Run
 from shoal.store import open_graph, save_graph
+from shoal.training import tensor_files
 from shoal.training.checkpoint import HALO_FORMAT, read_own, save_own
 
 
@@ -100,6 +101,15 @@ def read_run(folder: Path) -> Read:
 @sample("run", read_run)
 def _make_run(folder: Path) -> None:
     Run.create(folder / "run", _tell_config(RunConfig())).train()
+
+
+@sample("run-sharded", read_run)
+def _make_sharded_run(folder: Path) -> None:
+    whole, tensor_files.SHARD_BYTES = tensor_files.SHARD_BYTES, 200
+    try:
+        Run.create(folder / "run", _tell_config(RunConfig())).train()
+    finally:
+        tensor_files.SHARD_BYTES = whole
 
 
 def read_repeat(folder: Path) -> Read:

@@ -24,10 +24,12 @@ from safetensors import safe_open
 import shoal
 from forked import fork, wait
 from shoal.cli import main
+from shoal.training import tensor_files
 from small_graphs import make_labelled
 
 CHANGES = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.link", "os.truncate"}
 KILLED = 77
+SHARD, WHOLE = 200, tensor_files.SHARD_BYTES
 TINY = ("--set", "model.hidden=4", "--epochs", "2", "--set", "sampler.roots=20")
 JOBS: dict[str, tuple[list[str], list[str]]] = {  # what is killed, and what goes on
     "train": (["train", "graph", *TINY, "--out", "new/run"], ["train", "--resume", "new/run"]),
@@ -35,6 +37,7 @@ JOBS: dict[str, tuple[list[str], list[str]]] = {  # what is killed, and what goe
         ["train", "graph", *TINY, "--repeat", "2", "--out", "new/run"],
         ["train", "--resume", "new/run"],
     ),
+    "sharded": (["train", "graph", *TINY, "--out", "new/run"], ["train", "--resume", "new/run"]),
     "resume": (["train", "--resume", "new/run", "--epochs", "3"],) * 2,
     "import": (["data", "import", "edges.csv", "-o", "new/run"],) * 2,
     "overwrite": (["data", "import", "edges.csv", "-o", "new/run", "--overwrite"],) * 2,
@@ -118,6 +121,7 @@ def crash(name: str, root: Path) -> dict[str, Any]:
     """Kill a job at every moment there is; returns how many there were and what went wrong."""
     killed, goes_on = JOBS[name]
     new = root / "new"
+    tensor_files.SHARD_BYTES = SHARD if name == "sharded" else WHOLE
 
     def begin() -> None:
         shutil.rmtree(new, ignore_errors=True)
@@ -128,6 +132,7 @@ def crash(name: str, root: Path) -> dict[str, Any]:
 
     begin()
     assert in_child(lambda: os._exit(run(*killed))) == 0
+    assert (name == "sharded") == any(new.rglob("last.*.safetensors"))
     wanted, wrong, moment = digest(new), list[str](), 0
     while True:
         moment += 1

@@ -19,7 +19,7 @@ from patience import LONGEST, await_end
     [
         (("train", "import"), 30),
         pytest.param(
-            ("repeat", "resume", "overwrite", "partition", "predict"),
+            ("repeat", "sharded", "resume", "overwrite", "partition", "predict"),
             150,
             marks=[pytest.mark.slow, pytest.mark.timeout(LONGEST)],
         ),

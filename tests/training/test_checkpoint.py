@@ -8,18 +8,16 @@ import torch
 
 import shoal
 from shoal.training.checkpoint import (
-    _TYPES,
     BUFFER_FORMAT,
     FORMAT,
     HALO_FORMAT,
     drop_own,
     load_checkpoint,
     read_own,
-    read_tensors,
     save_checkpoint,
     save_own,
-    save_tensors,
 )
+from shoal.training.tensor_files import _TYPES, read_tensors, save_tensors
 
 
 def make(hidden: int = 8) -> tuple[torch.nn.Module, torch.optim.Optimizer]:

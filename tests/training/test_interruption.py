@@ -14,7 +14,7 @@ import torch
 
 import shoal
 from shoal.errors import Stopped
-from shoal.training import checkpoint
+from shoal.training import tensor_files
 from shoal.training.checkpoint import save_checkpoint
 from shoal.training.interruption import SIGNALS, Interruption
 from shoal.training.keeper import list_last
@@ -229,7 +229,7 @@ def test_a_disk_that_is_full_costs_no_checkpoint(
         return open("/dev/full", mode)
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "open", open_full, raising=False)
+        patch.setattr(tensor_files, "open", open_full, raising=False)
         with pytest.raises(OSError, match="No space left"):
             trainer.fit(EPOCHS)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

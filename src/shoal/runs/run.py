@@ -46,6 +46,7 @@ from shoal.training.keeper import list_last
 from shoal.training.part_share import PartShare
 from shoal.training.records import History
 from shoal.training.share import Record
+from shoal.training.tensor_files import drop_all_shards
 from shoal.wording import count
 
 
@@ -210,6 +211,7 @@ class Run:
         if self.writes:
             clear_folder(self.folder)
             clear_folder(self.folder / CHECKPOINTS)
+            drop_all_shards(self.folder / CHECKPOINTS)
             self.data.drop_assignment(self.folder)
         self._replace(CONFIG, self.config.to_yaml())  # epochs may have changed
         if self.writes:

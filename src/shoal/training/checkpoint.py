@@ -1,46 +1,23 @@
-"""Checkpoints: weights, optimizer state and counters in one safetensors file, replaced atomically."""
+"""Checkpoints: weights, optimizer state and counters, replaced atomically; the ranks' own state beside them."""
 
-import hashlib
-import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from shoal.errors import ShoalError
-from shoal.files import parse_json, replace_file
+from shoal.training.tensor_files import read_progress, read_tensors, remove_tensors, save_tensors
 
 FORMAT = "shoal-checkpoint"
 HALO_FORMAT = "shoal-halo"
 BUFFER_FORMAT = "shoal-buffers"
 HISTORY_FORMAT = "shoal-history"
 SAMPLER_FORMAT = "shoal-sampler"
-_TYPES = {  # names in safetensors
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.complex64: "C64",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint64: "U64",
-    torch.uint32: "U32",
-    torch.uint16: "U16",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-    torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e5m2: "F8_E5M2",
-}
-_ALIGNED = 8  # bytes
 _OWN = re.compile(r"(?:halo|buffers|history|sampler)-(\d{1,15})-\d+\.safetensors")
 _STATE = frozenset({"step", "exp_avg", "exp_avg_sq"})  # Adam's state of a weight
-_VERSIONS = ("-1", "-2")  # the first has no checksum
 
 
 def save_checkpoint(
@@ -148,10 +125,10 @@ def save_own(folder: Path, kind: str, step: int, rank: int, tensors: dict[str, T
     """
     others = _list_own(folder, kind, rank)
     for late in [other for other in others if other > step]:
-        others.pop(late).unlink(missing_ok=True)
+        remove_tensors(others.pop(late))
     save_tensors(name_own(folder, kind, step, rank), tensors, kind)
     for old in sorted({*others, step})[:-keep]:
-        others[old].unlink(missing_ok=True)
+        remove_tensors(others[old])
 
 
 def drop_own(folder: Path, kept: list[Path], newest: int) -> None:
@@ -166,18 +143,13 @@ def drop_own(folder: Path, kept: list[Path], newest: int) -> None:
     }
     if not found:
         return
-    try:
-        steps = {json.loads(_read_metadata(path)["progress"])["step"] for path in kept}
-    except (SafetensorError, ValueError, KeyError, TypeError):  # the steps they need are unknown
+    progress = [read_progress(path) for path in kept]
+    steps = [one.get("step") for one in progress if one is not None]
+    if len(steps) < len(kept) or None in steps:  # the steps they need are unknown
         return
     for path, step in found.items():
         if step not in steps:
-            path.unlink(missing_ok=True)
-
-
-def _read_metadata(path: Path) -> dict[str, str]:
-    with safe_open(path, framework="pt") as file:
-        return dict(file.metadata() or {})
+            remove_tensors(path)
 
 
 def _list_own(folder: Path, kind: str, rank: int) -> dict[int, Path]:
@@ -199,74 +171,3 @@ def name_own(folder: Path, kind: str, step: int, rank: int) -> Path:
 
 def _stem(kind: str) -> str:
     return kind.removeprefix("shoal-")
-
-
-def save_tensors(
-    path: Path,
-    tensors: dict[str, Tensor],
-    kind: str,
-    progress: Mapping[str, Any] | None = None,
-    before: Callable[[], None] | None = None,
-) -> None:
-    """Write tensors to `path` atomically, with a checksum. They are written one by one, without a copy in memory."""
-    said = json.dumps(progress or {})
-    metadata = {"format": kind + _VERSIONS[-1], "progress": said, "sha256": _digest(tensors, said)}
-    header, order = _describe(tensors, metadata)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replace_file(path, before) as scratch, open(scratch, "wb") as file:
-        file.write(header)
-        for name in order:
-            file.write(_view_bytes(tensors[name]))
-
-
-def _describe(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> tuple[bytes, list[str]]:
-    """The header of a safetensors file, and the order of its tensors: wide types first, so that all are aligned."""
-    order = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
-    about: dict[str, Any] = {"__metadata__": metadata}
-    place = 0
-    for name in order:
-        one = tensors[name]
-        start, place = place, place + one.numel() * one.dtype.itemsize
-        about[name] = {"dtype": _TYPES[one.dtype], "shape": list(one.shape), "data_offsets": [start, place]}
-    text = json.dumps(about).encode()
-    text += b" " * (-len(text) % _ALIGNED)
-    return len(text).to_bytes(8, "little") + text, order
-
-
-def _view_bytes(tensor: Tensor) -> memoryview:
-    return memoryview(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data)
-
-
-def read_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors that `save_tensors` wrote, and the progress stored with them, verified by the checksum."""
-    if not path.is_file():
-        raise ShoalError(
-            f"{path} does not exist: expected a checkpoint written by `shoal train` or a shoal.Trainer"
-        )
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") not in [kind + version for version in _VERSIONS]:
-                raise ShoalError(
-                    f"{path} is not a Shoal checkpoint: expected format {kind + _VERSIONS[-1]!r}"
-                )
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            progress = parse_json(metadata["progress"])
-            if not isinstance(progress, dict):
-                raise ValueError
-    except (SafetensorError, ValueError, KeyError, RuntimeError):
-        raise ShoalError(f"{path} is damaged: it is not a readable safetensors file") from None
-    if metadata["format"] != kind + _VERSIONS[0] and metadata.get("sha256") != _digest(
-        tensors, metadata["progress"]
-    ):
-        raise ShoalError(f"{path} is damaged: its checksum does not match its content")
-    return tensors, progress
-
-
-def _digest(tensors: Mapping[str, Tensor], progress: str) -> str:
-    """The SHA-256 of names, types, shapes and bytes of all tensors, and of the progress."""
-    digest = hashlib.sha256(progress.encode())
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(_view_bytes(tensor))
-    return digest.hexdigest()
