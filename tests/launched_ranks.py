@@ -76,7 +76,7 @@ def start_ranks(
     else:
         meeting = {"WORLD_SIZE": str(num_ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
         lines = [line] * num_ranks
-        environments = [rank_environment(RANK=str(rank), **meeting, **settings) for rank in range(num_ranks)]
+        environments = [rank_environment(RANK=str(rank), **(meeting | settings)) for rank in range(num_ranks)]
     return [
         subprocess.Popen(
             line,

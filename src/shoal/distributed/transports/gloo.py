@@ -256,19 +256,34 @@ class _GlooExchange(Exchange):
 def _open_door(host: str, port: int) -> int | None:
     """The listening socket of rank 0's store: its launcher's, or one at the given address.
 
-    None where torch has to open it on all addresses of this host: a host name may resolve to another address elsewhere,
-    and a gateway's address is not this host's. torchrun has its own store.
+    None where torch has to open it on all addresses of this host: a gateway's address is not this host's, and a host name
+    that resolves to 127.0.1.1 here, as in Debian's /etc/hosts, resolves to another address elsewhere. torchrun has its
+    own store.
     """
     if STORE_FD in os.environ:
         return int(os.environ[STORE_FD])
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         return None
+    for address in find_addresses(host):
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with suppress(OSError):
+            return socket.create_server((address, port), family=family, backlog=_BACKLOG).detach()
+    return None
+
+
+def find_addresses(host: str) -> list[str]:
+    """The IP addresses by which other hosts may know `host`; of localhost the loopback address."""
+    if host == "localhost":
+        return ["127.0.0.1"]
+    with suppress(ValueError):
+        return [str(ipaddress.ip_address(host))]
     try:
-        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
-        family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-        return socket.create_server((str(address), port), family=family, backlog=_BACKLOG).detach()
-    except (ValueError, OSError):
-        return None
+        known = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    found = dict.fromkeys(str(one[4][0]) for one in known)
+    parsed = {address: ipaddress.ip_address(address) for address in found}
+    return [address for address, one in parsed.items() if not one.is_loopback and not one.is_link_local]
 
 
 def _start(begin: Any, transport: GlooTransport, tensor: Tensor, peer: int) -> Any:

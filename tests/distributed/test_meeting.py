@@ -1,0 +1,94 @@
+"""Where ranks meet: rank 0's store listens on the address that MASTER_ADDR means, a name included."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launched_ranks import free_port, rank_environment, run_ranks
+from patience import await_end
+from shoal.distributed.transports.gloo import find_addresses
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+from hosts import network_hosts, run_inside, why_not
+
+MEET = """
+import json, os, psutil
+from shoal.distributed.launch import joined_ranks
+with joined_ranks() as transport:
+    found = psutil.Process().net_connections("inet")
+    ports = {one.laddr.port: one.laddr.ip for one in found if one.status == psutil.CONN_LISTEN}
+    print(json.dumps(ports.get(int(os.environ["MASTER_PORT"]))))
+    transport.barrier()
+"""
+
+
+@pytest.fixture
+def hosts() -> Iterator[list[str]]:
+    missing = why_not()
+    if missing is not None:
+        pytest.skip(missing)
+    with network_hosts(2, "1gbit") as names:
+        yield names
+
+
+def meet(hosts: list[str], known: list[str], folder: Path) -> list[str | None]:
+    """Ranks on two hosts meet at `first.test`, which means `known` there; where each listens for others."""
+    meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "first.test", "MASTER_PORT": "29541"}
+    started = []
+    for rank, (host, address) in enumerate(zip(hosts, known)):
+        names = folder / f"hosts-{rank}"
+        names.write_text(f"127.0.0.1 localhost\n{address} first.test\n")
+        # a namespace of `ip netns` has mounts of its own
+        mounted = ("sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', str(names))
+        line = run_inside(host, *mounted, sys.executable, "-c", MEET)
+        about = {"RANK": str(rank), "GLOO_SOCKET_IFNAME": "eth0", "SHOAL_TIMEOUT": "120"}
+        pipe, environment = subprocess.PIPE, rank_environment(**meeting, **about)
+        started.append(
+            subprocess.Popen(
+                line, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+            )
+        )
+    ended = [(process, *await_end(process)) for process in started]
+    for process, _, error in ended:
+        assert process.returncode == 0, error
+    return [json.loads(out) for _, out, _ in ended]
+
+
+def test_the_store_listens_on_the_address_that_a_name_means(hosts: list[str], tmp_path: Path) -> None:
+    assert meet(hosts, ["10.77.0.1", "10.77.0.1"], tmp_path) == ["10.77.0.1", None]
+
+
+def test_hosts_meet_where_the_first_knows_itself_by_a_loopback_address(
+    hosts: list[str], tmp_path: Path
+) -> None:
+    first, other = meet(hosts, ["127.0.1.1", "10.77.0.1"], tmp_path)
+    assert first in ("::", "0.0.0.0")  # no other address is known
+    assert other is None
+
+
+def test_at_localhost_the_store_is_not_reached_from_elsewhere() -> None:
+    ended = run_ranks(2, "-c", MEET, MASTER_ADDR="localhost", MASTER_PORT=str(free_port()))
+    ended.check()
+    assert json.loads(ended.texts[0]) == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("host", "addresses"),
+    [
+        ("localhost", ["127.0.0.1"]),
+        ("10.1.2.3", ["10.1.2.3"]),
+        ("::1", ["::1"]),
+        ("no-such-host.invalid", []),
+        ("a..b", []),
+        ("x" * 300, []),
+    ],
+)
+def test_addresses_of_a_host(host: str, addresses: list[str]) -> None:
+    assert find_addresses(host) == addresses
