@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from torch._C._distributed_c10d import TCPStore
 
 from launched_ranks import free_port, rank_environment, run_ranks
-from patience import await_end
+from patience import await_end, slow
+from shoal.distributed.attempt import begin_attempt
 from shoal.distributed.transports.gloo import find_addresses
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
@@ -65,6 +71,7 @@ def test_the_store_listens_on_the_address_that_a_name_means(hosts: list[str], tm
     assert meet(hosts, ["10.77.0.1", "10.77.0.1"], tmp_path) == ["10.77.0.1", None]
 
 
+@slow
 def test_hosts_meet_where_the_first_knows_itself_by_a_loopback_address(
     hosts: list[str], tmp_path: Path
 ) -> None:
@@ -77,6 +84,35 @@ def test_at_localhost_the_store_is_not_reached_from_elsewhere() -> None:
     ended = run_ranks(2, "-c", MEET, MASTER_ADDR="localhost", MASTER_PORT=str(free_port()))
     ended.check()
     assert json.loads(ended.texts[0]) == "127.0.0.1"
+
+
+def test_ranks_that_start_again_meet_in_a_store_that_holds_what_lost_ones_said() -> None:
+    server = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+
+    def begin(rank: int) -> Any:
+        store = TCPStore("127.0.0.1", server.port, None, False)
+        return begin_attempt(store, rank, 3, timedelta(seconds=60))
+
+    with ThreadPoolExecutor(3) as pool:
+        for order in ((0, 1, 2), (2, 1, 0), (1, 0, 2)):
+            coming = list[Future[Any]]()
+            for rank in order:
+                coming.append(pool.submit(begin, rank))
+                time.sleep(0.2)
+            stores = [one.result() for one in coming]
+            assert not any(one.check(["a"]) for one in stores)  # nothing of an earlier attempt
+            stores[0].set("a", f"{order}")
+            assert {one.get("a") for one in stores} == {f"{order}".encode()}
+            first, _ = (pool.submit(begin, rank) for rank in (0, 2))
+            time.sleep(0.5)
+            assert not first.done()  # what rank 1 said is old
+            begin(1)
+
+
+def test_a_rank_that_does_not_come_is_named() -> None:
+    server = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+    with pytest.raises(RuntimeError, match="rank 1, 2 did not come"):
+        begin_attempt(server, 0, 3, timedelta(seconds=0.3))
 
 
 @pytest.mark.parametrize(

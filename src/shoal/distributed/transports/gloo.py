@@ -20,6 +20,7 @@ from torch._C._distributed_c10d import TCPStore
 from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 from torch.distributed.rendezvous import rendezvous
 
+from shoal.distributed.attempt import begin_attempt
 from shoal.distributed.detect import STORE_FD, Launch
 from shoal.distributed.slurm import find_first_host, pick_port
 from shoal.distributed.token import (
@@ -86,14 +87,13 @@ class GlooTransport(Transport):
                 )
             else:
                 store, rank, size = next(rendezvous("env://", timeout=within))
+            if _is_agents():
+                store = begin_attempt(store, rank, size, within)
         except (RuntimeError, ValueError) as error:
             raise RankGone(
                 f"rank {rank} of {size} did not meet the others at {host}:{port} within {limit:.0f} s "
                 f"({_first_line(error)}): check MASTER_ADDR and MASTER_PORT, and that every rank was started"
             ) from None
-        if attempt := os.environ.get("TORCHELASTIC_RESTART_COUNT"):
-            # torchrun's store outlives its ranks and keeps addresses of lost ones
-            store = PrefixStore(f"attempt {attempt}", store)
         token = read_token()
         transport = cls(rank, size, store, limit, token)
         if token is None and rank == 0:
@@ -262,13 +262,18 @@ def _open_door(host: str, port: int) -> int | None:
     """
     if STORE_FD in os.environ:
         return int(os.environ[STORE_FD])
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+    if _is_agents():
         return None
     for address in find_addresses(host):
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with suppress(OSError):
             return socket.create_server((address, port), family=family, backlog=_BACKLOG).detach()
     return None
+
+
+def _is_agents() -> bool:
+    """Whether torchrun keeps the store where ranks meet."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 def find_addresses(host: str) -> list[str]:
