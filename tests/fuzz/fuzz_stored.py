@@ -95,7 +95,7 @@ def read_run(folder: Path) -> Read:
     weights = [value for _, value in sorted(run.trainer.model.state_dict().items())]
     state = [value for kept in run.trainer.optimizer.state.values() for value in kept.values()]
     counters = (run.trainer.epoch, run.trainer.best_epoch, run.explain_end())
-    return Read(digest(run.config.to_yaml(), records, *weights, *state, *counters))
+    return Read(digest(run.config.to_yaml(), records, *weights, *state, *counters), tuple(run.notices))
 
 
 @sample("run", read_run)
@@ -106,8 +106,10 @@ def _make_run(folder: Path) -> None:
 @sample("run-sharded", read_run)
 def _make_sharded_run(folder: Path) -> None:
     whole, tensor_files.SHARD_BYTES = tensor_files.SHARD_BYTES, 200
+    config = _tell_config(RunConfig())
+    config.training.update({"epochs": 2}, "here")  # with a checkpoint before the last
     try:
-        Run.create(folder / "run", _tell_config(RunConfig())).train()
+        Run.create(folder / "run", config).train()
     finally:
         tensor_files.SHARD_BYTES = whole
 
