@@ -202,7 +202,7 @@ def test_a_damaged_shard_makes_way_to_the_checkpoint_before(
     assert resumed.epoch == 2
     (notice,) = resumed.notices
     assert shard.name in notice
-    assert notice.endswith("went on from last-1.safetensors, after epoch 2")
+    assert notice.endswith("resumed from last-1.safetensors, after epoch 2")
     resumed.fit(EPOCHS)
     check_equal(resumed.last_weights, straight.last_weights)
     find_shards(tmp_path, "last")
