@@ -154,7 +154,7 @@ def draw_halo() -> Picture:
 
 def draw_choice() -> Picture:
     """The rule of runs/choose.py and of `shoal plan`."""
-    picture = Picture(960, 610, "Which method fits: the rule of shoal plan and shoal train")
+    picture = Picture(960, 628, "Which method fits: the rule of shoal plan and shoal train")
     picture.text(30, 38, "Which method fits", "title")
     picture.text(
         30,
@@ -177,10 +177,10 @@ def draw_choice() -> Picture:
         84,
         320,
         62,
-        ["Does one host hold the whole graph,", "and do parts save less than 30 % of its time?"],
+        ["Does one host hold the whole graph,", "and do parts save less than 30 % of its epoch?"],
     )
     picture.box(
-        600, 196, 320, 62, ["--method partitioned --workers N", "a part on every rank, halo exchange"], "goal"
+        600, 196, 320, 62, ["shoal partition --parts N", "then torchrun … train --parts on every host"], "goal"
     )
     picture.box(600, 344, 320, 70, ["--method sampled", "subgraph batches, by random walks"], "goal")
     picture.box(600, 474, 320, 70, ["--method swapped", "full batch by parts, the rest in files"], "goal")
@@ -202,7 +202,8 @@ def draw_choice() -> Picture:
         572,
         [
             "Low degree and two layers: also try --sampler neighbor, which can reach a score sooner.",
-            "No edges in a step: --model sign. Slow links: covers are on; add --boundary-rate 0.1 or partition.messages=int8.",
+            "No edges in a step: --model sign. Slow links: covers are on. Measure before you add --boundary-rate 0.1,",
+            "which turns covers off, or partition.messages=int8, which was slower than covers at 1 Gbit/s.",
         ],
         "small",
     )
