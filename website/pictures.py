@@ -180,7 +180,12 @@ def draw_choice() -> Picture:
         ["Does one host hold the whole graph,", "and do parts save less than 30 % of its epoch?"],
     )
     picture.box(
-        600, 196, 320, 62, ["shoal partition --parts N", "then torchrun … train --parts on every host"], "goal"
+        600,
+        196,
+        320,
+        62,
+        ["shoal partition --parts N", "then torchrun … train --parts on every host"],
+        "goal",
     )
     picture.box(600, 344, 320, 70, ["--method sampled", "subgraph batches, by random walks"], "goal")
     picture.box(600, 474, 320, 70, ["--method swapped", "full batch by parts, the rest in files"], "goal")
