@@ -171,7 +171,7 @@ def tabulate_summary() -> Table:
     )
     walk = next(iter(read("sampling-pyg")["walk"]["results"]))
     pairs = {
-        "training step, SAGE of width 512, 8,000 nodes of degree 15": tables.find_steps(
+        "training step, SAGE of width 512, same function, 8,000 nodes of degree 15": tables.find_steps(
             "step", "step", 2, "PyG, same function"
         ),
         "the same, malloc set to keep freed memory, in both": tables.find_steps(
