@@ -36,7 +36,7 @@ _SECONDS_BETWEEN_LINES = 10.0  # of progress in a pipe
 
 
 class Screen(Console):
-    """A console whose sentences and tables are wrapped at words on a terminal; in a pipe each row has one line."""
+    """A console whose sentences are printed as they are: wrapped at words on a terminal, one line each in a pipe."""
 
     def say(self, sentence: str = "", *, style: str | None = None) -> None:
         """Print a sentence without markup or highlighting."""
@@ -50,9 +50,7 @@ class Screen(Console):
 
 def open_console(*, stderr: bool = False) -> Screen:
     """A console for results (stdout), or for progress and everything beside JSON (stderr)."""
-    console = Screen(stderr=stderr, highlight=False)
-    console.soft_wrap = not (console.is_terminal or console.is_jupyter)
-    return console
+    return Screen(stderr=stderr, highlight=False)
 
 
 def print_json(figures: Mapping[str, Any] | Sequence[Any]) -> None:

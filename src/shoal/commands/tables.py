@@ -1,8 +1,7 @@
-"""Plain tables, aligned by spaces: wrapped at words on a terminal, no wider than it; one line a row in a pipe."""
+"""Plain tables for terminals and pipes: aligned by spaces, wrapped at words, no wider than the console."""
 
 from __future__ import annotations
 
-import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 
@@ -51,9 +50,8 @@ class PlainTable:
         return [max(map(len, cells)) for cells in zip(self.columns, *self.rows)]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the lines, the head in bold; without wrapping where the console does not wrap."""
-        width = sys.maxsize if options.no_wrap else options.max_width
-        for number, line in enumerate(self.format_lines(width)):
+        """Yield the lines, the head in bold."""
+        for number, line in enumerate(self.format_lines(options.max_width)):
             yield Segment(line, Style(bold=number == 0 and any(self.columns)))
             yield Segment.line()
 
