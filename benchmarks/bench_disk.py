@@ -31,6 +31,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+import psutil
+
 from disk_jobs import read_io
 
 BENCHMARKS = Path(__file__).parent
@@ -65,15 +67,17 @@ def bench_generate(options: argparse.Namespace) -> list[dict]:
 
 
 def watch_command(words: list[str], threads: int, out: IO[str] | None = None) -> dict[str, float]:
-    """Seconds, CPU seconds, bytes and the most anonymous memory of a command that must succeed."""
+    """Seconds, CPU seconds, bytes and the most anonymous memory, child processes included, of a command that must succeed."""
     began, before = time.perf_counter(), os.times()
     process = subprocess.Popen(words, stdout=out, env={**os.environ, "SHOAL_THREADS": str(threads)})
     most, moved = 0, {"read": 0, "written": 0}
     while process.poll() is None:
-        with suppress(OSError, KeyError):  # it ends between two looks
-            lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-            held = dict(line.split(":", 1) for line in lines)["RssAnon"]
-            most, moved = max(most, 1024 * int(held.split()[0])), read_io(process.pid)
+        with suppress(OSError, KeyError, psutil.Error):  # one ends between two looks
+            started = [
+                process.pid,
+                *(one.pid for one in psutil.Process(process.pid).children(recursive=True)),
+            ]
+            most, moved = max(most, sum(map(read_anonymous, started))), read_io(process.pid)
         time.sleep(0.01)
     after = os.times()
     if process.returncode:
@@ -86,6 +90,12 @@ def watch_command(words: list[str], threads: int, out: IO[str] | None = None) ->
         "bytes_read": moved["read"],
         "bytes_written": moved["written"],
     }
+
+
+def read_anonymous(process: int) -> int:
+    """Anonymous memory of a process, in bytes."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return 1024 * int(dict(line.split(":", 1) for line in lines)["RssAnon"].split()[0])
 
 
 def print_turn(name: str, turn: dict, ratio: float | None = None, **more: str) -> None:

@@ -63,7 +63,9 @@ def test_networkx_undirected_graph_takes_its_attributes_along():
 def test_networkx_attribute_missing_on_one_node_is_refused_by_name():
     source = nx.path_graph(3)
     source.nodes[0]["y"] = source.nodes[2]["y"] = 1
-    with pytest.raises(ShoalError, match="node 1 has no attribute 'y' but other nodes have"):
+    assert Graph.from_networkx(source).y.tolist() == [1, -1, 1]  # without a label, as in tables
+    source.nodes[0]["x"] = source.nodes[2]["x"] = [1.0]
+    with pytest.raises(ShoalError, match="node 1 has no attribute 'x' but other nodes have"):
         Graph.from_networkx(source)
 
 

@@ -265,6 +265,6 @@ def _read_about(path: Path, manifest: dict[str, Any], rank: int) -> dict[str, An
     except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
         raise ShoalError(f"{path} is damaged: expected the arrays of a part; {AGAIN}") from None
     if missing or odd:
-        said = f"it lacks {', '.join(missing)}" if missing else f"{', '.join(odd)} cannot be what was stored"
+        said = f"it lacks {', '.join(missing)}" if missing else f"malformed {', '.join(odd)}"
         raise ShoalError(f"{path} is damaged: {said}; {AGAIN}")
     return about
