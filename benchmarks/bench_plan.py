@@ -94,7 +94,8 @@ def save_row(row: dict) -> None:
     """Put a row into the results, in place of an older one of the same graph and method."""
     known = json.loads(RESULTS.read_text()) if RESULTS.is_file() else []
     known = [one for one in known if (one["graph"], one["method"]) != (row["graph"], row["method"])]
-    row["command"] = "python benchmarks/bench_plan.py " + " ".join(sys.argv[1:])
+    given = [Path(word).name if os.path.isabs(word) else word for word in sys.argv[1:]]
+    row["command"] = " ".join(["python benchmarks/bench_plan.py", *given])
     RESULTS.write_text(json.dumps([*known, row], indent=1) + "\n")
 
 
