@@ -1,5 +1,6 @@
 """ReLU, layer norm and dropout in one pass, against plain torch."""
 
+import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
@@ -9,7 +10,12 @@ from hypothesis import strategies as st
 from shoal.errors import ShoalError
 from shoal.kernels.adjacency import Adjacency
 from shoal.kernels.fused import drop_entries, dropout, dropout_reference
-from shoal.kernels.layer_norm import relu_norm_dropout, relu_norm_dropout_reference
+from shoal.kernels.layer_norm import (
+    _differentiate_row,
+    _normalize_row,
+    relu_norm_dropout,
+    relu_norm_dropout_reference,
+)
 from shoal.models.neighbourhood import take_rows
 
 
@@ -95,3 +101,23 @@ def test_sparse_features_lose_what_dense_ones_lose():
 def test_parts_that_do_not_fill_the_row_are_refused():
     with pytest.raises(ShoalError, match="sum to 4: expected 5, the number of columns"):
         relu_norm_dropout(*make_inputs(3, 5, 0), 0.0, 0, widths=[2, 2])
+
+
+@pytest.mark.parametrize("width", [16, 33, 128])
+def test_a_row_does_not_depend_on_where_its_arrays_lie(width):
+    """LLVM checks at run time how close arrays lie, and must not choose another order of a sum by that."""
+    generator = np.random.default_rng(3)
+    given = generator.normal(size=(5, width)).astype(np.float32)  # h, bias, scale, shift and a gradient
+    scalars = (np.float32(1.5), np.uint32(0), np.uint64(1), np.uint64(2), 0)
+    outcomes = set()
+    for gap in (0, 1, 4, 16, 64, 1024):
+        room = np.zeros(9 * (width + gap), np.float32)
+        h, bias, scale, shift, grad, out, *sums = (
+            room[i * (width + gap) : i * (width + gap) + width] for i in range(9)
+        )
+        h[:], bias[:], scale[:], shift[:], grad[:] = given
+        mean, inverse = _normalize_row(h, bias, scale, shift, *scalars, np.float32(1e-5), out)
+        forward = out.tobytes()
+        _differentiate_row(h, bias, scale, *scalars, mean, inverse, grad, out, *sums)
+        outcomes.add((forward, out.tobytes(), *(one.tobytes() for one in sums)))
+    assert len(outcomes) == 1

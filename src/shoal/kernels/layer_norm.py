@@ -23,7 +23,13 @@ from shoal.kernels.fused import (
 )
 from shoal.kernels.jit import new_counter, next_chunk, parallel_kernel, worker_threads
 
-_SUMS = {"reassoc", "nsz", "contract"}  # lets LLVM sum a row in vectors
+
+_row_sum = njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
+"""Compiles a sum over a row that LLVM may reorder into vectors.
+
+Such a function only loads. If it also stored, LLVM would check at run time whether the arrays lie close together and fall
+back to a scalar loop there: the order of the sum, and so its last bits, would depend on where the arrays were allocated.
+"""
 
 
 def relu_norm_dropout(
@@ -149,22 +155,45 @@ class _ReluNormDropout(torch.autograd.Function):
         return grad_h, grad_bias, grad_scale, grad_shift, None, None, None, None, None
 
 
-@njit(cache=True, nogil=True, fastmath=_SUMS)
-def _normalize_row(h, bias, scale, shift, factor, threshold, low, high, first, eps, out):
-    """Write the result of a row, or of its part from column `first` on; returns its mean and inverse standard deviation."""
+@_row_sum
+def _sum(row):
+    total = row.dtype.type(0)
+    for j in range(len(row)):
+        total += row[j]
+    return total
+
+
+@_row_sum
+def _sum_squares(row, mean):
+    total = row.dtype.type(0)
+    for j in range(len(row)):
+        away = row[j] - mean
+        total += away * away
+    return total
+
+
+@_row_sum
+def _sum_products(grad, scale, h, bias, mean, inverse):
+    """The sums of `grad · scale` and of `grad · scale · normalise(max(h + bias, 0))`."""
     zero = h.dtype.type(0)
-    total = zero
+    first, second = zero, zero
     for j in range(len(h)):
         value = h[j] + bias[j]
         value = zero if value <= zero else value
-        out[j] = value
-        total += value
-    mean = total / h.dtype.type(len(h))
-    spread = zero
+        first += grad[j] * scale[j]
+        second += grad[j] * scale[j] * ((value - mean) * inverse)
+    return first, second
+
+
+@njit(cache=True, nogil=True)
+def _normalize_row(h, bias, scale, shift, factor, threshold, low, high, first, eps, out):
+    """Write the result of a row, or of its part from column `first` on; returns its mean and inverse standard deviation."""
+    zero, width = h.dtype.type(0), h.dtype.type(len(h))
     for j in range(len(h)):
-        away = out[j] - mean
-        spread += away * away
-    inverse = h.dtype.type(1) / np.sqrt(spread / h.dtype.type(len(h)) + eps)
+        value = h[j] + bias[j]
+        out[j] = zero if value <= zero else value
+    mean = _sum(out) / width
+    inverse = h.dtype.type(1) / np.sqrt(_sum_squares(out, mean) / width + eps)
     for j in range(len(h)):
         value = ((out[j] - mean) * inverse * scale[j] + shift[j]) * factor
         out[j] = value if is_kept(first + j, threshold, low, high) else zero
@@ -199,7 +228,7 @@ def _forward(h, bias, scale, shift, factor, threshold, key, n_id, eps, starts, m
             chunk = next_chunk(counter)
 
 
-@njit(cache=True, nogil=True, fastmath=_SUMS)
+@njit(cache=True, nogil=True)
 def _differentiate_row(
     h,
     bias,
@@ -219,15 +248,10 @@ def _differentiate_row(
 ):
     """Short loops: in a single one, LLVM would give up its checks that the arrays do not overlap, and not vectorise."""
     zero, width = h.dtype.type(0), h.dtype.type(len(h))
-    first, second = zero, zero
     for j in range(len(h)):
-        value = h[j] + bias[j]
-        value = zero if value <= zero else value
         g = grad[j] * factor  # loaded whether kept or not: a conditional load prevents vectorisation
-        g = g if is_kept(start + j, threshold, low, high) else zero
-        out[j] = g
-        first += g * scale[j]
-        second += g * scale[j] * ((value - mean) * inverse)
+        out[j] = g if is_kept(start + j, threshold, low, high) else zero
+    first, second = _sum_products(out, scale, h, bias, mean, inverse)
     first, second = first / width, second / width
     for j in range(len(h)):
         value = h[j] + bias[j]
