@@ -23,7 +23,6 @@ from shoal.kernels.fused import (
 )
 from shoal.kernels.jit import new_counter, next_chunk, parallel_kernel, worker_threads
 
-
 _row_sum = njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
 """Compiles a sum over a row that LLVM may reorder into vectors.
 
