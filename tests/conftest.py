@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from command_line import Run
+from hosts import network_hosts, why_not
 from live_ranks import RankPool
 from shoal.cli import main
 
@@ -84,6 +85,16 @@ def shoal(
         return Run(int(done.value.code or 0), captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def two_hosts() -> Iterator[list[str]]:
+    """Network namespaces of two hosts, joined by a link of 1 Gbit/s; skips where none can be made."""
+    missing = why_not()
+    if missing is not None:
+        pytest.skip(missing)
+    with network_hosts(2, "1gbit") as names:
+        yield names
 
 
 @pytest.fixture(scope="session")

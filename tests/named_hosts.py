@@ -12,12 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from launched_ranks import TESTS, rank_environment
-from patience import STILL, await_end
-
-sys.path.insert(0, str(TESTS.parent / "benchmarks"))
-
 from hosts import network_hosts, run_inside, why_not
+from launched_ranks import rank_environment
+from patience import STILL, await_end
 
 # The name and the table of hosts are seen by what runs there and by nothing else.
 ENTER = 'echo "$1" > /proc/sys/kernel/hostname; mount --bind "$2" /etc/hosts; shift 2; exec "$@"'

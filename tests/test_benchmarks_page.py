@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks"))
+import page
 
-import page  # noqa: E402
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_the_benchmarks_page_is_in_step_with_the_results():

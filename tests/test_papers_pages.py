@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+import harness
+import pages
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "benchmarks/papers"), str(ROOT / "benchmarks")]
-
-import harness  # noqa: E402
-import pages  # noqa: E402
 
 
 @pytest.mark.parametrize("page", pages.PAGES)

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -15,14 +14,11 @@ from typing import Any
 import pytest
 from torch._C._distributed_c10d import TCPStore
 
+from hosts import run_inside
 from launched_ranks import free_port, rank_environment, run_ranks
 from patience import await_end, slow
 from shoal.distributed.attempt import begin_attempt
 from shoal.distributed.transports.gloo import find_addresses
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-
-from hosts import network_hosts, run_inside, why_not
 
 MEET = """
 import json, os, psutil
@@ -33,15 +29,6 @@ with joined_ranks() as transport:
     print(json.dumps(ports.get(int(os.environ["MASTER_PORT"]))))
     transport.barrier()
 """
-
-
-@pytest.fixture
-def hosts() -> Iterator[list[str]]:
-    missing = why_not()
-    if missing is not None:
-        pytest.skip(missing)
-    with network_hosts(2, "1gbit") as names:
-        yield names
 
 
 def meet(hosts: list[str], known: list[str], folder: Path) -> list[str | None]:
@@ -67,15 +54,15 @@ def meet(hosts: list[str], known: list[str], folder: Path) -> list[str | None]:
     return [json.loads(out) for _, out, _ in ended]
 
 
-def test_the_store_listens_on_the_address_that_a_name_means(hosts: list[str], tmp_path: Path) -> None:
-    assert meet(hosts, ["10.77.0.1", "10.77.0.1"], tmp_path) == ["10.77.0.1", None]
+def test_the_store_listens_on_the_address_that_a_name_means(two_hosts: list[str], tmp_path: Path) -> None:
+    assert meet(two_hosts, ["10.77.0.1", "10.77.0.1"], tmp_path) == ["10.77.0.1", None]
 
 
 @slow
 def test_hosts_meet_where_the_first_knows_itself_by_a_loopback_address(
-    hosts: list[str], tmp_path: Path
+    two_hosts: list[str], tmp_path: Path
 ) -> None:
-    first, other = meet(hosts, ["127.0.1.1", "10.77.0.1"], tmp_path)
+    first, other = meet(two_hosts, ["127.0.1.1", "10.77.0.1"], tmp_path)
     assert first in ("::", "0.0.0.0")  # no other address is known
     assert other is None
 

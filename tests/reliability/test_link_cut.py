@@ -5,32 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from test_lost_ranks import COMMAND, SETTINGS, await_checkpoint, check_same, finish
 
+from hosts import run_inside, set_link
 from launched_ranks import rank_environment
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-
-from hosts import network_hosts, run_inside, set_link, why_not
 from live_ranks import RankPool
 from patience import LONGEST
 from rank_runs import train_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(LONGEST)]
 LIMIT = 20
-
-
-@pytest.fixture
-def hosts() -> Iterator[list[str]]:
-    missing = why_not()
-    if missing is not None:
-        pytest.skip(missing)
-    with network_hosts(2, "1gbit") as names:
-        yield names
 
 
 def start(hosts: list[str], folder: Path) -> list[subprocess.Popen[str]]:
@@ -59,25 +46,27 @@ def start(hosts: list[str], folder: Path) -> list[subprocess.Popen[str]]:
     return started
 
 
-def test_a_run_goes_on_when_the_link_is_back(hosts: list[str], ranks: RankPool, tmp_path: Path) -> None:
+def test_a_run_goes_on_when_the_link_is_back(two_hosts: list[str], ranks: RankPool, tmp_path: Path) -> None:
     ranks("gloo", 2).call(train_run, SETTINGS, str(tmp_path / "undisturbed"))
     folder = tmp_path / "run"
-    started = start(hosts, folder)
-    set_link(hosts[1], "down")
+    started = start(two_hosts, folder)
+    set_link(two_hosts[1], "down")
     records = len((folder / "metrics.jsonl").read_text().splitlines())
     time.sleep(5)
     assert [process.poll() for process in started] == [None, None]
     assert len((folder / "metrics.jsonl").read_text().splitlines()) <= records + 2  # it waits
-    set_link(hosts[1], "up")
+    set_link(two_hosts[1], "up")
     for process in started:
         code, _, error = finish(process)
         assert code == 0, error
     check_same(folder, tmp_path / "undisturbed", ())
 
 
-def test_ranks_whose_link_stays_cut_end_in_time_and_name_each_other(hosts: list[str], tmp_path: Path) -> None:
-    started = start(hosts, tmp_path / "run")
-    set_link(hosts[1], "down")
+def test_ranks_whose_link_stays_cut_end_in_time_and_name_each_other(
+    two_hosts: list[str], tmp_path: Path
+) -> None:
+    started = start(two_hosts, tmp_path / "run")
+    set_link(two_hosts[1], "down")
     began = time.monotonic()
     for rank, process in enumerate(started):
         code, _, error = finish(process)
@@ -85,7 +74,7 @@ def test_ranks_whose_link_stays_cut_end_in_time_and_name_each_other(hosts: list[
         assert code == 2, error
         assert f"rank {1 - rank} did not answer" in error
         assert seconds < LIMIT + 5
-    set_link(hosts[1], "up")
+    set_link(two_hosts[1], "up")
     started = [
         subprocess.Popen(
             [sys.executable, "-m", "shoal", "train", "--resume", str(tmp_path / "run"), "--workers", "2"],

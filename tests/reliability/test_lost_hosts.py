@@ -12,11 +12,8 @@ from pathlib import Path
 import pytest
 from test_lost_ranks import COMMAND, SETTINGS, await_checkpoint, check_same, find_ranks, finish
 
+from hosts import run_inside
 from launched_ranks import rank_environment
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-
-from hosts import network_hosts, run_inside, why_not
 from live_ranks import RankPool
 from patience import LONGEST
 from rank_runs import train_run
@@ -54,14 +51,10 @@ class Hosts:
 
 
 @pytest.fixture
-def hosts(tmp_path: Path) -> Iterator[Hosts]:
-    missing = why_not()
-    if missing is not None:
-        pytest.skip(missing)
-    with network_hosts(2, "1gbit") as names:
-        found = Hosts(names, tmp_path / "run")
-        yield found
-        found.close()
+def hosts(two_hosts: list[str], tmp_path: Path) -> Iterator[Hosts]:
+    found = Hosts(two_hosts, tmp_path / "run")
+    yield found
+    found.close()
 
 
 def lose(agent: subprocess.Popen[str]) -> None:
