@@ -185,6 +185,7 @@ def test_the_command_prints_what_to_run(shoal):
     assert told["memory"] == 64 * 10**9
     found = {one["options"][1]: one for one in told["candidates"]}
     assert found.keys() == {"sampled", "full", "partitioned"}
+    assert found["partitioned"]["options"] == ["--method", "partitioned"]
     assert found["full"]["how"] == "measured"
     full = found["full"]
     assert told["total"] == pytest.approx(told["epochs"] * (full["seconds"] + full["evaluation"]))

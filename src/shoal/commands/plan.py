@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shoal.runs.plan import Plan
 
 _LATENCY = 50e-6  # seconds a message, in a switched network
+_TORCHRUN = ("torchrun", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "HOST:29400")
 _BUSY = 1.2  # load per core above which timings get a notice
 _UNITS = {"kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8}
 
@@ -100,7 +101,12 @@ def plan(
     found = planner.plan()
     kept = [] if memory is None or hosts > 1 else ["--memory", memory]
     said = _repeat(model, settings, plugins, draws=found.best.method == "sampled")
-    command = shlex.join(["shoal", "train", data, *found.best.options, *kept, *said])
+    program = (
+        ["shoal"]
+        if found.best.method != "partitioned"
+        else [*_TORCHRUN, "--nnodes", str(hosts), "-m", "shoal"]
+    )
+    command = shlex.join([*program, "train", data, *found.best.options, *kept, *said])
     failed = [f"{one.name} was not measured: {one.failed}" for one in found.candidates if one.failed]
     cores = os.cpu_count() or 1
     if before > _BUSY * cores:
@@ -134,7 +140,9 @@ def plan(
             f"{epochs:,} epochs, evaluated after every {each}: about {took}; early stopping may end them sooner"
         )
     if hosts > 1 and found.best.method == "partitioned":
-        console.say(f"the command starts all ranks on one machine; for {hosts} hosts see docs/cluster.md")
+        console.say(
+            f"to be run on each of the {hosts} hosts, of which HOST is the first; other launchers: docs/cluster.md"
+        )
     console.say(command)
 
 

@@ -291,10 +291,9 @@ class Planner:
         largest = max((part.num_local + part.num_halo) / graph.num_nodes for part in parts)
         graph_bytes = max(self.held - self.empty, 0)
         memory = self.empty + _KERNELS + int(largest * (graph_bytes + need.step + need.evaluation))
-        options = ("--method", "partitioned", "--workers", str(self.hosts))
         return Candidate(
             f"partitioned, {self.hosts} parts",
-            options,
+            ("--method", "partitioned"),
             memory,
             scale * said.compute + sum(said.exposed) + said.reduce,
             cpu,
