@@ -22,6 +22,7 @@ LINEAR = (("residual", "linear"), ("norm_place", "conv"))
 EDGES = (("symmetric", True), ("edge_dropout", 0.4))
 REUSE = (("label_reuse", 0.5),)
 BOTH = (("directions", "both"),)
+ROWS = (("input_norm", "rows"),)
 PRE_NORM = (("norm_place", "input"), ("residual", "linear"))
 
 
@@ -111,6 +112,8 @@ SAMPLE = [
     Job("sage", orders="0-1-1", norm="batch", exchange="broadcast"),
     Job("gat", exchange="broadcast", partition="empty"),
     Job("sage", input_dropout=0.2),
+    Job("sage", double=True, settings=ROWS),
+    Job("gcn", sparse=True, directed=True, double=True, input_dropout=0.2, settings=ROWS),
     *(Job(model, head_layers=0) for model in MODELS),
     Job("mixhop", input_dropout=0.2, norm="batch"),
     Job("gcn", half=True),

@@ -181,6 +181,7 @@ STACKS = [
     {"norm": "batch", "norm_first": True, "jumping": "concat"},
     {"norm_first": True},
     {"input_dropout": 0.5},
+    {"input_norm": "rows"},
     {"orders": "1-0-1", "jumping": "max", "head_layers": 2, "norm": "none"},
     {"head_layers": 0, "num_layers": 3, "hidden": "24-12"},
     {"head_layers": 0, "orders": "1-0", "norm": "batch"},
@@ -218,6 +219,8 @@ def test_stacks_follow_their_formula(graph, settings):
     batch = shoal.FullSampler(graph).sample(0)
     a = dense(batch.blocks[0].adjacency("gcn"))
     h, outputs = batch.x, []
+    if settings.get("input_norm") == "rows":
+        h = torch.nn.functional.normalize(h, p=1)
     for layer in model.layers:
         norm = layer.norm if layer.norm is not None else torch.nn.Identity()
         z = norm(h) if layer.norm_place == "input" else h
@@ -253,6 +256,19 @@ def test_without_a_classifier_the_parts_of_the_last_layer_are_summed(graph, name
     assert whole.shape[1] == 3 * {"sage": 2, "mixhop": 3}.get(name, 1)
     torch.testing.assert_close(model(batch), sum(whole.split(3, dim=1)) + layer.bias)
     assert model.embedding_width == 3
+
+
+def test_rows_of_sparse_features_are_divided_by_their_sums(graph):
+    x = np.abs(np.where(graph.x > 0, graph.x, 0))
+    x[3] = 0
+    expected = x / np.where(x.sum(1, keepdims=True) > 0, x.sum(1, keepdims=True), 1)
+    plain, normal = GNN("gcn", 8, 16, 3).eval(), GNN("gcn", 8, 16, 3, input_norm="rows").eval()
+    given = shoal.FullSampler(graph._copy(x=expected.astype(np.float32))).sample(0)
+    for features in (x, sp.csr_array(x)):
+        batch = shoal.FullSampler(graph._copy(x=features)).sample(0)
+        torch.testing.assert_close(normal(batch), plain(given))
+    with pytest.raises(shoal.ShoalError, match=r"sign reads hops.*leave out input_norm"):
+        GNN("sign", 32, 16, 3, input_norm="rows")
 
 
 def test_what_needs_a_classifier_is_refused_without_one():

@@ -128,7 +128,7 @@ def test_what_is_read_has_the_dropout_of_the_step_that_reads_it(layered, setting
             batch = trainer.share.whole
             adj = batch.blocks[0].adjacency("mean")
             layer = next(trainer.model.list_layers())
-            h, _ = trainer.model.drop_input(batch.x, batch.n_id, 5)
+            h, _ = trainer.model.prepare_input(batch.x, batch.n_id, 5)
             value = layer.finish(layer.multiply(adj, h))
         trainer.share.histories.matrices[1].tensor.copy_(value)
     else:

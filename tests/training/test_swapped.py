@@ -32,6 +32,7 @@ LINEAR = (("residual", "linear"), ("norm_place", "conv"))
 EDGES = (("symmetric", True), ("edge_dropout", 0.4))
 PRE_NORM = (("norm_place", "input"), ("residual", "linear"))
 REUSE = (("label_reuse", 0.5),)
+ROWS = (("input_norm", "rows"),)
 JOBS = [
     *(Job(model, directed=directed, double=True, epochs=3) for model in MODELS for directed in (False, True)),
     *(Job(model, norm="batch", deep=True, double=True, epochs=3, directed=True) for model in MODELS),
@@ -40,6 +41,8 @@ JOBS = [
         for model in MODELS
     ),
     Job("mixhop", deep=True, double=True, epochs=3),
+    Job("sage", double=True, epochs=3, settings=ROWS),
+    Job("gcn", sparse=True, double=True, epochs=3, input_dropout=0.2, settings=ROWS),
     Job("gcn", multi_label=True, double=True, epochs=3, head_layers=0, norm="batch"),
     Job("sage", targets=2, double=True, epochs=3),
     Job("sage", norm="batch", head_layers=3, double=True, epochs=3, input_dropout=0.2),

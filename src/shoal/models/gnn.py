@@ -20,7 +20,7 @@ from shoal.memory import given_budget, return_freed_memory
 from shoal.models.conv import Conv, Draw, check_conv_options, conv_name, find_conv
 from shoal.models.edges import make_batch
 from shoal.models.kept_layers import KeptLayers
-from shoal.models.layers import NORM_PLACES, NORMS, RESIDUALS, Layer, Output
+from shoal.models.layers import INPUT_NORMS, NORM_PLACES, NORMS, RESIDUALS, Layer, Output, normalize_rows
 from shoal.models.layerwise import (
     ROWS_AT_ONCE,
     Input,
@@ -78,6 +78,9 @@ class GNN(Stack):
         ] = "activation",
         dropout: Annotated[float, Rate, "dropout after each layer"] = 0.1,
         input_dropout: Annotated[float, Rate, "dropout of the features"] = 0.0,
+        input_norm: Annotated[
+            str, Choices(INPUT_NORMS), "rows: divide a node's features by the sum of their absolute values"
+        ] = "none",
         residual: Annotated[
             str | bool,
             Choices(RESIDUALS),
@@ -118,6 +121,11 @@ class GNN(Stack):
         self.in_features = in_features
         self.num_classes = num_classes
         self.input_dropout = input_dropout
+        self.input_norm = input_norm
+        if input_norm != "none" and conv.trains_on_rows:
+            raise ShoalError(
+                f"{conv_name(conv)} reads hops, of which the features are only the first columns: leave out input_norm"
+            )
         if isinstance(residual, bool):  # configurations may say true or false
             residual = "identity" if residual else "none"
         self.jumping = jumping
@@ -193,7 +201,7 @@ class GNN(Stack):
             step: number of the optimizer step, which dropout depends on. None: `batch.step`.
         """
         step = _find_step(batch, step)
-        h, is_whole = self.drop_input(batch.x, batch.n_id, step)
+        h, is_whole = self.prepare_input(batch.x, batch.n_id, step)
         outputs: list[Tensor] = []
         for number, layer, adj in self.walk(batch):
             known = None
@@ -242,7 +250,7 @@ class GNN(Stack):
             kept = KeptLayers(scratch, whole.num_nodes, self.widths, self.jumping, dtype)
             for number in range(kept.find(), len(layers)):
                 layer = layers[number]
-                h: Stored = whole.stored_x if number == 0 else kept.input
+                h: Stored = self.store_input(whole) if number == 0 else kept.input
                 adj = None
                 if layer.kind is not None:
                     adj = pattern.by_rows(layer.kind, scratch.claim)
@@ -264,20 +272,29 @@ class GNN(Stack):
                     normal.close()
                 kept.finish(number)
 
-    def drop_input(self, x: Input, n_id: Tensor, step: int) -> tuple[Input, bool]:
-        """(features after input dropout, whether nothing was dropped).
+    def prepare_input(self, x: Input, n_id: Tensor, step: int) -> tuple[Input, bool]:
+        """(features after normalisation and dropout, whether they are x itself).
 
         Args:
             x: features of the batch's nodes.
             n_id: global ids of the rows of x.
             step: number of the optimizer step.
         """
+        h = x if self.input_norm == "none" else normalize_rows(x)
         key = self.key(step, len(self.layers) + len(self.head))
         if key is None or self.input_dropout == 0:
-            return x, True
-        if isinstance(x, Adjacency):
-            return drop_entries(x, self.input_dropout, key, n_id), False
-        return dropout(x, self.input_dropout, key, n_id), False
+            return h, h is x
+        if isinstance(h, Adjacency):
+            return drop_entries(h, self.input_dropout, key, n_id), False
+        return dropout(h, self.input_dropout, key, n_id), False
+
+    def store_input(self, whole: Batch) -> Stored:
+        """The features of a whole graph after normalisation. Encoded ones are decoded for it.
+
+        Args:
+            whole: the batch of the whole graph.
+        """
+        return whole.stored_x if self.input_norm == "none" else normalize_rows(whole.x)
 
     def jump(self, outputs: list[Tensor]) -> Tensor:
         """The embedding: the last layer's result, or all layers' results joined by `jumping`.

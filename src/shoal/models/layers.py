@@ -19,6 +19,18 @@ from shoal.models.neighbourhood import take_rows
 NORMS = ("layer", "batch", "none")
 NORM_PLACES = ("activation", "conv", "input")
 RESIDUALS = ("none", "identity", "linear")
+INPUT_NORMS = ("none", "rows")
+
+
+def normalize_rows(x: Input) -> Input:
+    """x with every row divided by the sum of its absolute values; a row of zeros stays as it is.
+
+    A row's result depends on that row alone, so that every way of training computes the same.
+    """
+    if isinstance(x, Adjacency):
+        return x.normalize_rows()
+    sums = x.abs().sum(1, keepdim=True)
+    return x / torch.where(sums > 0, sums, 1.0)
 
 
 class BatchNorm(nn.BatchNorm1d):

@@ -46,6 +46,7 @@ class Stack(nn.Module):
     in_features: int
     widths: list[int]
     input_dropout: float
+    input_norm: str
     seed: int
     layers: nn.ModuleList
     head: nn.ModuleList
@@ -130,13 +131,14 @@ class Stack(nn.Module):
         return found
 
     def knows_aggregate(self, conv: Conv, sparse: bool) -> bool:
-        """Whether a first layer starts from a precomputed `A x`: x is dense and has no dropout.
+        """Whether a first layer starts from a precomputed `A x`: x is dense, and neither normalised nor dropped.
 
         Args:
             conv: the conv of the first layer.
             sparse: whether the features are sparse.
         """
-        return conv.starts_from_aggregate and not sparse and self.input_dropout == 0
+        whole = self.input_dropout == 0 and self.input_norm == "none"
+        return conv.starts_from_aggregate and not sparse and whole
 
     def walk(self, batch: Batch) -> Iterator[tuple[int, Layer, Adjacency | None]]:
         """Yields (number, layer, operator) for every layer, input first; the operator of a dense layer is None.

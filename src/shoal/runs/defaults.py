@@ -24,6 +24,8 @@ FEW_LABELS = 50  # training nodes per class; fewer are few labels
 _WORK = 2e13  # multiply-adds of a default run: about ten minutes of one core
 _EPOCHS = range(60, 501)
 _LEAST_PATIENCE = 20
+_WORDS = 256  # columns of features that may be words
+_VALUES = 1 << 20  # values that are looked at
 ENOUGH_STEPS = 300  # full-batch steps that reach the score of steps on batches
 
 
@@ -33,6 +35,7 @@ class Facts:
 
     Attributes:
         num_features: mean number of stored values per row; for sparse features fewer than columns.
+        words: whether the features are like counts of words: sparse, not negative, of many columns.
     """
 
     num_nodes: int
@@ -42,6 +45,7 @@ class Facts:
     num_labels: int
     multi_label: bool = False
     regression: bool = False
+    words: bool = False
 
     @property
     def labels_per_class(self) -> float:
@@ -178,6 +182,13 @@ def _is_decided(config: RunConfig, name: str) -> bool:
     return name == "norm_place" and "norm_first" in model
 
 
+def _is_words(x: Any) -> bool:
+    """Whether features are like counts of words, by their first values."""
+    if not isinstance(x, sp.csr_array) or x.shape[1] < _WORDS:
+        return False
+    return x.nnz == 0 or bool(x.data[:_VALUES].min() >= 0)
+
+
 def measure_facts(
     graph: Graph | Part, total: Callable[[np.ndarray], np.ndarray] = lambda counts: counts
 ) -> Facts:
@@ -189,7 +200,8 @@ def measure_facts(
     labels = 0 if graph.train_mask is None else int(np.count_nonzero(graph.train_mask))
     x = graph.x
     values = x.nnz if isinstance(x, sp.csr_array) else rows * graph.num_features
-    rows, entries, labels, values = total(np.array([rows, entries, labels, values], np.float64)).tolist()
+    counts = np.array([rows, entries, labels, values, not _is_words(x)], np.float64)
+    rows, entries, labels, values, others = total(counts).tolist()
     return Facts(
         num_nodes=int(rows),
         num_entries=int(entries),
@@ -198,4 +210,5 @@ def measure_facts(
         num_labels=int(labels),
         multi_label=graph.multi_label,
         regression=is_regression(graph.y),
+        words=others == 0,
     )

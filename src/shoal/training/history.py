@@ -44,7 +44,7 @@ class Histories:
     def run(self, batch: Batch) -> Tensor:
         """The logits of a batch's output nodes. New activations are kept until `write`."""
         values: dict[int, Input] = {
-            FEATURES: self.model.drop_input(batch.x, batch.n_id, batch.step)[0],
+            FEATURES: self.model.prepare_input(batch.x, batch.n_id, batch.step)[0],
         }
         self._computed, depth, rows = {}, 0, batch.num_nodes
         out: Tensor | None = None

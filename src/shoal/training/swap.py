@@ -182,7 +182,7 @@ class Swap:
         if FEATURES in values:
             if self.reuse is not None:
                 values[FEATURES] = LabelledBatch(work.batch, self._show(self.reuse, work, step)).x
-            values[FEATURES] = self.model.drop_input(values[FEATURES], n_id, step)[0]
+            values[FEATURES] = self.model.prepare_input(values[FEATURES], n_id, step)[0]
         rows = work.batch.num_outputs
         adj = None if stage.kind is None else work.batch.blocks[0].adjacency(stage.kind)
         given = StageInput(adj, values[stage.source], [], work.known, n_id, rows, step)
