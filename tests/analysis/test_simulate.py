@@ -209,7 +209,8 @@ def test_the_command_refuses_what_it_cannot_predict(shoal):
         "expected a number above 0"
         in shoal("simulate", "digits", "--latency", "0", "--bandwidth", "1").refusal()
     )
-    wire = ("--latency", "100", "--bandwidth", "12.5")
+    assert "expected a rate such as 1Gbit" in shoal("simulate", "digits", "--bandwidth", "0Gbit").refusal()
+    wire = ("--latency", "100", "--bandwidth", "100Mbit")
     assert "in one process" in shoal("simulate", "digits", *wire, "--set", "method=full").refusal()
     assert "add --sampler" in shoal("simulate", "digits", *wire, "--batches", "2").refusal()
     both = ("--machine", "none.json", "--measure")

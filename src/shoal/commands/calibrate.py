@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,14 +10,28 @@ if TYPE_CHECKING:
     from shoal.analysis.machine import Machine
 
 
+RATE = "1Gbit, 100Mbit, or a number of MB a second"
+_UNITS = {"": 1e6, "kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8}
+
+
+def parse_rate(text: str, option: str) -> float:
+    """Bytes a second from `1Gbit`, `100Mbit`, or a number of MB a second."""
+    from shoal.errors import ShoalError
+
+    found = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*([a-z]*)(?:/s)?", text.strip().lower())
+    if found is None or found[2] not in _UNITS or float(found[1]) == 0:
+        raise ShoalError(f"{option} is {text!r}: expected a rate such as {RATE}")
+    return float(found[1]) * _UNITS[found[2]]
+
+
 def describe_machine(
-    path: Path | None, latency: float | None, bandwidth: float | None, *, measure: bool
+    path: Path | None, latency: float | None, bandwidth: str | None, *, measure: bool
 ) -> tuple[Machine, str]:
     """The machine to predict for, and a sentence about its limits.
 
     Args:
         path: file of a machine; None for this machine.
-        latency, bandwidth: microseconds and MB a second that replace the measured ones.
+        latency, bandwidth: microseconds and a rate that replace the measured ones.
         measure: measure this machine again.
     """
     from dataclasses import replace
@@ -25,9 +40,9 @@ def describe_machine(
     from shoal.errors import ShoalError
     from shoal.wording import count
 
-    for name, value in (("--latency", latency), ("--bandwidth", bandwidth)):
-        if value is not None and not 0 < value < float("inf"):
-            raise ShoalError(f"{name} is {value}: expected a number above 0")
+    if latency is not None and not 0 < latency < float("inf"):
+        raise ShoalError(f"--latency is {latency}: expected a number above 0")
+    given = None if bandwidth is None else parse_rate(bandwidth, "--bandwidth")
     if path is not None and measure:
         raise ShoalError("--measure measures this machine and --machine names another one: leave out one")
     if path is not None:
@@ -46,7 +61,7 @@ def describe_machine(
     if latency is None and bandwidth is None:
         return known, said
     alpha = known.latency if latency is None else latency * 1e-6
-    rate = known.bandwidth if bandwidth is None else bandwidth * 1e6
+    rate = known.bandwidth if given is None else given
     return replace(known, latency=alpha, bandwidth=rate, crowd=()), said
 
 

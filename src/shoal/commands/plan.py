@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import os
-import re
 import shlex
 from typing import TYPE_CHECKING
 
 import click
 
+from shoal.commands.calibrate import RATE, parse_rate
 from shoal.commands.completion import complete, list_data
 from shoal.commands.listing import json_option, plugin_option
 
@@ -20,14 +20,13 @@ if TYPE_CHECKING:
 _LATENCY = 50e-6  # seconds a message, in a switched network
 _TORCHRUN = ("torchrun", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "HOST:29400")
 _BUSY = 1.2  # load per core above which timings get a notice
-_UNITS = {"kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8}
 
 
 @click.command()
 @click.argument("data", **complete(list_data, files=True))
 @click.option("--hosts", type=click.IntRange(1, 4096), default=1, help="Machines to plan for  [default: 1]")
 @click.option("--memory", metavar="SIZE", help="Memory of a host, such as 16GB  [default: what is free here]")
-@click.option("--network", metavar="RATE", help="Bandwidth between hosts, such as 1Gbit  [default: 1Gbit]")
+@click.option("--network", metavar="RATE", help=f"Bandwidth between hosts: {RATE}  [default: 1Gbit]")
 @click.option("--model", help="Name of a model  [default: chosen by the graph]")
 @click.option(
     "--seconds",
@@ -73,7 +72,7 @@ def plan(
 
     if network is not None and hosts == 1:
         raise ShoalError("--network is the bandwidth between hosts and there is one host: add --hosts N")
-    machine = Machine(_LATENCY, _parse_rate(network or "1Gbit"))
+    machine = Machine(_LATENCY, parse_rate(network or "1Gbit", "--network"))
     config = configure(data, None, None, model, None, None, None, settings, plugins)
     if config.method != "sampled":
         raise ShoalError("shoal plan chooses the method: leave out --set method")
@@ -175,13 +174,3 @@ def _repeat(
     said += [] if model is None else ["--model", model]
     kept = [one for one in settings if draws or not one.startswith(("sampler.", "features."))]
     return said + [word for setting in kept for word in ("--set", setting)]
-
-
-def _parse_rate(text: str) -> float:
-    """Bytes a second from `1Gbit` or `100Mbit`."""
-    from shoal.errors import ShoalError
-
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+)(?:/s)?", text.strip().lower())
-    if found is None or found[2] not in _UNITS or float(found[1]) == 0:
-        raise ShoalError(f"--network is {text!r}: expected a rate such as 1Gbit or 100Mbit")
-    return float(found[1]) * _UNITS[found[2]]

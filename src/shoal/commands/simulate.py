@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from shoal.commands.calibrate import RATE
 from shoal.commands.listing import json_option, plugin_option
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Ranks(NamedTuple):
     "--measure", is_flag=True, help="Measure this machine again and replace the cached measurement."
 )
 @click.option("--latency", type=float, help="Microseconds of a short message, in place of the measured ones.")
-@click.option("--bandwidth", type=float, help="MB a second between two ranks, in place of the measured ones.")
+@click.option("--bandwidth", metavar="RATE", help=f"Between two ranks, in place of the measured one: {RATE}.")
 @click.option(
     "--features", type=click.IntRange(1), help="Features of a node where DATA has none  [default: 128]"
 )
@@ -70,7 +71,7 @@ def simulate(
     machine: Path | None,
     measure: bool,
     latency: float | None,
-    bandwidth: float | None,
+    bandwidth: str | None,
     features: int | None,
     parts: str | None,
     method: str | None,
@@ -90,12 +91,12 @@ def simulate(
 
     \b
     Examples:
-      shoal simulate my-graph/ --parts 2,4,8 --latency 50 --bandwidth 1200
+      shoal simulate my-graph/ --parts 2,4,8 --latency 50 --bandwidth 10Gbit
       shoal simulate my-parts/ --machine machine.json
       shoal simulate my-parts/ --machine m.json --set partition.messages=int8
       shoal simulate my-graph/ --sampler random-walk
       shoal simulate my-graph/ --set method=sampled
-      shoal simulate edges.mtx --features 300 --latency 50 --bandwidth 1200
+      shoal simulate edges.mtx --features 300 --latency 50 --bandwidth 10Gbit
     """
     from shoal.commands.calibrate import describe_machine
     from shoal.commands.screen import open_console, print_json
