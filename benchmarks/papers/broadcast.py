@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table
+from harness import LOG, Experiment, Published, Row, Table, group
 from strong_scaling import METHODS, cut, make_machine, make_model, shoal_rows
 
 import bench_distributed
@@ -97,19 +97,13 @@ def draw(axes: Any, rows: list[Row]) -> None:
     if not rows:
         found = list_measured()
         names = [f"{one['graph']}, {one['rate']}" for one in found]
-        axes.barh(names, [one["epoch"][0] / one["epoch"][1] for one in found])
-        axes.set(xlabel="epoch by broadcasts / point to point, 4 hosts")
+        ratios = {"": [one["epoch"][0] / one["epoch"][1] for one in found]}
+        harness.draw_bars(axes, names, ratios, xlabel="epoch by broadcasts / point to point, 4 hosts")
         return
-    for way in ("HP", "GP", "RP", "CN"):
-        line = [row for row in rows if row["way"] == way]
-        axes.plot(
-            [row["parts"] for row in line],
-            [1e3 * row["communication"] for row in line],
-            marker="o",
-            label=way,
-        )
-    axes.set(xlabel="processors", ylabel="communication, ms (predicted)", xscale="log", yscale="log")
-    axes.legend()
+    labels = {"xlabel": "processors", "ylabel": "communication, ms (predicted)"}
+    harness.draw_lines(
+        axes, group(rows, "way"), "parts", lambda row: 1e3 * row["communication"], **LOG, **labels
+    )
 
 
 PUBLISHED = Published(

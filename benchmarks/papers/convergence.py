@@ -74,14 +74,9 @@ def explain(rows: list[Row]) -> str:
 
 
 def draw(axes: Any, rows: list[Row]) -> None:
-    for row in rows:
-        axes.plot(
-            [epoch for epoch, _ in row["curve"]],
-            [score for _, score in row["curve"]],
-            label=f"p = {row['rate']:g}",
-        )
-    axes.set(xlabel="epoch", ylabel="validation score", title=f"{rows[0]['graph']}, {rows[0]['parts']} parts")
-    axes.legend()
+    curves = {f"p = {row['rate']:g}": row["curve"] for row in rows}
+    labels = {"ylabel": "validation score", "title": f"{rows[0]['graph']}, {rows[0]['parts']} parts"}
+    harness.draw_lines(axes, curves, 0, 1, "-", xlabel="epoch", **labels)
 
 
 PUBLISHED = Published(

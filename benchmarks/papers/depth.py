@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table
+from harness import Experiment, Published, Row, Table, group
 
 import bench_depth
 import shoal
@@ -88,14 +88,11 @@ def explain(rows: list[Row]) -> str:
 
 
 def draw(axes: Any, rows: list[Row]) -> None:
-    for way in WAYS:
-        found = [row for row in rows if row["way"] == way]
-        first = found[0]["seconds"]
-        axes.plot(
-            [row["layers"] for row in found], [row["seconds"] / first for row in found], marker="o", label=way
-        )
-    axes.set(xlabel="layers", ylabel="epoch / epoch with one layer", yscale="log")
-    axes.legend()
+    first = {way: found[0]["seconds"] for way, found in group(rows, "way").items()}
+    labels = {"xlabel": "layers", "ylabel": "epoch / epoch with one layer", "yscale": "log"}
+    harness.draw_lines(
+        axes, group(rows, "way"), "layers", lambda row: row["seconds"] / first[row["way"]], **labels
+    )
 
 
 PUBLISHED = Published(

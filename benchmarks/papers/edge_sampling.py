@@ -121,18 +121,12 @@ def explain(rows: list[Row]) -> str:
 
 
 def draw(axes: Any, rows: list[Row]) -> None:
-    groups = summarise(rows)
     names = ["p = 1", *WAYS.values()]
-    for i, (graph, ways) in enumerate(groups.items()):
-        found = [
-            (k, ways[name]["bytes"] / ways["BNS-GCN"]["bytes"])
-            for k, name in enumerate(names)
-            if name in ways
-        ]
-        axes.bar([k + 0.3 * i for k, _ in found], [ratio for _, ratio in found], width=0.28, label=graph)
-    axes.set_xticks([k + 0.15 for k in range(len(names))], names)
-    axes.set(ylabel="bytes an epoch / BNS-GCN's")
-    axes.legend()
+    ratios = {
+        graph: [ways[name]["bytes"] / ways["BNS-GCN"]["bytes"] if name in ways else None for name in names]
+        for graph, ways in summarise(rows).items()
+    }
+    harness.draw_bars(axes, names, ratios, upright=True, ylabel="bytes an epoch / BNS-GCN's")
 
 
 PUBLISHED = Published(

@@ -31,6 +31,7 @@ import timing  # noqa: E402
 RESULTS = timing.RESULTS / "papers"
 KEPT = ROOT / "build/papers"
 PROFILES = ("small", "regular", "large")
+LOG = {"xscale": "log", "yscale": "log"}  # for plots
 
 Row = dict[str, Any]
 Table = list[list[str]]  # the header first
@@ -215,6 +216,53 @@ def make_job(rate: float, seed: int = 0, way: str = "nodes", **more: Any) -> dic
     """A job with boundary rate p; `more` holds the model, the training and the rest, and settings of the exchange as `exchange`."""
     exchange = {"boundary_rate": rate, "boundary_sampling": way} | more.pop("exchange", {})
     return {"told": {"rate": rate, "way": way}, "exchange": exchange, "seed": seed, "detailed": True} | more
+
+
+def group(rows: list[Row], name: str) -> dict[Any, list[Row]]:
+    """The rows by one of their values, in the order of its first appearance."""
+    return {
+        value: [row for row in rows if row[name] == value]
+        for value in dict.fromkeys(row[name] for row in rows)
+    }
+
+
+def draw_lines(axes: Any, groups: dict[str, Any], x: Any, y: Any, style: Any = "o-", **labels: Any) -> None:
+    """A line for each group: `x` and `y` are keys of its rows (or of its points: 0 and 1), or functions of a row; `style` may be a function of the name."""
+    for name, rows in groups.items():
+        places, values = ([one(row) if callable(one) else row[one] for row in rows] for one in (x, y))
+        axes.plot(places, values, style(name) if callable(style) else style, label=name)
+    axes.set(**labels)
+
+
+def draw_bars(
+    axes: Any,
+    names: list[str],
+    groups: dict[str, Any],
+    level: float | None = None,
+    *,
+    theirs: Any = (),
+    upright: bool = False,
+    **labels: Any,
+) -> None:
+    """Bars for each name, one of each group, side by side, the first on top; a line at `level`; marks at what the paper has for each group."""
+    step = 0.8 / len(groups)
+    for i, (label, values) in enumerate(groups.items()):
+        places = [k + step * i for k in range(len(names))]
+        heights = [float("nan") if value is None else value for value in values]
+        (axes.bar if upright else axes.barh)(places, heights, 0.9 * step, label=label)
+        if i < len(theirs):
+            axes.plot(theirs[i], places, "k|", markersize=12, label=f"{label.split(',')[0]}, paper")
+    ticks = [k + step * (len(groups) - 1) / 2 for k in range(len(names))]
+    (axes.set_xticks if upright else axes.set_yticks)(ticks, names)
+    if not upright:
+        axes.invert_yaxis()
+    if level is not None:
+        axes.axvline(level, color="black", linestyle="--")
+    axes.set(**labels)
+
+
+def draw_level(axes: Any, value: float, label: str | None = None) -> None:
+    axes.axhline(value, color="black", linestyle="--", label=label)
 
 
 def mean(values: Any) -> float:

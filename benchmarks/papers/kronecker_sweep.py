@@ -10,7 +10,7 @@ from typing import Any
 
 import harness
 import numpy as np
-from harness import Experiment, Published, Row, Table, span
+from harness import Experiment, Published, Row, Table, group, span
 
 import shoal
 from timing import use_threads
@@ -93,16 +93,9 @@ def explain(rows: list[Row]) -> str:
 
 
 def draw(axes: Any, rows: list[Row]) -> None:
-    for sweep in ("size", "degree"):
-        found = [row for row in rows if row["sweep"] == sweep]
-        axes.plot(
-            [row["subgraph_degree"] for row in found],
-            [row["step_ms"] for row in found],
-            "o",
-            label=f"sweep of {sweep}",
-        )
-    axes.set(xlabel="degree of the subgraph", ylabel="iteration, ms")
-    axes.legend()
+    sweeps = {f"sweep of {sweep}": found for sweep, found in group(rows, "sweep").items()}
+    labels = {"xlabel": "degree of the subgraph", "ylabel": "iteration, ms"}
+    harness.draw_lines(axes, sweeps, "subgraph_degree", "step_ms", "o", **labels)
 
 
 _COMMON = {"budget": 8000, "frontier": 1000, "hidden": 512, "pin_cap": 30, "threads": 1}

@@ -9,7 +9,7 @@ from argparse import Namespace
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table, span
+from harness import Experiment, Published, Row, Table, group, span
 
 import bench_partition
 
@@ -74,18 +74,10 @@ def explain(rows: list[Row]) -> str:
 
 
 def draw(axes: Any, rows: list[Row]) -> None:
-    found = add_saved(rows)
-    for name in dict.fromkeys(row["graph"] for row in found):
-        cases = sorted((row for row in found if row["graph"] == name), key=lambda row: row["parts"])
-        axes.plot(
-            [row["parts"] for row in cases],
-            [row["hypergraph"] / row["stochastic"] for row in cases],
-            marker="o",
-            label=name,
-        )
-    axes.axhline(PUBLISHED.values["ratio"], color="black", linestyle="--", label="paper, com-Amazon")
-    axes.set(xlabel="parts", ylabel="rows sent, HP / SHP", xscale="log")
-    axes.legend()
+    found = group(sorted(add_saved(rows), key=lambda row: row["parts"]), "graph")
+    labels = {"xlabel": "parts", "ylabel": "rows sent, HP / SHP", "xscale": "log"}
+    harness.draw_lines(axes, found, "parts", lambda row: row["hypergraph"] / row["stochastic"], **labels)
+    harness.draw_level(axes, PUBLISHED.values["ratio"], "paper, com-Amazon")
 
 
 PUBLISHED = Published("VLDB'22 figure 5", {"ratio": 1.1})

@@ -135,6 +135,8 @@ def draw_plot(experiment: Experiment, rows: list[Row]) -> None:
     with pyplot.rc_context(style):
         figure, axes = pyplot.subplots(figsize=(5.5, 3.2), layout="constrained")
         experiment.draw(axes, rows)
+        if axes.get_legend() is None and any(axes.get_legend_handles_labels()[1]):
+            axes.legend()
         axes.spines[["top", "right"]].set_visible(False)
         figure.savefig(
             FOLDER / f"{experiment.name}.svg", metadata={"Date": None, "Creator": None}, facecolor="white"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table, mean, span
+from harness import Experiment, Published, Row, Table, group, mean, span
 
 import shoal
 from bench_boundary import make_job, start_ranks
@@ -59,8 +59,8 @@ def tabulate(rows: list[Row]) -> Table:
             "paper, 1 to 27 GPUs",
         ]
     ]
-    for ranks, found in group(rows).items():
-        apart = max(abs(one["test"] - other["test"]) for one, other in zip(found, group(rows)[1]))
+    for ranks, found in group(rows, "ranks").items():
+        apart = max(abs(one["test"] - other["test"]) for one, other in zip(found, group(rows, "ranks")[1]))
         table.append(
             [
                 str(ranks),
@@ -72,16 +72,8 @@ def tabulate(rows: list[Row]) -> Table:
     return table
 
 
-def group(rows: list[Row]) -> dict[int, list[Row]]:
-    counts = sorted({row["ranks"] for row in rows})
-    return {
-        ranks: sorted((row for row in rows if row["ranks"] == ranks), key=lambda row: row["seed"])
-        for ranks in counts
-    }
-
-
 def explain(rows: list[Row]) -> str:
-    groups = group(rows)
+    groups = group(rows, "ranks")
     apart = [
         abs(one["test"] - other["test"]) for found in groups.values() for one, other in zip(found, groups[1])
     ]
@@ -92,16 +84,10 @@ def explain(rows: list[Row]) -> str:
 
 
 def draw(axes: Any, rows: list[Row]) -> None:
-    groups = group(rows)
-    axes.plot(
-        list(groups),
-        [mean(one["test"] for one in found) for found in groups.values()],
-        marker="o",
-        label="ours",
-    )
-    axes.axhline(PUBLISHED.values["accuracy"], color="black", linestyle="--", label="paper, about")
-    axes.set(xlabel="ranks", ylabel="test accuracy", ylim=(0, 1))
-    axes.legend()
+    means = [(ranks, mean(one["test"] for one in found)) for ranks, found in group(rows, "ranks").items()]
+    labels = {"xlabel": "ranks", "ylabel": "test accuracy", "ylim": (0, 1)}
+    harness.draw_lines(axes, {"ours": means}, 0, 1, **labels)
+    harness.draw_level(axes, PUBLISHED.values["accuracy"], "paper, about")
 
 
 PUBLISHED = Published("VLDB'22 figure 4c", {"accuracy": 0.75})

@@ -50,16 +50,9 @@ def explain(rows: list[Row]) -> str:
 
 def draw(axes: Any, rows: list[Row]) -> None:
     found = add_saved(rows)
-    for i, method in enumerate(METHODS):
-        axes.barh(
-            [k + 0.27 * i for k in range(len(found))],
-            [row[method] for row in found],
-            height=0.25,
-            label=method,
-        )
-    axes.set_yticks([k + 0.27 for k in range(len(found))], [row["graph"] for row in found])
-    axes.set(xlabel="partitioning / epoch of one machine", xscale="log")
-    axes.legend()
+    ratios = {method: [row[method] for row in found] for method in METHODS}
+    labels = {"xlabel": "partitioning / epoch of one machine", "xscale": "log"}
+    harness.draw_bars(axes, [row["graph"] for row in found], ratios, **labels)
 
 
 PUBLISHED = Published("VLDB'22 §5 reports no time; BNS-GCN §3.2 and §4", {"bns_epochs": [100, 3000]})

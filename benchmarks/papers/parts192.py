@@ -120,17 +120,10 @@ def explain(rows: list[Row]) -> str:
 
 
 def draw(axes: Any, rows: list[Row]) -> None:
-    names = [f"p = {row['rate']:g}" for row in rows]
-    for i, (label, values) in enumerate(
-        (
-            ("predicted", [total(row) for row in rows]),
-            ("paper", [PUBLISHED.values[f"{row['rate']:g}"][0] for row in rows]),
-        )
-    ):
-        axes.bar([k + 0.4 * i for k in range(len(rows))], values, width=0.35, label=label)
-    axes.set_xticks([k + 0.2 for k in range(len(rows))], names)
-    axes.set(ylabel="epoch, s", yscale="log")
-    axes.legend()
+    names = [f"{row['rate']:g}" for row in rows]
+    epochs = {"predicted": [total(row) for row in rows], "paper": [PUBLISHED.values[p][0] for p in names]}
+    labels = {"ylabel": "epoch, s", "yscale": "log"}
+    harness.draw_bars(axes, [f"p = {p}" for p in names], epochs, upright=True, **labels)
 
 
 PUBLISHED = Published(

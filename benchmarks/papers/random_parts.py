@@ -90,16 +90,10 @@ def explain(rows: list[Row]) -> str:
 
 def draw(axes: Any, rows: list[Row]) -> None:
     names = [f"{row['graph']}, {row['parts']}" for row in rows]
-    for i, method in enumerate(("metis", "random")):
-        axes.barh(
-            [k + 0.4 * i for k in range(len(rows))],
-            [row[method]["boundary"] / row["nodes"] for row in rows],
-            height=0.35,
-            label=method,
-        )
-    axes.set_yticks([k + 0.2 for k in range(len(rows))], names)
-    axes.set(xlabel="boundary nodes / nodes")
-    axes.legend()
+    ratios = {
+        method: [row[method]["boundary"] / row["nodes"] for row in rows] for method in ("metis", "random")
+    }
+    harness.draw_bars(axes, names, ratios, xlabel="boundary nodes / nodes")
 
 
 PUBLISHED = Published(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table, mean, span
+from harness import Experiment, Published, Row, Table, group, mean, span
 
 from bench_boundary import _TRAINING, SETTINGS
 
@@ -90,13 +90,12 @@ def explain(rows: list[Row]) -> str:
 
 
 def draw(axes: Any, rows: list[Row]) -> None:
-    found = list_saved()
-    for graph in dict.fromkeys(row["graph"] for row in found):
-        gaps = [find_gaps([row for row in found if row["graph"] == graph], rate).get(graph) for rate in RATES]
-        axes.plot([str(rate) for rate in RATES], gaps, marker="o", label=graph)
-    axes.axhline(0, color="black", linestyle="--")
-    axes.set(xlabel="p", ylabel="test score less that of p = 1, points")
-    axes.legend()
+    gaps = {
+        graph: [(str(rate), find_gaps(found, rate).get(graph)) for rate in RATES]
+        for graph, found in group(list_saved(), "graph").items()
+    }
+    harness.draw_lines(axes, gaps, 0, 1, xlabel="p", ylabel="test score less that of p = 1, points")
+    harness.draw_level(axes, 0)
 
 
 PUBLISHED = Published(

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table, mean, percent, span
+from harness import Experiment, Published, Row, Table, group, mean, percent, span
 
 import shoal
 from timing import use_threads
@@ -115,17 +115,11 @@ def explain(rows: list[Row]) -> str:
 
 
 def draw(axes: Any, rows: list[Row]) -> None:
-    for graph in dict.fromkeys(row["graph"] for row in rows):
-        found = [
-            row
-            for row in rows
-            if row["graph"] == graph and row["way"] in ("boundary, p = 0.1", "random walk")
-        ]
-        axes.plot([row["parts"] for row in found], [100 * row["share"] for row in found], "o-", label=graph)
+    drawn = group([row for row in rows if row["way"] in ("boundary, p = 0.1", "random walk")], "graph")
+    labels = {"xlabel": "parts (1: random-walk sampler)", "ylabel": "sampling, % of the time, p = 0.1"}
+    harness.draw_lines(axes, drawn, "parts", lambda row: 100 * row["share"], **labels)
     paper = PUBLISHED.values["boundary, p = 0.1"]
     axes.plot(list(paper), [100 * share for share in paper.values()], "k--", label="paper, Reddit")
-    axes.set(xlabel="parts (1: random-walk sampler)", ylabel="sampling, % of the time, p = 0.1")
-    axes.legend()
 
 
 PUBLISHED = Published(

@@ -156,10 +156,9 @@ def explain(rows: list[Row]) -> str:
 
 def draw(axes: Any, rows: list[Row]) -> None:
     names = [f"{row['kind']}, {row['hidden']}, {row['graph']}" for row in rows]
-    axes.barh(names, [row["speedup"][-1] for row in rows])
-    axes.axvline(rows[0]["threads"][-1], color="black", linestyle="--")
-    axes.invert_yaxis()
-    axes.set(xlabel=f"speed-up on {rows[0]['threads'][-1]} threads")
+    threads = rows[0]["threads"][-1]
+    speedups = {"": [row["speedup"][-1] for row in rows]}
+    harness.draw_bars(axes, names, speedups, threads, xlabel=f"speed-up on {threads} threads")
 
 
 PUBLISHED = Published(

@@ -119,10 +119,9 @@ def explain(rows: list[Row]) -> str:
 
 
 def draw(axes: Any, rows: list[Row]) -> None:
-    axes.barh([row["shape"] for row in rows], [row["over_best"] for row in rows])
-    axes.axvline(1, color="black", linestyle="--")
-    axes.invert_yaxis()
-    axes.set(xlabel="time of the choice / best measured")
+    ratios = {"": [row["over_best"] for row in rows]}
+    names = [row["shape"] for row in rows]
+    harness.draw_bars(axes, names, ratios, 1, xlabel="time of the choice / best measured")
 
 
 _LAYERS = [

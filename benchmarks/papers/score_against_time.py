@@ -178,12 +178,10 @@ def explain(rows: list[Row]) -> str:
 
 
 def draw(axes: Any, rows: list[Row]) -> None:
-    for row in rows:
-        if row["graph"] == rows[0]["graph"]:
-            curve = keep_best(row["traces"])
-            style = "-" if row["way"] in OURS else "--"
-            axes.plot([point[0] for point in curve], [point[1] for point in curve], style, label=row["way"])
-    axes.set(xlabel="seconds of one thread", ylabel="validation F1", title=rows[0]["graph"])
+    first = rows[0]["graph"]
+    curves = {row["way"]: keep_best(row["traces"]) for row in rows if row["graph"] == first}
+    labels = {"xlabel": "seconds of one thread", "ylabel": "validation F1", "title": first}
+    harness.draw_lines(axes, curves, 0, 1, lambda way: "-" if way in OURS else "--", **labels)
     axes.legend(ncol=2)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table, span
+from harness import LOG, Experiment, Published, Row, Table, span
 
 import bench_distributed
 import shoal
@@ -160,16 +160,9 @@ def explain(rows: list[Row]) -> str:
 
 
 def draw(axes: Any, rows: list[Row]) -> None:
-    for short in METHODS.values():
-        found = pick(rows, short)
-        axes.plot(
-            [row["parts"] for row in found],
-            [row["one"] / row["epoch"] for row in found],
-            marker="o",
-            label=short,
-        )
-    axes.set(xlabel="processors (predicted)", ylabel="speed-up over one core", xscale="log", yscale="log")
-    axes.legend()
+    found = {short: pick(rows, short) for short in METHODS.values()}
+    labels = {"xlabel": "processors (predicted)", "ylabel": "speed-up over one core"}
+    harness.draw_lines(axes, found, "parts", lambda row: row["one"] / row["epoch"], **LOG, **labels)
 
 
 PUBLISHED = Published(

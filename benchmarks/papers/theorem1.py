@@ -10,7 +10,7 @@ from typing import Any
 
 import harness
 import numpy as np
-from harness import Experiment, Published, Row, Table, mean, span
+from harness import LOG, Experiment, Published, Row, Table, mean, span
 
 import shoal
 from shoal.kernels.bits import make_bitmap, mark
@@ -199,13 +199,13 @@ def explain(rows: list[Row]) -> str:
 
 
 def draw(axes: Any, rows: list[Row]) -> None:
-    for row in rows:
-        if row["eta"] == min(one["eta"] for one in rows):
-            axes.plot(row["processors"], row["speedup"], marker="o", label=say_graph(row))
-    p = np.array(rows[0]["processors"])
-    axes.plot(p, p / (1 + EPSILON), color="black", linestyle="--", label="theorem 1, ε = 0.5")
-    axes.set(xlabel="processors", ylabel="speed-up of counted operations", xscale="log", yscale="log")
-    axes.legend()
+    least = min(row["eta"] for row in rows)
+    lines = {
+        say_graph(row): list(zip(row["processors"], row["speedup"])) for row in rows if row["eta"] == least
+    }
+    labels = {"xlabel": "processors", "ylabel": "speed-up of counted operations"}
+    harness.draw_lines(axes, lines, 0, 1, **LOG, **labels)
+    axes.plot(PROCESSORS, PROCESSORS / (1 + EPSILON), "k--", label="theorem 1, ε = 0.5")
 
 
 _REAL = [["ppi", None], ["kronecker:16:16", None], ["kronecker:16:16", 30]]

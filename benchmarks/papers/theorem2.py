@@ -11,7 +11,7 @@ from typing import Any
 
 import harness
 import numpy as np
-from harness import Experiment, Published, Row, Table, percent, span
+from harness import Experiment, Published, Row, Table, group, percent, span
 from theorem1 import make_graph
 
 import shoal
@@ -219,18 +219,11 @@ def explain(rows: list[Row]) -> str:
 
 
 def draw(axes: Any, rows: list[Row]) -> None:
-    first = rows[0]["graph"]
-    for layout in LAYOUTS:
-        found = [row for row in pick(rows, layout) if row["graph"] == first]
-        axes.plot(
-            [row["kilobytes"] for row in found],
-            [100 * row["miss_rate"] for row in found],
-            marker="o",
-            label=layout,
-        )
-    axes.axhline(5, color="black", linestyle="--", label="JPDC'21 fig. 6: below, from 512 KB")
-    axes.set(xlabel="cache, KB", ylabel="misses, % of accesses", xscale="log", title=first)
-    axes.legend()
+    first = group(rows, "graph")[rows[0]["graph"]]
+    found = {layout: pick(first, layout) for layout in LAYOUTS}
+    labels = {"xlabel": "cache, KB", "ylabel": "misses, % of accesses", "title": rows[0]["graph"]}
+    harness.draw_lines(axes, found, "kilobytes", lambda row: 100 * row["miss_rate"], xscale="log", **labels)
+    harness.draw_level(axes, 5, "JPDC'21 fig. 6: below, from 512 KB")
 
 
 PUBLISHED = Published(

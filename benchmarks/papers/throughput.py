@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table, percent
+from harness import LOG, Experiment, Published, Row, Table, percent
 
 import shoal
 from shoal.partitioning.partition import Partition
@@ -146,21 +146,15 @@ def explain_ranks(rows: list[Row]) -> str:
 
 
 def draw(axes: Any, rows: list[Row]) -> None:
-    groups = {f"{row['parts']} ranks, {row['model']}": [] for row in rows}
+    groups: dict[str, list[Any]] = {}
     for row in rows:
         if row["way"] == "nodes" and row["rate"]:
-            groups[f"{row['parts']} ranks, {row['model']}"].append((row["rate"], row["best_seconds"]))
+            line = groups.setdefault(f"{row['parts']} ranks, {row['model']}", [])
+            line.append((row["rate"], row["best_seconds"]))
     for one in list_hosts():
         groups.setdefault(f"4 hosts at {one['speed']}", []).append((one["rate"], one["epoch"]))
-    for name, found in groups.items():
-        axes.plot(
-            [rate for rate, _ in found],
-            [found[0][1] / seconds for _, seconds in found],
-            marker="o",
-            label=name,
-        )
-    axes.set(xlabel="p", ylabel="throughput / p = 1's", xscale="log", yscale="log")
-    axes.legend()
+    gains = {name: [(rate, found[0][1] / took) for rate, took in found] for name, found in groups.items()}
+    harness.draw_lines(axes, gains, 0, 1, **LOG, xlabel="p", ylabel="throughput / p = 1's")
 
 
 PUBLISHED = Published(

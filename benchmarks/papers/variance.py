@@ -12,7 +12,7 @@ from typing import Any
 import harness
 import numpy as np
 import scipy.sparse as sp
-from harness import Experiment, Published, Row, Table, span
+from harness import LOG, Experiment, Published, Row, Table, group, span
 
 import shoal
 from shoal.distributed.boundary import draw_nodes
@@ -159,12 +159,11 @@ def explain(rows: list[Row]) -> str:
 
 
 def draw(axes: Any, rows: list[Row]) -> None:
-    first = [row for row in rows if row["graph"] == rows[0]["graph"]]
-    for name in ("bound", "exact", "drawn", "neighbours", "LADIES", "FastGCN"):
-        style = "--" if name == "bound" else "o-" if name in ("exact", "drawn") else ":"
-        axes.plot([row["rate"] for row in first], [row[name] for row in first], style, label=name)
-    axes.set(xlabel="p", ylabel="variance a node, γ = 1", xscale="log", yscale="log", title=rows[0]["graph"])
-    axes.legend()
+    first = group(rows, "graph")[rows[0]["graph"]]
+    styles = {"bound": "--", "exact": "o-", "drawn": "o-", "neighbours": ":", "LADIES": ":", "FastGCN": ":"}
+    lines = {name: [(row["rate"], row[name]) for row in first] for name in styles}
+    labels = {"xlabel": "p", "ylabel": "variance a node, γ = 1", "title": rows[0]["graph"]}
+    harness.draw_lines(axes, lines, 0, 1, styles.__getitem__, **LOG, **labels)
 
 
 EXPERIMENT = Experiment(

@@ -9,7 +9,7 @@ import statistics
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table
+from harness import Experiment, Published, Row, Table, group
 
 import bench_partition
 from shoal.partitioning.quality import measure_quality
@@ -89,21 +89,14 @@ def explain(rows: list[Row]) -> str:
 
 
 def draw(axes: Any, rows: list[Row]) -> None:
-    found = add_saved(rows)
-    names = list(dict.fromkeys(row["graph"] for row in found))
-    for i, short in enumerate(METHODS.values()):
-        values = [
-            next(row["total_volume"] for row in found if (row["graph"], row["method"]) == (name, short))
-            for name in names
-        ]
-        axes.barh([k + 0.4 * i for k in range(len(names))], values, height=0.35, label=f"{short}, ours")
-        theirs = [PUBLISHED.values.get(STAND_INS[name], {}).get(short, [None])[0] for name in names]
-        axes.plot(
-            theirs, [k + 0.4 * i for k in range(len(names))], "k|", markersize=12, label=f"{short}, paper"
-        )
-    axes.set_yticks([k + 0.2 for k in range(len(names))], names)
-    axes.set(xlabel="average volume / random's")
-    axes.legend()
+    by_method = group(add_saved(rows), "method")
+    ours = {f"{short}, ours": [row["total_volume"] for row in found] for short, found in by_method.items()}
+    theirs = [
+        [PUBLISHED.values.get(STAND_INS[row["graph"]], {}).get(short, [None])[0] for row in found]
+        for short, found in by_method.items()
+    ]
+    names = [row["graph"] for row in by_method["HP"]]
+    harness.draw_bars(axes, names, ours, theirs=theirs, xlabel="average volume / random's")
 
 
 PUBLISHED = Published(
