@@ -74,7 +74,7 @@ def explain(rows: list[Row]) -> str:
     )
     theirs = PUBLISHED.values["communication_over_HP"]
     return (
-        f"On four real hosts an epoch by broadcasts took this many times that of point-to-point messages on hypergraph parts: {named}. Every rank receives every row whatever it needs, so sparser graphs and slower links lose more. "
+        f"On four real hosts an epoch by broadcasts took this many times that of point-to-point messages on hypergraph parts: {named}. Every rank receives every row whether it reads it or not, and slower links lose more by that. "
         f"The paper has {theirs['CN']:g} times HP's communication and nearly 12 times its epoch on 512 processes.{explain_growth(rows) if rows else ' Larger counts are predicted by a fresh run.'}"
     )
 
@@ -88,7 +88,7 @@ def explain_growth(rows: list[Row]) -> str:
     grows = by["CN"]["communication"] > start["CN"]["communication"]
     return (
         f" From {first} to {last} predicted processors the communication of broadcasts goes from {1e3 * start['CN']['communication']:.2f} to {1e3 * by['CN']['communication']:.2f} ms and that of HP from {1e3 * start['HP']['communication']:.2f} to {1e3 * by['HP']['communication']:.2f} ms: "
-        f"it {'grows' if grows else 'does not grow'} with the processors, where figure 4a has it grow, and point-to-point volume is spread. On {last} processors broadcasts take {over['CN']:.0f} times HP's communication, GP {over['GP']:.1f} and RP {over['RP']:.1f} times; the paper has {theirs['CN']:g}, {theirs['GP']:g} and up to {theirs['RP']:g}. "
+        f"it {'grows with the processors, as in figure 4a' if grows else 'does not grow with the processors, where figure 4a has it grow'}, and point-to-point volume is spread. On {last} processors broadcasts take {over['CN']:.0f} times HP's communication, GP {over['GP']:.1f} and RP {over['RP']:.1f} times; the paper has {theirs['CN']:g}, {theirs['GP']:g} and up to {theirs['RP']:g}. "
         "Ours are further apart: broadcasts one after the other, each along a tree, are gloo's way, on a graph a thirtieth of theirs in size; MPI pipelines them."
     )
 
