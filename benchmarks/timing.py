@@ -81,18 +81,26 @@ def number(job: Callable[[int], object]) -> Callable[[], object]:
 class Worker:
     """A peer in an environment of its own: answers every line of JSON with the time of one run there."""
 
-    def __init__(self, python: str, script: str) -> None:
+    def __init__(self, python: str, script: str, *arguments: str, **environment: str) -> None:
         path = Path(__file__).parent / script
         self._process = subprocess.Popen(
-            [python, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [python, path, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | environment,
         )
 
     def ask(self, request: dict[str, object]) -> Elapsed:
+        return Elapsed(self.answer(request)["ms"])
+
+    def answer(self, request: dict[str, object]) -> dict:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
-        return Elapsed(json.loads(self._process.stdout.readline())["ms"])
+        answer: dict = json.loads(self._process.stdout.readline())
+        return answer
 
     def close(self) -> None:
         assert self._process.stdin is not None

@@ -25,6 +25,7 @@ PAGES = {
             "theorem2",
             "scheduler",
             "scaling",
+            "vector_instructions",
             "breakdown",
             "kronecker_sweep",
             "depth",
@@ -34,14 +35,17 @@ PAGES = {
     "partitions": (
         "Experiments of VLDB'22",
         "Full-graph training across processors. VLDB'22 is *Scalable Graph Convolutional Network Training on Distributed-Memory Systems*. HP is hypergraph, GP graph, RP random partitioning.",
-        ("volumes", "minibatches", "partition_overhead", "strong_scaling", "parity", "broadcast"),
+        (
+            *("volumes", "minibatches", "partition_overhead", "strong_scaling", "deeper_networks", "parity"),
+            *("broadcast", "billion_edges", "other_systems"),
+        ),
     ),
     "boundary": (
         "Experiments of BNS-GCN",
         "Boundary node sampling. BNS-GCN is *Efficient Full-Graph Training of Graph Convolutional Networks with Partition-Parallelism and Random Boundary Node Sampling*. p is the share of boundary nodes kept.",
         (
             *("throughput", "variance", "boundary_memory", "rates", "convergence", "random_parts"),
-            *("edge_sampling", "sampling_overhead", "parts192"),
+            *("edge_sampling", "sampling_overhead", "sampling_methods", "parts192"),
         ),
     ),
 }
