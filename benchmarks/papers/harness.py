@@ -197,15 +197,17 @@ def cut_graph(graph: Any, parts: int, method: str, **options: Any) -> Any:
     return keep(name, lambda: shoal.partition_graph(graph, parts, method, seed=0, **options).assignment)
 
 
-def train_on_ranks(graph: Any, parts: int, method: str, jobs: list[dict[str, Any]]) -> list[Row]:
-    """What rank 0 reports of each job (`boundary_rank.py`), one rank of one thread for every part."""
+def train_on_ranks(
+    graph: Any, parts: int, method: str, jobs: list[dict[str, Any]], **options: Any
+) -> list[Row]:
+    """What rank 0 reports of each job (`boundary_rank.py`), one rank of one thread for every part; `options` go to the partition method."""
     import tempfile
 
     from bench_boundary import start_ranks
     from shoal.partitioning.partition import Partition
     from shoal.partitioning.stored import store_parts
 
-    partition = Partition(graph, cut_graph(graph, parts, method), parts, method)
+    partition = Partition(graph, cut_graph(graph, parts, method, **options), parts, method)
     with tempfile.TemporaryDirectory() as place:
         store_parts(graph, partition, Path(place) / "parts")
         start_ranks(parts, Path(place) / "parts", jobs, Path(place) / "out")
