@@ -44,7 +44,7 @@ def measure_sampler(graph: shoal.Graph, name: str, settings: dict[str, Any]) -> 
     if name == "node":
         sampler = shoal.NodeSampler(graph, budget=n // 8)
     elif name == "edge":
-        sampler = shoal.EdgeSampler(graph, budget=n // 12)
+        sampler = shoal.EdgeSampler(graph, num_edges=n // 12)
     else:
         sampler = shoal.RandomWalkSampler(graph, roots=n // 20, depth=2)
     model = shoal.GNN("sage", graph.num_features, settings["hidden"], graph.num_classes, num_layers=2)

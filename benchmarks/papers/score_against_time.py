@@ -36,7 +36,7 @@ def list_ways(graph: shoal.Graph, seed: int) -> dict[str, tuple[Callable[[], Any
             lambda: shoal.RandomWalkSampler(graph, roots=max(n // 20, 20), depth=2, seed=seed),
             {},
         ),
-        "edge": (lambda: shoal.EdgeSampler(graph, budget=max(n // 12, 20), seed=seed), {}),
+        "edge": (lambda: shoal.EdgeSampler(graph, num_edges=max(n // 12, 20), seed=seed), {}),
         "GraphSAGE": (lambda: shoal.NeighborSampler(graph, fanouts=(25, 10), **outputs), {}),
         "FastGCN": (lambda: shoal.FastGCNSampler(graph, **drawn), {}),
         "batched GCN": (lambda: shoal.NeighborSampler(graph, fanouts=(-1, -1), **outputs), {}),
