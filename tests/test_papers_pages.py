@@ -7,6 +7,7 @@ from pathlib import Path
 import harness
 import pages
 import pytest
+from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -32,7 +33,7 @@ def test_experiments_have_all_profiles_and_a_place_in_the_paper(name):
     assert experiment.published.place
 
 
-@pytest.mark.parametrize("name", ["theorem1"])
+@pytest.mark.parametrize("name", ["theorem1", "billion_edges"])
 def test_cheap_experiments_run_and_are_shown(name, tmp_path, monkeypatch):
     monkeypatch.setattr(harness, "RESULTS", tmp_path)
     monkeypatch.setattr(harness, "KEPT", tmp_path)
@@ -44,3 +45,27 @@ def test_cheap_experiments_run_and_are_shown(name, tmp_path, monkeypatch):
     assert experiment.title in pages.build_section(experiment, record["rows"], record)
     pages.draw_plot(experiment, record["rows"])
     assert (tmp_path / f"{name}.svg").read_text().startswith("<?xml")
+
+
+def test_bars_stand_side_by_side_under_marks_of_the_paper():
+    axes = Figure().subplots()
+    ours = {"HP, ours": [1, None], "GP, ours": [3, 4]}
+    harness.draw_bars(axes, ["a", "b"], ours, theirs=[[2, None], [None, 5]], xlabel="volume")
+    middles = [bar.get_y() + bar.get_height() / 2 for bar in axes.patches]
+    assert middles == pytest.approx([0, 1, 0.4, 1.4])
+    assert [line.get_ydata() for line in axes.lines] == [middles[:2], middles[2:]]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["a", "b"]
+    assert set(axes.get_legend_handles_labels()[1]) == {*ours, "HP, paper", "GP, paper"}
+    assert axes.yaxis_inverted()
+
+
+def test_lines_are_drawn_from_rows_and_from_points():
+    axes = Figure().subplots()
+    rows = [{"way": "a", "p": 1, "s": 2.0}, {"way": "b", "p": 1, "s": 3.0}, {"way": "a", "p": 2, "s": 4.0}]
+    harness.draw_lines(axes, harness.group(rows, "way"), "p", lambda row: 10 * row["s"], **harness.LOG)
+    harness.draw_lines(
+        axes, {"paper": [(1, 5), (2, 6)]}, 0, 1, lambda name: "k--" if name == "paper" else "o"
+    )
+    drawn = {line.get_label(): list(zip(line.get_xdata(), line.get_ydata())) for line in axes.lines}
+    assert drawn == {"a": [(1, 20.0), (2, 40.0)], "b": [(1, 30.0)], "paper": [(1, 5), (2, 6)]}
+    assert (axes.get_xscale(), axes.lines[-1].get_linestyle()) == ("log", "--")
