@@ -90,7 +90,7 @@ def explain(rows: list[Row]) -> str:
         f"Random parts send this many times the rows of hypergraph parts: {said}; the paper has {volume['RP'] / volume['HP']:.0f}. How much a partitioner can save is the graph's doing, and the stand-ins span it. "
         f"With bandwidth and everything else taken from the paper's random parts, the predicted times of HP come nearest on {near['graph']}, within {100 * off:.0f} % at every d ({', '.join(f'{one:.1f}' for one in near['seconds'])} s beside {', '.join(f'{one:.1f}' for one in theirs['HP'])} s). "
         f"From d = {WIDTHS[0]} to {WIDTHS[-1]} random parts lose {span(slopes, 1)} times as many seconds as HP, {paper:.1f} times in the paper: that RP slows down with d and HP hardly does follows from volumes alone. "
-        f"The paper's ratio of times is smaller than its ratio of volumes, as the largest part decides and not the sum. The fitted link has {span((row['bandwidth'] / 1e9 for row in hyper), 3)} GB/s for each GPU and {span((row['rest'] for row in hyper), 1)} s do not depend on d: on rows of 4 to 20 bytes most of an epoch is not bandwidth."
+        f"The paper's seconds differ by less than its volumes; the largest part decides, and its volume is not reported. The fitted link has {span((row['bandwidth'] / 1e9 for row in hyper), 3)} GB/s for each GPU and {span((row['rest'] for row in hyper), 1)} s do not depend on d: on rows of 4 to 20 bytes most of an epoch is not bandwidth."
     )
 
 

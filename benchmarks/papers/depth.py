@@ -108,7 +108,7 @@ EXPERIMENT = Experiment(
     theirs="Reddit; the authors' C++ beside GraphSAGE in TensorFlow (table II); sampled nodes and times normalised by one layer (figures 7, 8).",
     profiles={
         "tiny": {**_COMMON, "graph": "digits", "layers": [1, 2], "roots": 100, "batch_size": 100},
-        "small": {**_COMMON, "graph": "wordnet30", "layers": [1, 2, 3]},
+        "small": {**_COMMON, "graph": "wordnet30", "layers": [1, 2, 3, 4, 5]},
         "regular": {**_COMMON, "graph": "wordnet30", "layers": [1, 2, 3, 4, 5, 6]},
         "large": {**_COMMON, "graph": "acl-anthology", "layers": [1, 2, 3, 4, 5, 6, 7, 8]},
     },

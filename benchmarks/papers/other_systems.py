@@ -98,8 +98,8 @@ def explain(rows: list[Row]) -> str:
     quick = min(over, key=lambda way: over[way])
     return (
         f"Of the ways that train on the whole graph, an epoch by broadcasts takes {over['broadcast']:.2f} times that of point-to-point messages and {sent['broadcast']:.2f} times their bytes, random parts {over['point to point, random parts']:.2f} and {sent['point to point, random parts']:.2f}, covers {over['covers of rows and sums']:.2f} and {sent['covers of rows and sums']:.2f}, stale halos {over['stale halos']:.2f}. "
-        f"The quickest is {quick}. In table 4 CAGNET takes {theirs['CAGNET'][0] / theirs['HP'][0]:.2f} and Sancus {theirs['Sancus'][0] / theirs['HP'][0]:.2f} of HP's epoch, each on machines of its own, so the table ranks machines and implementations as much as methods; HP is the slower one there, by NCCL's latency as the paper says. "
-        f"With one trainer and one machine point to point {'is ahead of' if over['broadcast'] > 1 else 'is not ahead of'} broadcasts, which is the paper's figure 4a. Dense graphs gain least: in {base['ranks']} parts of {base['graph']} nearly every row has a reader elsewhere. "
+        f"The quickest is {quick}. In table 4 CAGNET takes {theirs['CAGNET'][0] / theirs['HP'][0]:.2f} and Sancus {theirs['Sancus'][0] / theirs['HP'][0]:.2f} of HP's epoch, each on machines of its own, so the table ranks machines and implementations as much as methods; the paper names NCCL's latency for the times of its GPUs. "
+        f"With one trainer and one machine point to point {'is ahead of' if over['broadcast'] > 1 else 'is not ahead of'} broadcasts, as in the paper's figure 4a; by how much is up to the link, which here is memory. Random parts send {harness.percent(sent['point to point, random parts'] / sent['broadcast'])} of what broadcasts send: on a graph as dense as {base['graph']} nearly every row has a reader elsewhere, unless parts follow its communities ({harness.percent(1 / sent['broadcast'])}). "
         f"Neighbour sampling computes {over[BATCHES]:.1f} times as long for an epoch; it also takes a step for every batch, so this is not the time to a score."
     )
 
