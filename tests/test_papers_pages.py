@@ -42,7 +42,7 @@ def test_cheap_experiments_run_and_are_shown(name, tmp_path, monkeypatch):
     assert not harness.is_done(experiment, "tiny")
     record = harness.run_experiment(experiment, "tiny")
     assert harness.is_done(experiment, "tiny")
-    assert experiment.title in pages.build_section(experiment, record["rows"], record)
+    assert experiment.title in pages.build_section(experiment, record)
     pages.draw_plot(experiment, record["rows"])
     assert (tmp_path / f"{name}.svg").read_text().startswith("<?xml")
 

@@ -75,7 +75,7 @@ def explain(rows: list[Row]) -> str:
     theirs = PUBLISHED.values["communication_over_HP"]
     return (
         f"On four real hosts an epoch by broadcasts took this many times that of point-to-point messages on hypergraph parts: {named}. Every rank receives every row whether it reads it or not, and slower links lose more by that. "
-        f"The paper has {theirs['CN']:g} times HP's communication and nearly 12 times its epoch on 512 processes.{explain_growth(rows) if rows else ' Larger counts are predicted by a fresh run.'}"
+        f"The paper has {theirs['CN']:g} times HP's communication and nearly 12 times its epoch on 512 processes.{explain_growth(rows)}"
     )
 
 
@@ -94,12 +94,6 @@ def explain_growth(rows: list[Row]) -> str:
 
 
 def draw(axes: Any, rows: list[Row]) -> None:
-    if not rows:
-        found = list_measured()
-        names = [f"{one['graph']}, {one['rate']}" for one in found]
-        ratios = {"": [one["epoch"][0] / one["epoch"][1] for one in found]}
-        harness.draw_bars(axes, names, ratios, xlabel="epoch by broadcasts / point to point, 4 hosts")
-        return
     labels = {"xlabel": "processors", "ylabel": "communication, ms (predicted)"}
     harness.draw_lines(
         axes, group(rows, "way"), "parts", lambda row: 1e3 * row["communication"], **LOG, **labels
@@ -128,8 +122,6 @@ EXPERIMENT = Experiment(
     explain=explain,
     draw=draw,
     reads=(SAVED,),
-    recall=list,
-    recalled="GCN of 3 layers of 128, four ranks in network namespaces whose links let the stated rate through (`bench_exchange.py`); HP is the point-to-point exchange of rows on hypergraph parts.",
 )
 
 if __name__ == "__main__":

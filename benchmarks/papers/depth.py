@@ -15,7 +15,6 @@ import shoal
 from timing import use_threads
 
 WAYS = ("random walk", "neighbour")
-SAVED = "depth.json"
 
 
 def run(settings: dict[str, Any]) -> list[Row]:
@@ -33,15 +32,6 @@ def run(settings: dict[str, Any]) -> list[Row]:
             rows.append({"graph": settings["graph"], "way": way, **found})
             print(rows[-1], flush=True)
     return rows
-
-
-def recall() -> list[Row]:
-    """The same on a quiet machine, deeper."""
-    return [
-        {"graph": result["data"], "way": result["sampler"], **one}
-        for result in harness.read_saved(SAVED)["results"]
-        for one in result["depths"]
-    ]
 
 
 def pairs(rows: list[Row]) -> list[tuple[int, Row, Row]]:
@@ -117,8 +107,6 @@ EXPERIMENT = Experiment(
     tabulate=tabulate,
     explain=explain,
     draw=draw,
-    reads=(SAVED,),
-    recall=recall,
 )
 
 if __name__ == "__main__":

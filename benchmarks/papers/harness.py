@@ -59,8 +59,6 @@ class Experiment:
         explain: rows → what agrees, what does not, why.
         draw: (axes, rows) draws the plot.
         reads: files of benchmarks/results that tables and paragraphs read besides the rows.
-        recall: rows for the page until the experiment has been run, from these files.
-        recalled: our conditions for such rows where they differ.
     """
 
     name: str
@@ -75,8 +73,6 @@ class Experiment:
     explain: Callable[[list[Row]], str]
     draw: Callable[[Any, list[Row]], None]
     reads: tuple[str, ...] = ()
-    recall: Callable[[], list[Row]] | None = None
-    recalled: str | None = None
 
     @property
     def file(self) -> Path:

@@ -107,8 +107,6 @@ EXPERIMENT = Experiment(
     explain=explain,
     draw=draw,
     reads=(SAVED,),
-    recall=list,
-    recalled="1,000 batches of random nodes, 6 % of the graph each; mean rows sent in one exchange. Imbalance 0.01 (`bench_partition.py batches`).",
 )
 
 if __name__ == "__main__":

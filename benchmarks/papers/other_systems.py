@@ -107,7 +107,7 @@ def explain(rows: list[Row]) -> str:
 def draw(axes: Any, rows: list[Row]) -> None:
     epochs = {"": [row["best_seconds"] for row in rows]}
     names = [row["way"] for row in rows]
-    harness.draw_bars(axes, names, epochs, rows[0]["best_seconds"], xlabel="an epoch, s")
+    harness.draw_bars(axes, names, epochs, rows[0]["best_seconds"], xlabel="an epoch, s", xscale="log")
 
 
 PUBLISHED = Published(

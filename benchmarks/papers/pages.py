@@ -53,7 +53,7 @@ HEAD = """# {title}
 
 {about} Ideas and where they are in the code: [papers](../papers.md).
 
-This page is generated from `benchmarks/results/papers` by `make papers`, which runs every experiment at the `small` profile; where one has not been run, earlier measurements that fit stand in its place, as its last line says. `python benchmarks/papers/run.py --profile regular` runs larger ones, and each file of `benchmarks/papers` runs alone. The originals' graphs and machines are not at hand: graphs that stand in are named, and times of a busy machine of two cores are for ratios side by side. `kronecker:16:64` is a Kronecker graph of 2¹⁶ nodes and degree 64 as JPDC'21 draws them, `even:16:15` one with random edges. What is beside ours was read from the paper at the place named.
+This page is generated from `benchmarks/results/papers` by `make papers`, which runs every experiment at the `small` profile; the last line of a section says when and where. `python benchmarks/papers/run.py --profile regular` runs larger ones, and each file of `benchmarks/papers` runs alone. The originals' graphs and machines are not at hand: graphs that stand in are named, and times of a busy machine of two cores are for ratios side by side. `kronecker:16:64` is a Kronecker graph of 2¹⁶ nodes and degree 64 as JPDC'21 draws them, `even:16:15` one with random edges. What is beside ours was read from the paper at the place named.
 """
 
 
@@ -75,22 +75,9 @@ def render(table: list[list[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def find_rows(experiment: Experiment) -> list[Row] | None:
-    """What the experiment saved, or what can be recalled of earlier measurements; None where there is neither."""
-    record = read_record(experiment)
-    if record is not None:
-        rows: list[Row] = record["rows"]
-        return rows
-    return None if experiment.recall is None else experiment.recall()
-
-
-def describe_run(experiment: Experiment, record: dict[str, Any] | None) -> str:
+def describe_run(experiment: Experiment, record: dict[str, Any]) -> str:
     """Where the figures of a section come from."""
     files = ", ".join(f"`{name}`" for name in experiment.reads)
-    if record is None:
-        return (
-            f"`{experiment.name}.py` has not been run for this page: figures are of {files}, measured before."
-        )
     made = record["environment"]
     spent = f"{record['seconds']:.0f} s ({record['cpu_seconds']:.0f} s of the processor)"
     where = f"{made['cores']} cores of an {made['cpu']}, load {made['load']}"
@@ -100,11 +87,12 @@ def describe_run(experiment: Experiment, record: dict[str, Any] | None) -> str:
     )
 
 
-def build_section(experiment: Experiment, rows: list[Row], record: dict[str, Any] | None) -> str:
+def build_section(experiment: Experiment, record: dict[str, Any]) -> str:
+    rows = record["rows"]
     lines = [
         f"\n## {experiment.title}\n",
         f"{experiment.published.place}.\n",
-        f"- Ours: {experiment.ours if record is not None else experiment.recalled or experiment.ours}",
+        f"- Ours: {experiment.ours}",
         f"- Theirs: {experiment.theirs}\n",
         render(experiment.tabulate(rows)),
         f"![{experiment.title}]({experiment.name}.svg)\n",
@@ -121,9 +109,9 @@ def build_page(page: str) -> str:
         if name in list_names():
             experiment = load_experiment(name)
             assert experiment.paper == page
-            rows = find_rows(experiment)
-            if rows is not None:
-                text += build_section(experiment, rows, read_record(experiment))
+            record = read_record(experiment)
+            if record is not None:
+                text += build_section(experiment, record)
     return "\n".join(wrap(line) for line in text.split("\n"))
 
 
@@ -152,9 +140,9 @@ def write_pages(*, plots: bool = True) -> None:
     FOLDER.mkdir(exist_ok=True)
     for name in list_names() if plots else ():
         experiment = load_experiment(name)
-        rows = find_rows(experiment)
-        if rows is not None:
-            draw_plot(experiment, rows)
+        record = read_record(experiment)
+        if record is not None:
+            draw_plot(experiment, record["rows"])
     for page in PAGES:
         (FOLDER / f"{page}.md").write_text(build_page(page))
 

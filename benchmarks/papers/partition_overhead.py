@@ -82,8 +82,6 @@ EXPERIMENT = Experiment(
     explain=explain,
     draw=draw,
     reads=(SAVED,),
-    recall=list,
-    recalled="16 parts; an epoch of SAGE, 2 layers of 128, full batch in one process, 2 threads of a quiet machine. Partitioning in a process of its own (`bench_partition.py epochs`).",
 )
 
 if __name__ == "__main__":

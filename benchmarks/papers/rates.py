@@ -56,7 +56,7 @@ def tabulate_scores(rows: list[Row], label: str) -> Table:
 
 def tabulate(rows: list[Row]) -> Table:
     table = [["graph, parts", *(f"p = {rate:g}" for rate in RATES), "run, seeds"]]
-    table += tabulate_scores(rows, f"fresh, {rows[0]['epochs']} epochs") if rows else []
+    table += tabulate_scores(rows, f"fresh, {rows[0]['epochs']} epochs")
     table += tabulate_scores(list_saved(), "settled")
     for name, scores in PUBLISHED.values.items():
         table.append([f"paper: {name}", *(f"{score:.2f}" for score in scores), "10"])
@@ -125,7 +125,6 @@ EXPERIMENT = Experiment(
     explain=explain,
     draw=draw,
     reads=(SAVED,),
-    recall=list,
 )
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import shoal
 from timing import use_threads
 
 RATES = (0.1, 0.01)
-SAVED = "boundary-scores.jsonl"
 
 
 def run(settings: dict[str, Any]) -> list[Row]:
@@ -61,20 +60,6 @@ def measure_sampler(graph: shoal.Graph, name: str, settings: dict[str, Any]) -> 
     return {"graph": settings["graph"], "way": name, "parts": 1, "share": drawing / (drawing + training)}
 
 
-def recall() -> list[Row]:
-    """Boundary sampling of settled runs on METIS parts, the mean over seeds."""
-    found: dict[tuple[str, int, float], list[float]] = {}
-    for one in harness.read_saved(SAVED):
-        if one["method"] == "metis" and one["rate"] in RATES:
-            found.setdefault((one["graph"], one["parts"], one["rate"]), []).append(
-                one["sampling"] / one["seconds"]
-            )
-    return [
-        {"graph": graph, "way": f"boundary, p = {rate:g}", "parts": parts, "share": mean(shares)}
-        for (graph, parts, rate), shares in sorted(found.items())
-    ]
-
-
 def tabulate(rows: list[Row]) -> Table:
     table = [["graph", "sampler", "parts", "sampling, share of the time", "paper (Reddit)"]]
     for row in rows:
@@ -106,11 +91,7 @@ def explain(rows: list[Row]) -> str:
         for value in found.values()
     ]
     cited = span((100 * PUBLISHED.values[name][1] for name in ("node", "edge", "random walk")), 0)
-    others = (
-        f"Node, edge and walk samplers take {span((100 * row['share'] for row in plain), 1)} % here, inducing the subgraph included, and {cited} % in the paper, which cites GraphSAINT's own code: compiled samplers cost less."
-        if plain
-        else f"The paper cites {cited} % for node, edge and walk samplers."
-    )
+    others = f"Node, edge and walk samplers take {span((100 * row['share'] for row in plain), 1)} % here, inducing the subgraph included, and {cited} % in the paper, which cites GraphSAINT's own code: compiled samplers cost less."
     shares = [mean(row["share"] for row in found) for found in group(boundary, "parts").values()]
     growth = (
         "It grows with the parts as there, since boundaries grow while the work of a part shrinks. "
@@ -161,9 +142,6 @@ EXPERIMENT = Experiment(
     tabulate=tabulate,
     explain=explain,
     draw=draw,
-    reads=(SAVED,),
-    recall=recall,
-    recalled="The settled runs of accuracy against p: METIS parts, real ranks on one machine, the slowest rank's sampling over the epoch, mean of seeds.",
 )
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ def explain(rows: list[Row]) -> str:
         f"{hosts[speed, 0.01]['gain']:.1f} times at {speed} (communication {percent(hosts[speed, 1.0]['slowest']['exposed'] / hosts[speed, 1.0]['epoch'])} of the epoch at p = 1)"
         for speed in slow
     )
-    return f"Across hosts with slow links p = 0.01 brings {said} the throughput of p = 1. That agrees with figure 5: what is gained is the share of communication, up to {percent(PUBLISHED.values['communication_share'])} there.{explain_ranks(rows) if rows else ''}"
+    return f"Across hosts with slow links p = 0.01 brings {said} the throughput of p = 1. That agrees with figure 5: what is gained is the share of communication, up to {percent(PUBLISHED.values['communication_share'])} there.{explain_ranks(rows)}"
 
 
 def explain_ranks(rows: list[Row]) -> str:
@@ -185,8 +185,6 @@ EXPERIMENT = Experiment(
     explain=explain,
     draw=draw,
     reads=(SAVED,),
-    recall=list,
-    recalled="GCN of 3 layers of 64 on a grid of 20,000 nodes in random parts, four ranks in network namespaces whose links let the stated rate through (`bench_boundary.py hosts`).",
 )
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ def explain(rows: list[Row]) -> str:
         f"With vector instructions the Dashboard draws {span(board)} times as many batches a second ({mean(board):.2f} on average; the paper about {PUBLISHED.values['speedup']:g}), "
         f"with the induced subgraph {span(whole)} times. Nodes of {few['counts']['vector']['pins']:.0f} pins ({few['graph']}) gain {gains[few['graph']]:.2f}, nodes of {many['counts']['vector']['pins']:.0f} ({many['graph']}) {gains[many['graph']]:.2f}: that the gain follows the degrees {'agrees' if follows else 'does not show'}, its size does not agree. "
         f"The compiled Dashboard has {wide['vector']['wide']} instructions on wide registers in one build and {wide['scalar']['wide']} in the other: what Numba vectorises is writing the pins of a node, several vectors at a time, so that short runs of pins do not reach that loop. "
-        "The paper's hand-written code also probes eight pins at once, where ours probes one after the other; and in both of our builds pins are cleared by a call of memset, which has its own vector code. "
+        "The paper's analysis also probes several pins at once, where ours probes one after the other; and in both of our builds pins are cleared by a call of memset, which has its own vector code. "
         f"Exponential clocks, the default, keep no pins: {span(ratios('clocks', 'nodes'))} with vector instructions over without, and up to {clocks:,.0f} batches a second beside the Dashboard's {beside:,.0f}."
     )
 

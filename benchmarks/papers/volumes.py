@@ -139,8 +139,6 @@ EXPERIMENT = Experiment(
     explain=explain,
     draw=draw,
     reads=(SAVED,),
-    recall=list,
-    recalled="Rows sent in one exchange of a layer, imbalance 0.01; the mean of five random partitions is 1. `hypergraph` (METIS, Mt-KaHyPar, local search) and METIS's cut (`bench_partition.py volumes`).",
 )
 
 if __name__ == "__main__":
