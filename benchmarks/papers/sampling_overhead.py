@@ -95,10 +95,10 @@ def explain(rows: list[Row]) -> str:
     shares = [mean(row["share"] for row in found) for found in group(boundary, "parts").values()]
     growth = (
         "It grows with the parts as there, since boundaries grow while the work of a part shrinks. "
-        if shares == sorted(shares) and len(shares) > 1
-        else ""
+        if shares == sorted(shares)
+        else "It does not grow with the parts as it does there; more ranks than cores lengthen an epoch, which may hide it. "
     )
-    return f"Boundary sampling takes this share of an epoch: {by_parts} parts; the paper's {span((100 * value for value in theirs), 1)} %. {growth}It is larger on small graphs, where lists of kept rows and renumbered patterns weigh more against short epochs. {others}"
+    return f"Boundary sampling takes this share of an epoch: {by_parts} parts; the paper's {span((100 * value for value in theirs), 1)} %. {growth}{others}"
 
 
 def draw(axes: Any, rows: list[Row]) -> None:
