@@ -53,7 +53,7 @@ def test_bars_stand_side_by_side_under_marks_of_the_paper():
     harness.draw_bars(axes, ["a", "b"], ours, theirs=[[2, None], [None, 5]], xlabel="volume")
     middles = [bar.get_y() + bar.get_height() / 2 for bar in axes.patches]
     assert middles == pytest.approx([0, 1, 0.4, 1.4])
-    assert [line.get_ydata() for line in axes.lines] == [middles[:2], middles[2:]]
+    assert [list(line.get_ydata()) for line in axes.lines] == [[0, 1], [0.4, 1.4]]
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["a", "b"]
     assert set(axes.get_legend_handles_labels()[1]) == {*ours, "HP, paper", "GP, paper"}
     assert axes.yaxis_inverted()
