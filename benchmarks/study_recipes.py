@@ -31,13 +31,22 @@ Rows = list[dict[str, Any]]
 
 
 def _few(
-    name: str, hidden: int, dropout: float, decay: float, *, lr: float = 0.01, head: int = 0, **more: Any
+    name: str,
+    hidden: int,
+    dropout: float,
+    input_dropout: float,
+    lr: float,
+    decay: float,
+    *,
+    rows: bool = True,
+    **more: Any,
 ) -> Settings:
-    """Few labels: two layers without a norm."""
+    """Few labels: two layers without a norm; rows of features are divided by their sums."""
     training = {"epochs": 400, "lr": lr, "weight_decay": decay, "patience": 100}
     training |= {key: more.pop(key) for key in ("loss", "ema", "label_reuse") if key in more}
-    model = {"name": name, "hidden": hidden, "norm": "none", "dropout": dropout, "head_layers": head}
-    return {"model": model | {"input_dropout": dropout} | more, "training": training}
+    model = {"name": name, "hidden": hidden, "norm": "none", "dropout": dropout, "head_layers": 0}
+    model |= {"input_dropout": input_dropout, "input_norm": "rows" if rows else "none"}
+    return {"model": model | more, "training": training}
 
 
 def _deep(
@@ -51,23 +60,36 @@ def _deep(
     return {"model": model | more, "training": training}
 
 
-_GAT = {"symmetric": True, "heads": 8}
+_LOG = {"loss": "log_epsilon"}
 FEW = {
-    "gcn 256 .8 decay .005, classifier": _few("gcn", 256, 0.8, 0.005, head=1),
-    "gcn 64 .8 decay .005": _few("gcn", 64, 0.8, 0.005),
-    "gcn 256 .8 decay .005": _few("gcn", 256, 0.8, 0.005),
-    "gcn 64 .8 decay .0005": _few("gcn", 64, 0.8, 0.0005),
-    "gcn 64 .8 decay .005 log_epsilon": _few("gcn", 64, 0.8, 0.005, loss="log_epsilon"),
-    "gcn 256 .8 decay .005 log_epsilon": _few("gcn", 256, 0.8, 0.005, loss="log_epsilon"),
-    "gcn 256 .8 decay .005 log_epsilon ema": _few("gcn", 256, 0.8, 0.005, loss="log_epsilon", ema=0.98),
-    "gat 64 .6 decay .005": _few("gat", 64, 0.6, 0.005, heads=8),
-    "gat symmetric 64 .6 decay .005": _few("gat", 64, 0.6, 0.005, **_GAT),
-    "gat symmetric 64 .8 decay .005": _few("gat", 64, 0.8, 0.005, **_GAT),
-    "gat symmetric 64 .8 decay .005 edges .3": _few("gat", 64, 0.8, 0.005, edge_dropout=0.3, **_GAT),
-    "gat symmetric 64 .8 decay .005 log_epsilon": _few("gat", 64, 0.8, 0.005, loss="log_epsilon", **_GAT),
-    "gat symmetric 256 .8 decay .005": _few("gat", 256, 0.8, 0.005, **_GAT),
-    "gat symmetric 64 .8 decay .0005": _few("gat", 64, 0.8, 0.0005, **_GAT),
-    "mixhop 192 .8 decay .005": _few("mixhop", 192, 0.8, 0.005),
+    "gcn 64 .8 .8 decay .005 log_epsilon, raw": _few("gcn", 64, 0.8, 0.8, 0.01, 0.005, rows=False, **_LOG),
+    "gcn 256 .7 .5 lr .01 decay .0005 log_epsilon": _few("gcn", 256, 0.7, 0.5, 0.01, 0.0005, **_LOG),
+    "gcn 64 .7 .8 lr .02 decay .002": _few("gcn", 64, 0.7, 0.8, 0.02, 0.002),
+    "gcn 16 .7 .2 lr .01 decay .002 log_epsilon": _few("gcn", 16, 0.7, 0.2, 0.01, 0.002, **_LOG),
+    "gcn 16 .8 .2 lr .01 decay .0005 log_epsilon ema": _few(
+        "gcn", 16, 0.8, 0.2, 0.01, 0.0005, ema=0.9, **_LOG
+    ),
+    "gat 64 .6 .8 edges .6 lr .01 decay .0005": _few(
+        "gat", 64, 0.6, 0.8, 0.01, 0.0005, heads=8, edge_dropout=0.6
+    ),
+    "gat symmetric 64 .6 .8 edges .6 lr .01 decay .0005": _few(
+        "gat", 64, 0.6, 0.8, 0.01, 0.0005, heads=8, edge_dropout=0.6, symmetric=True
+    ),
+    "gat symmetric 128 .5 .6 lr .02 decay .0003 log_epsilon": _few(
+        "gat", 128, 0.5, 0.6, 0.02, 0.0003, heads=8, symmetric=True, **_LOG
+    ),
+    "gat 64 .6 .6 edges .6 lr .005 decay .0005": _few(
+        "gat", 64, 0.6, 0.6, 0.005, 0.0005, heads=8, edge_dropout=0.6
+    ),
+    "gat 64 .6 .8 edges .6 lr .005 decay .001 ema": _few(
+        "gat", 64, 0.6, 0.8, 0.005, 0.001, heads=8, edge_dropout=0.6, ema=0.9
+    ),
+    "mixhop 96 .6 .8 lr .01 decay .001": _few("mixhop", 96, 0.6, 0.8, 0.01, 0.001),
+    "mixhop 192 .6 .8 lr .01 decay .002 ema": _few("mixhop", 192, 0.6, 0.8, 0.01, 0.002, ema=0.9),
+    "mixhop 48 .6 .8 lr .01 decay .002": _few("mixhop", 48, 0.6, 0.8, 0.01, 0.002),
+    "mixhop 96 .7 .6 lr .02 decay .002 log_epsilon ema": _few(
+        "mixhop", 96, 0.7, 0.6, 0.02, 0.002, ema=0.9, **_LOG
+    ),
 }
 _AUC = {"metric": "roc_auc"}
 CANDIDATES: dict[str, dict[str, Settings]] = {
