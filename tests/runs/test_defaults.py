@@ -1,9 +1,11 @@
 """Settings that follow the graph: the facts, the rule, and what overrides it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import yaml
 
 import shoal
@@ -60,6 +62,25 @@ def test_few_and_many_labels_get_other_settings():
     assert shallow["model.num_layers"] < deep["model.num_layers"]
     assert shallow["training.weight_decay"] > 0
     assert deep["model.residual"] == "linear"
+
+
+def test_rows_of_words_are_normalised_unless_the_model_or_a_setting_forbids_it():
+    counts = sp.csr_array(sp.random_array((200, 300), density=0.1, random_state=1, dtype=np.float32)).ceil()
+    words = make_labelled()._copy(x=counts[np.arange(make_labelled().num_nodes) % 200])
+    assert measure_facts(words).words
+    assert not measure_facts(make_labelled()).words
+    assert not measure_facts(words._copy(x=-words.x)).words
+    assert not measure_facts(words._copy(x=0.3 * words.x)).words  # such as TF-IDF
+    assert not measure_facts(words._copy(x=words.x[:, :100])).words
+    cases = {"training.epochs=3": "rows", "model.name=sign": "none", "training.label_reuse=0.5": "none"}
+    for setting, expected in cases.items():
+        config = RunConfig(defaults=FROM_GRAPH)
+        apply_setting(config, setting)
+        follow_graph(config, words)
+        assert config.model.input_norm == expected
+    few = Facts(num_nodes=1000, num_entries=5000, num_features=10, num_classes=4, num_labels=80)
+    raw, normal = (choose_settings(replace(few, words=one)) for one in (False, True))
+    assert normal[0].settings["training.weight_decay"] < raw[0].settings["training.weight_decay"]
 
 
 def test_a_regression_is_not_given_a_loss_of_classes():

@@ -7,7 +7,7 @@ time; docs/training.md shows the results.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ class Facts:
 
     Attributes:
         num_features: mean number of stored values per row; for sparse features fewer than columns.
-        words: whether the features are like counts of words: sparse, not negative, of many columns.
+        words: whether the features are like counts of words: sparse, whole numbers, not negative, of many columns.
     """
 
     num_nodes: int
@@ -88,10 +88,10 @@ def choose_settings(facts: Facts, epochs: int | None = None) -> list[Choice]:
                 "model.head_layers": 0,
                 "model.norm": "none",
                 "model.dropout": 0.7,
-                "model.input_dropout": 0.5,
+                "model.input_dropout": 0.8 if facts.words else 0.5,
                 "training.loss": "log_epsilon",
-                "training.lr": 0.005,
-                "training.weight_decay": 0.005,
+                "training.lr": 0.02 if facts.words else 0.005,
+                "training.weight_decay": 0.001 if facts.words else 0.005,
             },
             {"model.num_layers": "shallow", "training.weight_decay": "strongly regularised"},
         )
@@ -117,17 +117,22 @@ def choose_settings(facts: Facts, epochs: int | None = None) -> list[Choice]:
                 "model.residual": "learned residuals",
             },
         )
+    shapes = [shape]
+    if facts.words and not facts.multi_label and not facts.regression:
+        shapes.append(
+            Choice("features are like counts of words, which differ in length", {"model.input_norm": "rows"})
+        )
     if epochs is not None:
         patience = max(epochs // 5, _LEAST_PATIENCE)
         reason = f"a fifth of the {epochs:,} epochs that were given, at least {_LEAST_PATIENCE}"
-        return [shape, Choice(reason, {"training.patience": patience})]
+        return [*shapes, Choice(reason, {"training.patience": patience})]
     epochs = choose_epochs(facts, shape.settings["model.num_layers"])
     length = Choice(
         f"{facts.num_nodes:,} nodes and {facts.num_entries:,} entries",
         {"training.epochs": epochs, "training.patience": max(epochs // 5, _LEAST_PATIENCE)},
         {"training.epochs": f"about ten minutes of one core, at most {_EPOCHS[-1]} epochs"},
     )
-    return [shape, length]
+    return [*shapes, length]
 
 
 def choose_epochs(facts: Facts, num_layers: int, hidden: int = 256) -> int:
@@ -156,7 +161,10 @@ def follow_graph(
     config.defaults = FIXED
     lines = []
     epochs = config.training.epochs if "epochs" in config.training.given else None
-    for choice in choose_settings(measure_facts(graph, total), epochs):
+    facts = measure_facts(graph, total)
+    if not _may_normalize(config):
+        facts = replace(facts, words=False)
+    for choice in choose_settings(facts, epochs):
         taken = []
         for name, value in choice.settings.items():
             title, _, key = name.partition(".")
@@ -167,6 +175,12 @@ def follow_graph(
         if taken:
             lines.append(choice.explain(taken))
     return tuple(lines)
+
+
+def _may_normalize(config: RunConfig) -> bool:
+    """Whether rows of features may be normalised: not hops, not label columns, and not against what is given."""
+    given = config.model.given.get("input_norm", "rows") == "rows"
+    return given and config.model.name != "sign" and config.training.label_reuse is None
 
 
 def _is_decided(config: RunConfig, name: str) -> bool:
@@ -186,7 +200,8 @@ def _is_words(x: Any) -> bool:
     """Whether features are like counts of words, by their first values."""
     if not isinstance(x, sp.csr_array) or x.shape[1] < _WORDS:
         return False
-    return x.nnz == 0 or bool(x.data[:_VALUES].min() >= 0)
+    some = x.data[:_VALUES]
+    return bool(np.all((some >= 0) & (some == np.round(some))))
 
 
 def measure_facts(
