@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from shoal.commands.screen import Screen
 from shoal.sampling.base import Sampler
 from shoal.training.callback import Callback
-from shoal.training.share import Record
+from shoal.training.epoch_state import Record
 
 if TYPE_CHECKING:
     from shoal.training.trainer import Trainer

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from shoal.runs.config import RunConfig
     from shoal.runs.repeat import Repeat
     from shoal.runs.run import Run
-    from shoal.training.share import Record
+    from shoal.training.epoch_state import Record
 
 NO_VALIDATION = "the graph has no validation nodes: all epochs are trained, nothing stops early, and the last weights are kept"
 

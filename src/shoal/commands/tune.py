@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shoal.runs.journal import Tried
     from shoal.runs.trial import Clock
     from shoal.runs.tuning import Search
-    from shoal.training.share import Record
+    from shoal.training.epoch_state import Record
     from shoal.training.trainer import Trainer
 
 _MINUTES = 10.0

@@ -27,8 +27,8 @@ from shoal.runs.folder import (
     read_metrics,
     read_run_config,
 )
+from shoal.training.epoch_state import Record
 from shoal.training.metrics import worst_score
-from shoal.training.share import Record
 
 # Where the seconds of a run go, in the order in which charts have them: (key, name).
 TIME_PARTS = (

@@ -18,8 +18,8 @@ from shoal.errors import ShoalError, explain_full_disk
 from shoal.files import check_place, flush, flush_tree, parse_json
 from shoal.lock import building
 from shoal.runs.config import RunConfig, read_config
+from shoal.training.epoch_state import Record
 from shoal.training.keeper import name_last
-from shoal.training.share import Record
 
 CONFIG = "config.yaml"
 GRAPH = "graph.json"

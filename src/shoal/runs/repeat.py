@@ -31,8 +31,8 @@ from shoal.runs.folder import (
     read_metrics,
 )
 from shoal.runs.run import Run
+from shoal.training.epoch_state import Record
 from shoal.training.keeper import list_last
-from shoal.training.share import Record
 
 
 class Repeat:

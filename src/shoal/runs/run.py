@@ -41,11 +41,11 @@ from shoal.runs.identity import check_same_graph
 from shoal.runs.measured import measure_run
 from shoal.runs.need import estimate_need
 from shoal.scratch import Scratch
+from shoal.training.epoch_state import Record
 from shoal.training.inference import count_held, has_embeddings, open_scratch
 from shoal.training.keeper import list_last
 from shoal.training.part_share import PartShare
 from shoal.training.records import History
-from shoal.training.share import Record
 from shoal.training.tensor_files import drop_all_shards
 from shoal.wording import count
 

@@ -20,8 +20,8 @@ from shoal.runs.build import make_trainer
 from shoal.runs.config import RunConfig
 from shoal.runs.need import estimate_need
 from shoal.training.callback import Callback
+from shoal.training.epoch_state import Record
 from shoal.training.metrics import score_predictions
-from shoal.training.share import Record
 from shoal.training.trainer import Trainer
 from shoal.wording import format_bytes
 

@@ -31,8 +31,8 @@ from shoal.runs.folder import GRAPH, check_new, make_folder
 from shoal.runs.journal import Tried, list_tried, open_study, say_rank
 from shoal.runs.space import flatten, propose, select_start
 from shoal.runs.trial import Clock, Watch, hide_test_labels, predict_test, score_test, train_trial
+from shoal.training.epoch_state import Record
 from shoal.training.metrics import choose_metric, worst_score
-from shoal.training.share import Record
 from shoal.training.trainer import Trainer
 
 try:

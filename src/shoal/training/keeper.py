@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from shoal.errors import ShoalError
 from shoal.training.checkpoint import check_progress, drop_own, load_checkpoint, save_checkpoint
+from shoal.training.epoch_state import EpochState
 from shoal.training.metrics import worst_score
-from shoal.training.share import EpochState
 
 if TYPE_CHECKING:
     from shoal.training.trainer import Trainer

@@ -14,7 +14,7 @@ import yaml
 
 from shoal.errors import missing_extra
 from shoal.training.callback import Callback
-from shoal.training.share import Record
+from shoal.training.epoch_state import Record
 from shoal.training.trainer import Trainer
 
 

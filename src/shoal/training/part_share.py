@@ -29,8 +29,9 @@ from shoal.partitioning.part import Part
 from shoal.sampling.base import Sampler
 from shoal.scratch import Scratch
 from shoal.training.checkpoint import HALO_FORMAT, read_own, save_own
+from shoal.training.epoch_state import EpochState, Record
 from shoal.training.inference import classify_nodes, evaluating, has_embeddings
-from shoal.training.share import SPLITS, EpochState, Progress, Record, Share
+from shoal.training.share import SPLITS, Progress, Share
 from shoal.wording import count
 
 _MAX_TABULATED = 32  # up to this many ranks, an epoch's record has the bytes sent between every pair

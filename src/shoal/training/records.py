@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.errors import ShoalError, missing_extra
 from shoal.notebook import show_facts, show_rows
 from shoal.sampling.base import Sampler
-from shoal.training.share import Record
+from shoal.training.epoch_state import Record
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +16,6 @@ from shoal.distributed.costs import summarize_costs
 from shoal.distributed.gradients import average_buffers
 from shoal.distributed.ledger import SAMPLING, Ledger
 from shoal.distributed.transport import Transport
-from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.label_columns import KnownLabels, LabelledBatch
 from shoal.models.calling import call_model
@@ -28,50 +24,14 @@ from shoal.sampling.full import FullSampler
 from shoal.sampling.shard import ShardedSampler
 from shoal.scratch import Scratch
 from shoal.training.checkpoint import BUFFER_FORMAT, read_own, save_own
+from shoal.training.epoch_state import EpochState, Record
 from shoal.training.fitness import check_same_graph
 from shoal.training.inference import count_held, embed_nodes, open_scratch, predict_logits
 from shoal.training.label_reuse import LabelReuse
 from shoal.wording import count
 
 SPLITS = ("train", "val", "test")
-Record = dict[str, Any]
 Progress = Callable[[int, int], None]
-
-
-@dataclass
-class EpochState:
-    """Progress of an epoch: its batches so far, their losses, nodes and seconds."""
-
-    batches: int = 0
-    losses: list[float] = field(default_factory=list)
-    nodes: int = 0
-    seconds: float = 0.0
-
-    def add(self, loss: float, nodes: int) -> None:
-        """Count one more batch."""
-        self.batches += 1
-        self.losses.append(loss)
-        self.nodes += nodes
-
-    def to_record(self, epoch: int, lr: float, compiling: float = 0.0) -> Record:
-        """The record of a finished epoch, of which `compiling` seconds went into compilation. Raises if the loss is not
-        finite."""
-        mean = sum(self.losses) / len(self.losses)
-        if not math.isfinite(mean):
-            raise ShoalError(
-                f"the loss became {mean} in epoch {epoch}: lower the learning rate, or clip gradients"
-            )
-        compiling = min(compiling, self.seconds)
-        rate = self.nodes / max(self.seconds - compiling, 0.01 * self.seconds)
-        return {
-            "epoch": epoch,
-            "loss": mean,
-            "batches": len(self.losses),
-            "lr": lr,
-            "seconds": self.seconds,
-            "compile_seconds": compiling,
-            "nodes_per_second": rate,
-        }
 
 
 class Share(ABC):

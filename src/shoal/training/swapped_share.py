@@ -24,8 +24,9 @@ from shoal.partitioning.partition import Partition
 from shoal.sampling.base import Sampler
 from shoal.sampling.full import FullSampler
 from shoal.scratch import Scratch
+from shoal.training.epoch_state import Record
 from shoal.training.label_reuse import LabelReuse
-from shoal.training.share import Record, ReplicaShare
+from shoal.training.share import ReplicaShare
 from shoal.training.swap import Swap
 from shoal.training.swap_norm import SwappedBatchNorm
 from shoal.training.swap_plan import SwapPlan

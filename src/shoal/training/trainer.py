@@ -30,6 +30,7 @@ from shoal.sampling.stream import BatchStream
 from shoal.settings import Above, AtLeast, Null, Range, Rate, check_settings
 from shoal.training.callback import Callback, make_callbacks, show_epochs
 from shoal.training.checkpoint import save_checkpoint
+from shoal.training.epoch_state import EpochState, Record
 from shoal.training.evaluation import EvalShare, choose_interval
 from shoal.training.fitness import check_fit
 from shoal.training.interruption import Interruption
@@ -43,7 +44,6 @@ from shoal.training.profile import StepProfile
 from shoal.training.records import History, Recorded
 from shoal.training.schedule import LearningRates, Schedule, scale_learning_rate
 from shoal.training.seeding import seeded
-from shoal.training.share import EpochState, Record
 from shoal.training.shares import make_share
 from shoal.training.split_sample import EvalSample, draw_sample
 from shoal.training.task import Task
