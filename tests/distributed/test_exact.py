@@ -131,6 +131,7 @@ SAMPLE = [
     Job("sage", norm="batch", double=True, training=AVERAGED),
     Job("gcn", double=True, multi_label=True, training=AVERAGED),
     *(Job(model, double=True, training=REUSE) for model in MODELS),
+    Job("gcn", norm="batch", double=True, setting="inductive", training=REUSE),
     *(Job(model, double=True, weighted=True, directed=model in ("gcn", "gat")) for model in MODELS),
     Job("gcn", double=True, weighted=True, cover=False, partition="empty"),
     Job("gat", double=True, weighted=True, deep=True, partition="metis", settings=EDGES),

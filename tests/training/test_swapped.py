@@ -59,6 +59,7 @@ JOBS = [
     Job("gat", sparse=True, double=True, epochs=3, head_layers=0, settings=EDGES),
     Job("gcn", orders="1-1-0", norm="batch", double=True, epochs=3, head_layers=0, settings=PRE_NORM),
     *(Job(model, double=True, epochs=3, training=REUSE) for model in MODELS),
+    Job("gcn", norm="batch", double=True, epochs=3, training=REUSE),
     *(Job(model, double=True, epochs=3, weighted=True, directed=model == "gcn") for model in MODELS),
     Job("sage", sparse=True, directed=True, double=True, epochs=3, input_dropout=0.2, training=REUSE),
 ]

@@ -16,6 +16,7 @@ from shoal.models.gnn import GNN
 from shoal.models.layerwise import plan_rows
 from shoal.settings import Range
 from shoal.training.metrics import score_predictions
+from shoal.training.norm_statistics import list_norms
 from shoal.training.share import SPLITS, Share
 from shoal.training.split_sample import SplitSample
 from shoal.training.targets import TargetScale
@@ -114,15 +115,20 @@ def choose_interval(share: Share, model: nn.Module, most: float, sample: SplitSa
 
 
 def count_work(share: Share, model: nn.Module, sample: SplitSample | None = None) -> tuple[float, float]:
-    """This rank's multiply-adds of (an evaluation of the validation nodes or a sample of them, a training epoch)."""
+    """This rank's multiply-adds of (an evaluation of the validation nodes or a sample of them, a training epoch).
+
+    The batches from which an evaluation takes the statistics of batch norm are part of it.
+    """
     forward = count_forward(model, share.whole)
-    if forward * share.transport.size <= LARGE_EVALUATION:  # an upper bound of an evaluation
-        return forward, _STEP_FACTOR * forward
+    measured = share.count_measured() / share.sampler.num_batches if list_norms(model) else 0.0
+    if (1 + measured) * forward * share.transport.size <= LARGE_EVALUATION:  # an upper bound of an evaluation
+        return (1 + measured) * forward, _STEP_FACTOR * forward
     evaluation = forward * _part_computed(share, model, sample)
-    example = share.whole if evaluation * share.transport.size <= LARGE_EVALUATION else share.example()
-    if example is share.whole:
-        return evaluation, _STEP_FACTOR * forward
-    return evaluation, _STEP_FACTOR * share.sampler.num_batches * count_forward(model, example)
+    is_large = (evaluation + measured * forward) * share.transport.size > LARGE_EVALUATION
+    example = share.example() if is_large else share.whole
+    if example is not share.whole:
+        forward = share.sampler.num_batches * count_forward(model, example)  # of an epoch
+    return evaluation + measured * forward, _STEP_FACTOR * forward
 
 
 def count_forward(model: nn.Module, batch: Batch) -> float:

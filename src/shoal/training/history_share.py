@@ -86,10 +86,17 @@ class HistoryShare(ReplicaShare):
     def differentiate(
         self, model: nn.Module, batch: Batch, measure: Callable[[Tensor, Batch], Tensor]
     ) -> Tensor:
-        loss = measure(self.histories.run(batch), batch)
+        loss = measure(*self.compute(model, batch))
         loss.backward()
         self.histories.write(batch)
         return loss.detach()
+
+    def compute(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Batch]:
+        return self.histories.run(batch), batch
+
+    def count_measured(self) -> int:
+        """None without the histories of training: running statistics stay."""
+        return super().count_measured() if self.to_train else 0
 
     def save(self, folder: Path, step: int, model: nn.Module, *, keep: int, in_epoch: bool = False) -> None:
         save_own(folder, HISTORY_FORMAT, step, self.transport.rank, self.histories.export(), keep)

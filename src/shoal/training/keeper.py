@@ -138,8 +138,8 @@ def _load(trainer: Trainer, folder: Path, path: Path) -> tuple[EpochState | None
     trainer.epoch, trainer.best_epoch, trainer.best_score = check_progress(path, progress)
     size = trainer.transport.size
     steps = _read_count(path, progress, "averaged_steps", 0)
-    trainer.weights.load_average(path, progress.get("average", {}), steps)
     trainer.step = _read_count(path, progress, "step", trainer.epoch * trainer.sampler.num_batches)
+    trainer.weights.load_average(path, progress.get("average", {}), steps, trainer.step)
     trainer.rates.restore(_check_rates(path, progress.get("rates"), len(trainer.optimizer.param_groups)))
     ranks = _read_count(path, progress, "ranks", size)
     done = None

@@ -163,6 +163,10 @@ class PartShare(Share):
         if self._peak_memory == 0:  # measured before the first evaluation, which takes memory too
             self._peak_memory = anonymous_memory()  # includes what a step frees (`keep_freed_memory`)
 
+    def draw_measured(self, epoch: int) -> Iterator[Batch]:
+        """In full-batch training the part with its complete halo."""
+        return iter([self.batch]) if self.sampler is self.boundary else super().draw_measured(epoch)
+
     def example(self) -> Batch:
         return self.batch
 

@@ -28,6 +28,7 @@ from shoal.training.epoch_state import EpochState, Record
 from shoal.training.fitness import check_same_graph
 from shoal.training.inference import count_held, embed_nodes, open_scratch, predict_logits
 from shoal.training.label_reuse import LabelReuse
+from shoal.training.norm_statistics import MOST_BATCHES, collecting
 from shoal.wording import count
 
 SPLITS = ("train", "val", "test")
@@ -104,14 +105,37 @@ class Share(ABC):
 
         `measure(logits, batch)` computes the loss.
         """
-        if self.reuse is not None:
-            hidden = self.reuse.hide(batch, self.find_labels(batch))
-            batch = self._predict_labels(hidden, lambda one: call_model(model, one, one.graph.num_classes))
-        loss = measure(call_model(model, batch, batch.graph.num_classes), batch)
+        loss = measure(*self.compute(model, batch))
         if self.loss_weight != 1:
             loss = loss * self.loss_weight
         loss.backward()
         return loss.detach()
+
+    def compute(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Batch]:
+        """The logits of a step's batch, and the batch, with the step's label columns if labels are reused."""
+        if self.reuse is not None:
+            hidden = self.reuse.hide(batch, self.find_labels(batch))
+            batch = self._predict_labels(hidden, lambda one: call_model(model, one, one.graph.num_classes))
+        return call_model(model, batch, batch.graph.num_classes), batch
+
+    def measure_norms(self, model: nn.Module, step: int) -> None:
+        """Replace the running statistics of batch norms by those of training batches, computed without dropout.
+
+        `step` is the number of steps so far: the first batches of the last step's epoch are measured.
+        """
+        with self.ledger.aside(), collecting(model):
+            for batch in self.draw_measured(max(step - 1, 0) // self.sampler.num_batches):
+                batch.step = batch.index
+                self.compute(model, batch)
+
+    def draw_measured(self, epoch: int) -> Iterator[Batch]:
+        """The batches of an epoch that are measured."""
+        start = epoch * self.sampler.num_batches
+        return map(self.sampler.sample, range(start, start + self.count_measured()))
+
+    def count_measured(self) -> int:
+        """Number of batches that are measured."""
+        return min(self.sampler.num_batches, MOST_BATCHES)
 
     def find_labels(self, batch: Batch) -> KnownLabels:
         """The labels of the rows of a batch's x, and of the rows that a precomputed `A x` reads."""
@@ -250,6 +274,27 @@ class ReplicaShare(Share):
     def align_buffers(self, model: nn.Module) -> None:
         if self.transport.size > 1:
             average_buffers(model, self.transport)
+
+    def measure_norms(self, model: nn.Module, step: int) -> None:
+        """Every rank measures the same batches, without messages, or its own if no other rank can draw them."""
+        super().measure_norms(model, step)
+        if isinstance(self._source, FullSampler) and getattr(model, "input_dropout", 0):
+            self._source.sample(0).forget_input()  # steps have no use for it
+        if self._source is self.sampler:
+            self.align_buffers(model)
+
+    def draw_measured(self, epoch: int) -> Iterator[Batch]:
+        size = self.transport.size if self._source is not self.sampler else 1
+        start = epoch * self.sampler.num_batches * size
+        return map(self._source.sample, range(start, start + self.count_measured()))
+
+    def count_measured(self) -> int:
+        return min(self._source.num_batches, MOST_BATCHES)
+
+    @property
+    def _source(self) -> Sampler:
+        """The sampler of the sequence that ranks share."""
+        return self.sampler.source if isinstance(self.sampler, ShardedSampler) else self.sampler
 
     def embed(
         self,

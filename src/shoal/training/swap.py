@@ -97,21 +97,38 @@ class Swap:
         of `measure(logits, part)`."""
         losses: list[Tensor] = []
         for stage, way, measures in self.plan.list_passes():
-            if measures:
-                assert isinstance(stage.norm, SwappedBatchNorm)
-                with stage.norm.measuring(backward=way == BACKWARD):
-                    self._pass(stage, way, partial(self._measure, stage, step))
-            elif way == FORWARD:
-                self._pass(stage, way, partial(self._compute, stage, step))
+            if measures or way == FORWARD:
+                self._prepare(stage, way, step, measures=measures)
             elif way == BACKWARD:
                 self._pass(stage, way, partial(self._differentiate, stage, way, step, lambda out, work: out))
             else:
                 logits = partial(self._take_loss, measure, step, losses)
                 self._pass(stage, way, partial(self._differentiate, stage, way, step, logits))
+        self._forget_sums()
+        return torch.stack(losses).sum()
+
+    def run_forward(self, step: int = 0) -> None:
+        """The forward passes of a step up to the last stage, which has no batch norm. They are no traffic of an epoch."""
+        before, self.traffic = self.traffic, Traffic()
+        for stage, way, measures in self.plan.list_passes():
+            if way == FORWARD:
+                self._prepare(stage, way, step, measures=measures)
+        self._forget_sums()
+        self.traffic = before
+
+    def _prepare(self, stage: Stage, way: str, step: int, *, measures: bool) -> None:
+        """Compute a stage's result for all parts; or only the sums of its batch norm, in a backward pass too."""
+        if not measures:
+            self._pass(stage, way, partial(self._compute, stage, step))
+            return
+        assert isinstance(stage.norm, SwappedBatchNorm)
+        with stage.norm.measuring(backward=way == BACKWARD):
+            self._pass(stage, way, partial(self._measure, stage, step))
+
+    def _forget_sums(self) -> None:
         for stage in self.plan.stages:
             if isinstance(stage.norm, SwappedBatchNorm):
                 stage.norm.forget()
-        return torch.stack(losses).sum()
 
     def _pass(self, stage: Stage, way: str, do: Callable[[_Work], None]) -> None:
         """Call `do` for every part in turn, while a thread reads the next part's input."""

@@ -26,6 +26,7 @@ from shoal.sampling.full import FullSampler
 from shoal.scratch import Scratch
 from shoal.training.epoch_state import Record
 from shoal.training.label_reuse import LabelReuse
+from shoal.training.norm_statistics import collecting
 from shoal.training.share import ReplicaShare
 from shoal.training.swap import Swap
 from shoal.training.swap_norm import SwappedBatchNorm
@@ -91,6 +92,10 @@ class SwappedShare(ReplicaShare):
         self, model: nn.Module, batch: Batch, measure: Callable[[Tensor, Batch], Tensor]
     ) -> Tensor:
         return self._open_swap().take_step(batch.step, measure)
+
+    def measure_norms(self, model: nn.Module, step: int) -> None:
+        with collecting(model):
+            self._open_swap().run_forward()
 
     def take_costs(self, epoch: int, nodes: int, seconds: float) -> Record:
         return {} if self._swap is None else self._swap.take_traffic().to_record()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, SupportsIndex
 
@@ -154,7 +154,7 @@ class Trainer(Predictor, Recorded, Resumable):
         self.history, self.profile = History(), StepProfile(model, self.share.ledger)
         self.checkpoints = None if checkpoints is None else Path(checkpoints).expanduser()
         self.keep_checkpoints = keep_checkpoints
-        self.weights = KeptWeights(model, ema)
+        self.weights = KeptWeights(model, ema, partial(self.share.measure_norms, model))
         self.asked = Interruption(checkpoint_minutes)
         self.notices: list[str] = []  # of `resume`
         self.unreadable: list[Path] = []  # damaged checkpoints, newer than the one it resumed from
@@ -275,8 +275,8 @@ class Trainer(Predictor, Recorded, Resumable):
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
         self.optimizer.step()
-        self.weights.follow_step()
         self.step += 1
+        self.weights.follow_step(self.step)
         return value
 
     def _join_ranks(self, loss: Tensor) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,14 +10,22 @@ import torch
 from torch import Tensor, nn
 
 from shoal.errors import ShoalError
+from shoal.training.norm_statistics import list_norms, read_statistics, write_statistics
 
 
 class KeptWeights:
     """Best, last and averaged weights of a model.
 
     With a `decay` d there is an exponential moving average (EMA): after the steps 1 … t with weights w_i it is
-    `Σ d^(t-i) w_i / Σ d^(t-i)`. Evaluation uses the average; training continues with the raw weights. Buffers, such as
-    the running statistics of batch norm, are not averaged: they are moving averages already.
+    `Σ d^(t-i) w_i / Σ d^(t-i)`. Evaluation uses the average; training continues with the raw weights. Buffers are not
+    averaged.
+
+    After a step, evaluation also measures the statistics of batch norm anew, with the weights it uses. Best weights keep
+    them; training continues with its running statistics.
+
+    Args:
+        decay: of the moving average; None for none.
+        measure: called with the number of steps, sets the statistics of batch norms to those of the model's weights.
 
     Attributes:
         best: weights of the best evaluation, with buffers; None before the first.
@@ -26,17 +34,21 @@ class KeptWeights:
         steps: number of averaged steps.
     """
 
-    def __init__(self, model: nn.Module, decay: float | None) -> None:
-        self.model, self.decay = model, decay
+    def __init__(
+        self, model: nn.Module, decay: float | None, measure: Callable[[int], None] = lambda step: None
+    ) -> None:
+        self.model, self.decay, self._measure = model, decay, measure
         self.best: dict[str, Tensor] | None = None
         self.last: dict[str, Tensor] | None = None
         self.average: dict[str, Tensor] = {}
         self.steps = 0
         self._is_raw = True  # the model has the weights of the last step
+        self._step = 0  # optimizer steps before these weights
+        self._statistics: list[Tensor] | None = None  # of evaluation, since the last step
 
-    def follow_step(self) -> None:
-        """Add a step's weights to the average."""
-        self._is_raw = True
+    def follow_step(self, step: int) -> None:
+        """Add the weights after optimizer step number `step` to the average."""
+        self._is_raw, self._step, self._statistics = True, step, None
         if self.decay is None:
             return
         self.steps += 1
@@ -49,17 +61,24 @@ class KeptWeights:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Inside the `with` block the model has the averaged weights, unless it already has a result of training."""
-        if not self._is_raw or not self.average:
+        """Inside the `with` block the model has the weights of evaluation, unless it already has a result of training.
+
+        These are the averaged weights, if there are any, and statistics of batch norm without dropout.
+        """
+        if not self._is_raw:
             yield
             return
-        raw = {name: weight.detach().clone() for name, weight in self.model.named_parameters()}
-        self._fill(self.average)
+        names = self.average.keys()
+        raw = {name: one.detach().clone() for name, one in self.model.named_parameters() if name in names}
+        running = read_statistics(self.model)
         self._is_raw = False
         try:
+            self._fill(self.average)
+            self._fill_statistics()
             yield
         finally:
             self._fill(raw)
+            write_statistics(self.model, running)
             self._is_raw = True
 
     def keep_best(self) -> None:
@@ -72,11 +91,12 @@ class KeptWeights:
         self.restore_best()
 
     def restore_best(self) -> None:
-        """Load the weights of the best evaluation into the model; without an evaluation, the average."""
+        """Load the weights of the best evaluation into the model; without one, those that an evaluation would use."""
         if self.best is not None:
             self.model.load_state_dict(self.best)
-        elif self.average:
+        else:
             self._fill(self.average)
+            self._fill_statistics()
         self._is_raw = False
 
     def take_up(self) -> None:
@@ -85,9 +105,13 @@ class KeptWeights:
             self.model.load_state_dict(self.last)
             self.last, self._is_raw = None, True
 
-    def load_average(self, path: Path, average: Mapping[str, Tensor], steps: int) -> None:
-        """Resume the average from the checkpoint `path`; without one in the checkpoint it starts anew."""
+    def load_average(self, path: Path, average: Mapping[str, Tensor], steps: int, step: int) -> None:
+        """Resume the average of `steps` steps from the checkpoint `path`, written after optimizer step `step`.
+
+        Without an average in the checkpoint it starts anew.
+        """
         self._is_raw, self.average, self.steps = True, {}, 0
+        self._step, self._statistics = step, None
         if self.decay is None or not average:
             return
         expected = {name: weight.shape for name, weight in self.model.named_parameters()}
@@ -100,7 +124,17 @@ class KeptWeights:
     def _fill(self, weights: Mapping[str, Tensor]) -> None:
         with torch.no_grad():
             for name, weight in self.model.named_parameters():
-                weight.copy_(weights[name])
+                if name in weights:
+                    weight.copy_(weights[name])
+
+    def _fill_statistics(self) -> None:
+        """Give the model's batch norms the statistics of evaluation; those of untrained weights stay as they are."""
+        if self._step == 0 or not list_norms(self.model):
+            return
+        if self._statistics is None:
+            self._measure(self._step)
+            self._statistics = read_statistics(self.model)
+        write_statistics(self.model, self._statistics)
 
     def _copy(self) -> dict[str, Tensor]:
         return {name: value.clone() for name, value in self.model.state_dict().items()}
