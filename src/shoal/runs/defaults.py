@@ -105,7 +105,7 @@ def choose_settings(facts: Facts, epochs: int | None = None) -> list[Choice]:
             {
                 "model.name": "gcn" if is_single else "sage",
                 "model.num_layers": 3,
-                "model.norm": "layer",  # batch norm: statistics with dropout, evaluation without
+                "model.norm": "layer",  # batch norm can lose on rare classes: docs/lab/2026-11-18-norms.md
                 "model.norm_place": "conv",
                 "model.residual": "linear",
                 "model.dropout": 0.5 if is_single else 0.2,

@@ -278,7 +278,7 @@ class ReplicaShare(Share):
     def measure_norms(self, model: nn.Module, step: int) -> None:
         """Every rank measures the same batches, without messages, or its own if no other rank can draw them."""
         super().measure_norms(model, step)
-        if isinstance(self._source, FullSampler) and getattr(model, "input_dropout", 0):
+        if isinstance(self._source, FullSampler) and getattr(model, "input_dropout", 0.0) > 0:
             self._source.sample(0).forget_input()  # steps have no use for it
         if self._source is self.sampler:
             self.align_buffers(model)
