@@ -88,6 +88,8 @@ def train_example(graph: shoal.Graph, kind: str, metric: str, seed: int, seconds
     about = EXAMPLES[kind]
     batch = shoal.FullSampler(graph).sample(0)
     x, y, edge_index = batch.dense_x, batch.y, batch.edge_index
+    if kind != "sage":  # NormalizeFeatures
+        x = (x - x.min()) / (x - x.min()).sum(1, keepdim=True).clamp(min=1.0)
     model = Example(kind, graph.num_features, graph.num_classes)
     first = {"params": list(model.first.parameters()), "weight_decay": about["decay"]}
     second = {
