@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import product
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from message_ranks import follow_stale, refuse_missing, resume, train
 from rank_jobs import Job
 from shoal.distributed.exchanges.p2p import PointToPoint
 from shoal.errors import ShoalError
+from stale_reference import compare_training
 
 PLANS: list[dict[str, Any]] = [
     {"cover": False},
@@ -25,6 +27,17 @@ def test_products_read_the_halo_of_the_step_before(transport, num_ranks, ranks):
     for settings in PLANS:
         for kind, directed in (("mean", False), ("gcn", True)):
             assert group.call(follow_stale, settings, directed, kind, 5) < 1e-6, (settings, kind)
+
+
+@pytest.mark.parametrize(("transport", "num_ranks"), [("gloo", 2), ("gloo", 3), ("mpi", 3)])
+def test_stale_training_is_that_of_dense_matrices(transport, num_ranks, ranks):
+    """Losses, gradients and weights of eight epochs, by plain torch in one process."""
+    group = ranks(transport, num_ranks)
+    for model, settings in product(("sage", "gcn"), PLANS):
+        job = asdict(Job(model, double=True, settings=(("num_layers", 3),), training=(("lr", 0.02),)))
+        for projects in (True, False):
+            found = group.call(compare_training, job, settings, projects, 8)
+            assert max(found) < 1e-10, (model, settings, projects, found)
 
 
 @pytest.mark.parametrize(("transport", "num_ranks"), [("gloo", 2), ("mpi", 3)])
