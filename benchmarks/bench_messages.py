@@ -181,7 +181,7 @@ def compare(lines: list[dict[str, Any]], way: str) -> list[float]:
 
 def report_all(groups: list[list[dict[str, Any]]]) -> None:
     """The mean over graphs of every way's distance from exact training; each graph's seeds tell its error."""
-    print("all graphs")
+    print(f"all graphs, {groups[0][0]['parts']} {groups[0][0]['method']} parts")
     for way in [way for way in WAYS if way != EXACT]:
         apart = [found for lines in groups if len(found := compare(lines, way)) > 1]
         if apart:
@@ -226,8 +226,11 @@ def main() -> None:
             groups.setdefault(json.dumps({name: line.get(name) for name in names}), []).append(line)
         for key, lines in groups.items():
             report(json.loads(key), lines)
-        report_all(list(groups.values()))
-        render([lines for lines in groups.values() if sum(line["way"] == EXACT for line in lines) > 1])
+        counted = [lines for lines in groups.values() if sum(line["way"] == EXACT for line in lines) > 1]
+        for cut in dict.fromkeys((lines[0]["parts"], lines[0]["method"]) for lines in counted):
+            same = [lines for lines in counted if (lines[0]["parts"], lines[0]["method"]) == cut]
+            report_all(same)
+            render(same)
         return
     for name in args.graphs:
         run_graph(name, args)
