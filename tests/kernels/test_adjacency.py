@@ -1,5 +1,8 @@
 """Adjacency: its transpose, its permutation of entries, its slices and its scales."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -99,3 +102,19 @@ def test_parallel_transpose_and_mirror_equal_the_sequential_ones(monkeypatch):
 def test_edges_outside_the_graph_are_refused():
     with pytest.raises(ShoalError, match="expected nodes 0 to 2"):
         Adjacency.from_edge_index(torch.tensor([[0, 7], [1, 1]]), 3)
+
+
+def test_normalised_rows_are_freed_with_their_operator():
+    x = Adjacency(
+        torch.tensor([0, 2, 2, 3]), torch.tensor([0, 1, 1]), 2, values=torch.tensor([1.0, -3.0, 2.0])
+    )
+    normal = x.normalize_rows()
+    assert normal.values.tolist() == [0.25, -0.75, 1.0]
+    assert x.normalize_rows().values is normal.values
+    freed = weakref.ref(x)
+    gc.disable()
+    try:
+        del x, normal
+        assert freed() is None  # a cycle would keep every batch until the next collection
+    finally:
+        gc.enable()

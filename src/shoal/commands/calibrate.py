@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,10 +19,14 @@ def parse_rate(text: str, option: str) -> float:
     """Bytes a second from `1Gbit`, `100Mbit`, or a number of MB a second."""
     from shoal.errors import ShoalError
 
-    found = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*([a-z]*)(?:/s)?", text.strip().lower())
-    if found is None or found[2] not in _UNITS or float(found[1]) == 0:
+    found = re.fullmatch(r"([\d.]+(?:e\d+)?)\s*([a-z]*)(?:/s)?", text.strip().lower())
+    rate = 0.0
+    if found is not None and found[2] in _UNITS:
+        with suppress(ValueError):
+            rate = float(found[1]) * _UNITS[found[2]]
+    if not 0 < rate < float("inf"):
         raise ShoalError(f"{option} is {text!r}: expected a rate such as {RATE}")
-    return float(found[1]) * _UNITS[found[2]]
+    return rate
 
 
 def describe_machine(

@@ -63,7 +63,7 @@ class Adjacency(AdjacencyForms):
         self._origin: weakref.ref[Adjacency] | None = None
         self._permutation: Tensor | None = None  # of the entries, from this operator to its transpose
         self._pattern: tuple[Tensor, Tensor, Tensor] | None = None  # the transpose's, and that permutation
-        self._normal: Adjacency | None = None  # with normalised rows
+        self._normal: Tensor | None = None  # values of normalised rows: the operator itself would refer back
         self._like: Adjacency | None = None  # an operator with the same pattern, which caches the transpose
         self._first_rows: Adjacency | None = None
         self._reversed: Adjacency | None = None
@@ -294,7 +294,7 @@ class Adjacency(AdjacencyForms):
         return other
 
     def normalize_rows(self) -> Adjacency:
-        """The same pattern with every row divided by the sum of its absolute values; made on first use and kept.
+        """The same pattern with every row divided by the sum of its absolute values; the values are computed once.
 
         A row of zeros stays as it is.
         """
@@ -302,8 +302,8 @@ class Adjacency(AdjacencyForms):
             values = self.entry_weights()
             sums = torch.segment_reduce(values.abs().double(), "sum", offsets=self.indptr)
             factors = torch.where(sums > 0, 1 / sums, 1.0).repeat_interleave(self.indptr.diff())
-            self._normal = self.with_values((values * factors).to(values.dtype))
-        return self._normal
+            self._normal = (values * factors).to(values.dtype)
+        return self.with_values(self._normal)
 
     def to(self, device: torch.device | str) -> Adjacency:
         """A copy on another device.

@@ -103,7 +103,7 @@ class Stack(nn.Module):
             batch: a batch that is used in many steps.
         """
         first = next(self.list_layers())
-        if first.kind is not None and first.linear.starts_from_aggregate:
+        if first.kind is not None and first.linear.starts_from_aggregate and self.input_norm == "none":
             batch.aggregate_input(first.kind)
         for _, layer, adj in self.walk(batch):
             if isinstance(layer.linear, TwoWayConv) and adj is not None:
@@ -191,7 +191,7 @@ class Stack(nn.Module):
         return lines
 
     def _knows_input(self, batch: Batch, number: int, layer: Layer) -> bool:
-        starts = number == 0 and layer.linear.starts_from_aggregate
+        starts = number == 0 and layer.linear.starts_from_aggregate and self.input_norm == "none"
         return starts and batch.fixed and isinstance(batch.x, Tensor)
 
     def num_macs(self, batch: Batch) -> int:

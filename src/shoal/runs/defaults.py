@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 from shoal.graph import Graph
 from shoal.labels import is_regression
+from shoal.models.conv import CONVS
 from shoal.partitioning.part import Part
 from shoal.runs.config import FIXED, FROM_GRAPH, RunConfig
 from shoal.sampling.base import SAMPLERS
@@ -179,8 +180,9 @@ def follow_graph(
 
 def _may_normalize(config: RunConfig) -> bool:
     """Whether rows of features may be normalised: not hops, not label columns, and not against what is given."""
-    given = config.model.given.get("input_norm", "rows") == "rows"
-    return given and config.model.name != "sign" and config.training.label_reuse is None
+    name, given = config.model.name, config.model.given.get("input_norm", "rows")
+    reads_hops = name in CONVS and CONVS[name].trains_on_rows
+    return given == "rows" and not reads_hops and config.training.label_reuse is None
 
 
 def _is_decided(config: RunConfig, name: str) -> bool:

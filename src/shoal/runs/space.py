@@ -179,7 +179,7 @@ def _find_values(config: RunConfig, key: str, fixed: Collection[str]) -> Values 
         model
         for model in values
         if all(one in model_settings(model) for one in needed)
-        and not (_has_batches(fixed) and _trains_on_rows(model))
+        and not (_trains_on_rows(model) and (_has_batches(fixed) or "model.input_norm" in fixed))
     )
 
 

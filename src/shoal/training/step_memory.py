@@ -29,7 +29,7 @@ def count_row(model: nn.Module) -> int:
 def keeps_aggregate(model: nn.Module, *, sparse: bool) -> bool:
     """Whether a model's first layer starts from a precomputed `A x` of dense features."""
     starts = (one.kind is not None and one.linear.starts_from_aggregate for one in list_layers(model))
-    return next(starts, False) and not sparse
+    return next(starts, False) and not sparse and getattr(model, "input_norm", "none") == "none"
 
 
 def count_whole(
