@@ -24,6 +24,9 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+GRAPHS = ROOT.parent / "shared" / "data"  # as in other benchmarks; $SHOAL_DATA comes first
+if GRAPHS.is_dir():
+    os.environ.setdefault("SHOAL_DATA", str(GRAPHS))
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import timing  # noqa: E402
