@@ -76,7 +76,8 @@ def test_a_node_never_sees_its_own_label_while_its_loss_is_counted(sparse):
         assert abs(shown / (shown + counted) - RATE) < 4 * 0.5 / (shown + counted) ** 0.5
 
 
-def test_a_run_draws_the_mask_by_its_seed_whatever_the_model():
+def test_a_run_draws_the_mask_by_its_seed_whatever_the_model(monkeypatch):
+    monkeypatch.setattr(shoal.MODELS, "_components", dict(shoal.MODELS))
     shoal.MODELS.add("label-recorder", lambda width, classes: Recorder(width - classes, classes))
     graph, masks = make_noise(), []
     for seed in (7, 7, 8):
