@@ -87,14 +87,14 @@ def explain(rows: list[Row]) -> str:
     low, high = min(rows, key=lambda row: row["degree"]), max(rows, key=lambda row: row["degree"])
     wide = [row for row in rows if row["graph"] == "ppi" and row["hidden"] == 512]
     pair = (
-        f" On PPI with hidden 512 an iteration takes {sum(wide[-1]['seconds'].values()):.3f} s on {wide[-1]['threads']} threads here and {PUBLISHED.values['iteration']['ppi']:.3f} s on their 40 cores in float64 (table 3)."
+        f" On PPI with hidden 512 an iteration takes {sum(wide[-1]['seconds'].values()):.3f} s on {wide[-1]['threads']} threads here and {PUBLISHED.values['iteration']['ppi']:.3f} s on their 40 cores in float64 (table 3); processors and precision differ, so this does not compare the programs."
         if wide
         else ""
     )
     return (
-        f"Dense products take {dense} % of an iteration, propagation {spread} %, sampling {drawn} %. As in figure 3 G and H, sampling is a small part and weights are the largest; and denser subgraphs give propagation more: "
+        f"Dense products take {dense} % of an iteration, propagation {spread} %, sampling {drawn} %. Sampling is a small part, as the paper says of figure 3 G and H. Weights are the largest; the paper calls them the main bottleneck of scaling, with aggregation before them on Amazon. Denser subgraphs give propagation more: "
         f"{percent(share(low, 'propagation'))} at degree {low['degree']:.0f} ({low['graph']}), {percent(share(high, 'propagation'))} at {high['degree']:.0f} ({high['graph']}), the paper's observation about Amazon.{pair} "
-        "Clocks cost less than the Dashboard and inducing the subgraph is most of sampling, so its share differs from theirs for another reason than scaling. The rest is activations, dropout, loss and Adam."
+        "The default sampler draws from the frontier's distribution by exponential clocks, which cost less than the paper's Dashboard, so sampling's share differs from theirs for another reason than scaling. The rest is activations, dropout, loss and Adam."
     )
 
 
@@ -118,8 +118,8 @@ EXPERIMENT = Experiment(
     name="breakdown",
     paper="subgraphs",
     title="Breakdown of an iteration",
-    ours="SAGE of 2 layers, frontier subgraphs of 8,000 nodes, at most 30 pins, float32. ppi-large and a Kronecker graph of degree 64 stand in for the larger and denser graphs.",
-    theirs="The same model and budget on PPI, Reddit, Yelp and Amazon in float64, C++ on 40 cores.",
+    ours="SAGE of 2 layers, frontier subgraphs of 8,000 nodes, at most 30 pins, float32. A Kronecker graph of degree 64 stands in for the dense Amazon.",
+    theirs="The same model on frontier subgraphs of PPI, Reddit, Yelp and Amazon in float64, C++ on 40 cores. The shares of figure 3 are not printed as numbers.",
     profiles={
         "tiny": {"graphs": ["digits"], "hidden": [16], "budget": 500, "steps": 2, "warm": 2},
         "small": {
