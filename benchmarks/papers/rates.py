@@ -80,12 +80,14 @@ def explain(rows: list[Row]) -> str:
     lost = [f"{graph} ({gap:+.2f})" for graph, gap in tenth.items() if gap < -0.3]
     worst = [graph for graph in none if none[graph] <= min(tenth.get(graph, 0), 0)]
     theirs = {name: scores[1] - scores[0] for name, scores in PUBLISHED.values.items()}
+    lowest = [name for name, scores in PUBLISHED.values.items() if scores[3] < min(scores[:2])]
+    gained = ", ".join(f"{graph} ({gap:+.2f})" for graph, gap in tenth.items() if gap >= 0.1)
     fresh = ", ".join(f"{gap:+.2f} points on {graph}" for graph, gap in find_gaps(rows, 0.1).items())
     beside = f" The fresh run of this page has {fresh} at p = 0.1." if fresh else ""
     return (
-        f"Over settled runs p = 0.1 keeps the score of p = 1 within 0.3 points on {len(kept)} of {len(tenth)} graphs and loses more on {', '.join(lost) or 'none'}; the paper never loses ({span(theirs.values())} points). "
-        f"p = 0 scores below both p = 1 and p = 0.1, as there, on {len(worst)} of {len(none)} graphs.{beside} "
-        "What differs is the size: on graphs of ten thousand nodes a part's boundary is a large share of it, and a layer that sees a tenth of it, ten times as heavy, is noisier than on millions of nodes with long training. The generalisation gain that the paper reports for p = 0.1 on ogbn-products is not seen in settled runs."
+        f"Over settled runs p = 0.1 keeps the score of p = 1 within 0.3 points on {len(kept)} of {len(tenth)} graphs and loses more on {', '.join(lost) or 'none'}; the paper never loses (it gains {span(theirs.values())} points). "
+        f"p = 0 scores below both p = 1 and p = 0.1 on {len(worst)} of {len(none)} graphs, in {len(lowest)} of the {len(PUBLISHED.values)} cases of table 4.{beside} "
+        f"The paper's graphs are larger: on graphs of ten thousand nodes a part's boundary is a large share of it, and a layer that sees a tenth of it, ten times as heavy, may be noisier than on millions of nodes with long training. A gain of 0.1 points or more by p = 0.1, as the paper reports for ogbn-products, is seen on {gained or 'no graph'}. Rates between 0.1 and 1 (table 13) are not trained here."
     )
 
 
@@ -99,11 +101,16 @@ def draw(axes: Any, rows: list[Row]) -> None:
 
 
 PUBLISHED = Published(
-    "BNS-GCN tables 4 and 13",
+    "BNS-GCN table 4",
     {
         "Reddit, 2": [97.11, 97.17, 97.09, 97.03],
+        "Reddit, 4": [97.11, 97.16, 96.99, 96.88],
         "Reddit, 8": [97.11, 97.15, 96.94, 96.84],
+        "ogbn-products, 5": [79.14, 79.36, 79.43, 78.65],
+        "ogbn-products, 8": [79.14, 79.48, 79.28, 78.83],
         "ogbn-products, 10": [79.14, 79.30, 79.21, 78.79],
+        "Yelp, 3": [65.26, 65.32, 65.27, 65.28],
+        "Yelp, 6": [65.26, 65.26, 65.31, 65.27],
         "Yelp, 10": [65.26, 65.34, 65.29, 65.23],
     },
 )
@@ -111,8 +118,8 @@ EXPERIMENT = Experiment(
     name="rates",
     paper="boundary",
     title="Accuracy against p",
-    ours="METIS parts, real ranks, the epoch with the best validation score; settings by graph in `bench_boundary.py`. Percent correct, micro-F1 for ppi, ROC-AUC for tolokers.",
-    theirs="GraphSAGE of 3 or 4 layers, 500 to 3,000 epochs, 10 runs.",
+    ours="METIS parts, real ranks, the epoch with the best validation score; settings by graph in `bench_boundary.py`. Percent correct, micro-F1 for ppi, whose labels are a reconstruction, ROC-AUC for tolokers. None of the graphs is the paper's.",
+    theirs="GraphSAGE of 3 or 4 layers, 500 to 3,000 epochs, mean of 10 runs; micro-F1 for Yelp.",
     profiles={
         "tiny": {"graph": "digits", "parts": [2], "seeds": 1, "epochs": 5},
         "small": {"graph": "pubmed", "parts": [2], "seeds": 1, "epochs": 40},

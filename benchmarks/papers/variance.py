@@ -154,7 +154,7 @@ def explain(rows: list[Row]) -> str:
     return (
         f"The variance of draws is {span(row['drawn'] / row['exact'] for row in rows)} of the exact one, (1 − p)/p Σ P² |h|². "
         f"{'No case exceeds' if not broken else f'{len(broken)} cases exceed'} the paper's bound γ² ‖P‖² / p over the boundary: the exact value is {span(row['exact'] / row['bound'] for row in rows)} of it. The bound leaves out the factor 1 − p and takes all rows as long as the longest. "
-        f"The variance is {order}: at a small p the boundary nodes that are kept count 1/p times, which the comparison by order of magnitude leaves out. It is {apart}. Inner rows of a part are never sampled, which is the whole advantage."
+        f"The variance is {order}. The others draw as many nodes as the part holds here; table 2 compares at the same s, which for BNS-GCN counts boundary nodes alone and so leaves the others fewer nodes the smaller p is. The variance is {apart}. VR-GCN's variance is of differences to its history and has no place beside these, as the paper says. Inner rows of a part are never sampled, which is the whole advantage."
     )
 
 
@@ -171,7 +171,7 @@ EXPERIMENT = Experiment(
     paper="boundary",
     title="Variance and its bound",
     ours="One layer, γ = 1, METIS parts; boundary sampling as training draws it. The others' variances are exact: LADIES and FastGCN draw as many nodes as the part holds (inner and kept boundary nodes), neighbour sampling as many for each row on average.",
-    theirs="Analysis: appendix A bounds the mean variance by γ² Σ ‖P_boundary‖² / (p n); table 2 ranks the methods by order of magnitude.",
+    theirs="Analysis: appendix A bounds the mean variance by γ² Σ ‖P_boundary‖² / (p n); table 2 ranks the methods by order of magnitude with equally many sampled nodes: |B| γ² / s for BNS-GCN, |N| γ² / s for LADIES, |V| γ² / s for FastGCN, D γ² / s for GraphSAGE.",
     profiles={
         "tiny": {"graphs": ["digits"], "parts": 4, "rates": [0.1], "width": 4, "draws": 20},
         "small": {
