@@ -34,7 +34,7 @@ PAGES = {
     ),
     "partitions": (
         "Experiments of VLDB'22",
-        "Full-graph training across processors. VLDB'22 is *Scalable Graph Convolutional Network Training on Distributed-Memory Systems*. HP is hypergraph, GP graph, RP random partitioning.",
+        "Full-graph training across processors. VLDB'22 is *Scalable Graph Convolutional Network Training on Distributed-Memory Systems*. HP is hypergraph, GP graph, RP random partitioning; effort fast is the quickest setting of [our hypergraph method](../partitioning.md).",
         (
             *("volumes", "minibatches", "partition_overhead", "strong_scaling", "deeper_networks", "parity"),
             *("broadcast", "billion_edges", "other_systems"),
@@ -53,7 +53,7 @@ HEAD = """# {title}
 
 {about} Ideas and where they are in the code: [papers](../papers.md).
 
-This page is generated from `benchmarks/results/papers` by `make papers`, which runs every experiment at the `small` profile; the last line of a section says when and where. `python benchmarks/papers/run.py --profile regular` runs larger ones, and each file of `benchmarks/papers` runs alone. The originals' graphs and machines are not at hand: graphs that stand in are named, and times of a busy machine of two cores are for ratios side by side. `kronecker:16:64` is a Kronecker graph of 2¹⁶ nodes and degree 64 as JPDC'21 draws them, `even:16:15` one with random edges. What is beside ours was read from the paper at the place named.
+This page is generated from `benchmarks/results/papers` by `make papers`, which runs every experiment at the `small` profile; the last line of a section says when and where. `python benchmarks/papers/run.py --profile regular` runs larger ones, and each file of `benchmarks/papers` runs alone. The originals' graphs and machines are not at hand: graphs that stand in are named and [listed](../papers.md#graphs-of-the-experiments), and times of a busy machine of two cores are for ratios side by side. `kronecker:16:64` is a Kronecker graph of 2¹⁶ nodes and degree 64 as JPDC'21 draws them, `even:16:15` one with random edges. What is beside ours was read from the paper at the place named.
 """
 
 
