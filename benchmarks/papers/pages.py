@@ -34,7 +34,7 @@ PAGES = {
     ),
     "partitions": (
         "Experiments of VLDB'22",
-        "Full-graph training across processors. VLDB'22 is *Scalable Graph Convolutional Network Training on Distributed-Memory Systems*. HP is hypergraph, GP graph, RP random partitioning; effort fast is the quickest setting of [our hypergraph method](../partitioning.md).",
+        "Full-graph training across processors. VLDB'22 is *Scalable Graph Convolutional Network Training on Distributed-Memory Systems*. HP is hypergraph, GP graph, RP random partitioning. With effort fast our [HP](../partitioning.md#hypergraph) is METIS's cut and a local search that lowers the volume; only higher efforts run a hypergraph partitioner, Mt-KaHyPar. Where effort fast is named, HP starts at GP and stays near it.",
         (
             *("volumes", "minibatches", "partition_overhead", "strong_scaling", "deeper_networks", "parity"),
             *("broadcast", "billion_edges", "other_systems"),

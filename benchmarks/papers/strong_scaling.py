@@ -160,7 +160,7 @@ def explain(rows: list[Row]) -> str:
     )
     return (
         f"Real ranks share two cores here, so that more than two cannot gain; the prediction for this machine is {held} of what they took, its bytes {'are exact' if exact else 'are not exact'}. "
-        f"On {last} predicted processors HP takes {ratio['HP']:.2f} of RP's epoch and GP {ratio['GP']:.2f}{beside}. {'HP before GP agrees with figure 3' if ratio['HP'] < ratio['GP'] else 'Unlike in figure 3, HP is not before GP'}. METIS's largest volume is low here (see volumes), so GP does not fall behind RP on this graph as it does there. "
+        f"On {last} predicted processors HP takes {ratio['HP']:.2f} of RP's epoch and GP {ratio['GP']:.2f}{beside}. {'HP before GP agrees with figure 3' if ratio['HP'] < ratio['GP'] else 'Unlike in figure 3, HP is not before GP, from which it starts with effort fast'}. METIS's largest volume is low here (see volumes), so GP does not fall behind RP on this graph as it does there. "
         f"From {few['parts']} to {last} processors HP's epoch gets {few['epoch'] / at['HP']['epoch']:.1f} times shorter, where the paper finds speed-ups almost linear: by the assumed link communication is {harness.percent(few['communication'] / few['epoch'])} of it on {few['parts']}.{node} "
         f"Among these counts HP's speed-up is highest on {best['parts']} processors ({best['one'] / best['epoch']:.0f} over one core); the paper sees this graph, the smallest of its eight, lose speed-up at 512. Absolute times are not comparable: its S column is over DGL on 16 cores."
     )

@@ -130,7 +130,7 @@ EXPERIMENT = Experiment(
     name="volumes",
     paper="partitions",
     title="Volume and messages",
-    ours="Rows sent in one exchange of a layer, imbalance 0.01; the mean of five random partitions is 1. `hypergraph` (METIS, Mt-KaHyPar, local search; effort fast at the small profile) and METIS's cut.",
+    ours="Rows sent in one exchange of a layer, imbalance 0.01; the mean of five random partitions is 1. HP is `hypergraph`, with effort fast on soc-Slashdot0902 at the small profile and with METIS, Mt-KaHyPar and local search on graphs cut before; GP is METIS's cut.",
     theirs="PaToH and METIS with default parameters, imbalance 0.01, 512 MPI processes, five epochs.",
     profiles={
         "tiny": {"graphs": ["digits"], "parts": 4, "effort": "fast"},
