@@ -13,6 +13,7 @@ from shoal.distributed.moving import MovingSampler
 from shoal.distributed.transport import Transport
 from shoal.sampling.dealt import DealtSampler
 from shoal.training.loss import compute_loss
+from shoal.training.norm_statistics import read_statistics
 
 EPOCHS, DROPOUT = 2, 0.2
 
@@ -73,6 +74,21 @@ def save_on_rank_0_alone(transport: Transport, folder: str) -> int:
     )
     trainer.fit(1)
     return trainer.step
+
+
+def make_blind_trainer(transport: Transport, folder: Path | None = None) -> shoal.Trainer:
+    """A trainer of a model with batch norm, on a graph without validation nodes."""
+    graph = shoal.load("blocks", num_nodes=1000)
+    graph = graph._copy(val_mask=np.zeros(graph.num_nodes, bool))
+    model = shoal.GNN("sage", graph.num_features, 32, graph.num_classes, norm="batch", seed=0)
+    return shoal.Trainer(model, graph, make_sampler(graph), transport=transport, checkpoints=folder)
+
+
+def train_blind(transport: Transport, folder: str) -> list[list[float]]:
+    """The statistics of batch norm that ranks end with."""
+    trainer = make_blind_trainer(transport, Path(folder))
+    trainer.fit(EPOCHS)
+    return [one.tolist() for one in read_statistics(trainer.model)]
 
 
 def train_alone(num_ranks: int) -> list[float]:

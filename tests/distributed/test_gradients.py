@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from data_parallel_ranks import move_here, save_on_rank_0_alone, train_alone, train_here
+from data_parallel_ranks import (
+    make_blind_trainer,
+    move_here,
+    save_on_rank_0_alone,
+    train_alone,
+    train_blind,
+    train_here,
+)
+from shoal.distributed.transport import LocalTransport
+from shoal.training.norm_statistics import read_statistics
 
 
 @pytest.mark.parametrize("num_ranks", [2, 3])
@@ -36,3 +45,11 @@ def test_ranks_of_which_one_has_a_folder_save_after_epochs_alone(tmp_path, ranks
     assert ranks("gloo", 2).call(save_on_rank_0_alone, str(tmp_path), limit=60) > 1
     assert (tmp_path / "last.safetensors").is_file()
     assert not (tmp_path / "last-1.safetensors").exists()
+
+
+def test_one_process_opens_the_batch_norms_that_ranks_ended_with(tmp_path, ranks):
+    want = ranks("gloo", 2).call(train_blind, str(tmp_path))
+    alone = make_blind_trainer(LocalTransport())
+    alone.resume(tmp_path)
+    alone.restore_best()
+    assert [one.tolist() for one in read_statistics(alone.model)] == want

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 import shoal
 from shoal.sampling.base import make_sampler
 from shoal.training import evaluation
+from shoal.training.checkpoint import FORMAT
 from shoal.training.evaluation import count_work
 from shoal.training.norm_statistics import MOST_BATCHES, read_statistics
+from shoal.training.tensor_files import read_tensors, save_tensors
 
 
 @pytest.fixture(scope="module")
@@ -141,20 +143,34 @@ def test_evaluating_twice_gives_the_same_scores_and_measures_once(graph, way, mo
         torch.testing.assert_close(other.predict_proba(), first, rtol=0, atol=0)
 
 
-def test_without_validation_nodes_the_result_has_measured_statistics(graph, tmp_path):
+@pytest.mark.parametrize("to_train", [True, False])
+@pytest.mark.parametrize("way", WAYS)
+def test_without_validation_nodes_the_result_has_measured_statistics(graph, way, to_train, tmp_path):
     graph = graph._copy(val_mask=np.zeros(graph.num_nodes, bool))
-    trainer = make_trainer(graph, "walks", checkpoints=tmp_path)
+    trainer = make_trainer(graph, way, checkpoints=tmp_path)
     trainer.fit(2)
     result = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     assert not is_same(result, dict(trainer.last_weights))
-    other = make_trainer(graph, "walks")
+    other = make_trainer(graph, way)
+    other.share.to_train = to_train  # a run that is opened for prediction reads no histories and no sampler
     other.resume(tmp_path)
     other.restore_best()
     assert is_same(result, dict(other.model.state_dict()))
     trainer.fit(3)
-    straight = make_trainer(graph, "walks")
+    straight = make_trainer(graph, way)
     straight.fit(3)
     assert is_same(dict(trainer.last_weights), dict(straight.last_weights))
+
+
+def test_statistics_of_a_checkpoint_that_do_not_fit_the_model_are_refused(graph, tmp_path):
+    trainer = make_trainer(graph, checkpoints=tmp_path)
+    trainer.fit(1)
+    path = tmp_path / "last.safetensors"
+    stored, progress = read_tensors(path, FORMAT)
+    del stored["statistics.0"]
+    save_tensors(path, stored, FORMAT, progress)
+    with pytest.raises(shoal.ShoalError, match="does not fit this model: its batch norms have other shapes"):
+        make_trainer(graph).resume(tmp_path)
 
 
 class Plain(nn.Module):

@@ -30,8 +30,8 @@ def save_checkpoint(
     """Write a model's weights (its `state_dict`) with the state that training resumes from.
 
     The file is replaced atomically: a killed writer leaves the previous checkpoint under `path`. `progress` has numbers,
-    the list `losses` of an unfinished epoch, and the averaged weights `average`, if any. `before` is called before the
-    rename.
+    the list `losses` of an unfinished epoch, the averaged weights `average`, if any, and the list `statistics` of batch
+    norm in evaluation, if they were measured. `before` is called before the rename.
     """
     tensors: dict[str, Tensor] = {}
     for name, value in weights.items():
@@ -46,6 +46,8 @@ def save_checkpoint(
         tensors["losses"] = torch.tensor(losses, dtype=torch.float64)
     average: Mapping[str, Tensor] = numbers.pop("average", {})
     tensors |= {f"average.{name}": value.contiguous() for name, value in average.items()}
+    statistics: list[Tensor] = numbers.pop("statistics", [])
+    tensors |= {f"statistics.{place}": value.contiguous() for place, value in enumerate(statistics)}
     save_tensors(path, tensors, FORMAT, numbers, before)
 
 
@@ -74,6 +76,9 @@ def load_checkpoint(
                 if value.shape == weight.shape and value.stride() != weight.stride():
                     kept[key] = torch.empty_like(weight).copy_(value)
     progress |= {"average": average} if average else {}
+    if statistics := _select(tensors, "statistics."):
+        places = map(str, range(len(statistics)))
+        progress["statistics"] = [statistics[place] for place in places if place in statistics]
     if "losses" not in tensors:
         return progress
     if tensors["losses"].ndim != 1 or not tensors["losses"].is_floating_point():

@@ -62,6 +62,8 @@ def save_progress(trainer: Trainer, path: Path, done: EpochState | None = None, 
         progress["rates"] = rates
     if trainer.weights.average:
         progress |= {"averaged_steps": trainer.weights.steps, "average": trainer.weights.average}
+    if trainer.weights.statistics is not None:
+        progress["statistics"] = trainer.weights.statistics
     unreadable = [old for old in trainer.unreadable if old.parent == path.parent]
     shift = (lambda: _shift(path.parent, keep, unreadable)) if keep > 1 else None
     save_checkpoint(path, trainer.last_weights, trainer.optimizer, progress, shift)
@@ -139,7 +141,8 @@ def _load(trainer: Trainer, folder: Path, path: Path) -> tuple[EpochState | None
     size = trainer.transport.size
     steps = _read_count(path, progress, "averaged_steps", 0)
     trainer.step = _read_count(path, progress, "step", trainer.epoch * trainer.sampler.num_batches)
-    trainer.weights.load_average(path, progress.get("average", {}), steps, trainer.step)
+    average, statistics = progress.get("average", {}), progress.get("statistics", [])
+    trainer.weights.resume(path, trainer.step, average, steps, statistics)
     trainer.rates.restore(_check_rates(path, progress.get("rates"), len(trainer.optimizer.param_groups)))
     ranks = _read_count(path, progress, "ranks", size)
     done = None

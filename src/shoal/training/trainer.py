@@ -222,6 +222,8 @@ class Trainer(Predictor, Recorded, Resumable):
             if on_epoch is not None:  # before the checkpoint, so that no record is missing after a resume
                 on_epoch(record)
             self.share.align_buffers(self.model)
+            if self._stopped or self.epoch == epochs:
+                self.weights.measure_result()  # before the checkpoint, so that it has them
             if self.checkpoints is not None:
                 save_last(self, self.checkpoints, self.keep_checkpoints)
         self.switch_to_best()

@@ -21,7 +21,7 @@ class KeptWeights:
     averaged.
 
     After a step, evaluation also measures the statistics of batch norm anew, with the weights it uses. Best weights keep
-    them; training continues with its running statistics.
+    them; training continues with its running statistics. Checkpoints store them if they were measured after their step.
 
     Args:
         decay: of the moving average; None for none.
@@ -32,6 +32,7 @@ class KeptWeights:
         last: weights of the last step, with buffers, while the model holds others; else None.
         average: averaged weights by name; empty without a decay or before the first step.
         steps: number of averaged steps.
+        statistics: means and variances of batch norm in evaluation; None before they are measured after a step.
     """
 
     def __init__(
@@ -44,11 +45,11 @@ class KeptWeights:
         self.steps = 0
         self._is_raw = True  # the model has the weights of the last step
         self._step = 0  # optimizer steps before these weights
-        self._statistics: list[Tensor] | None = None  # of evaluation, since the last step
+        self.statistics: list[Tensor] | None = None
 
     def follow_step(self, step: int) -> None:
         """Add the weights after optimizer step number `step` to the average."""
-        self._is_raw, self._step, self._statistics = True, step, None
+        self._is_raw, self._step, self.statistics = True, step, None
         if self.decay is None:
             return
         self.steps += 1
@@ -85,6 +86,12 @@ class KeptWeights:
         """Keep a copy of the model's weights as the best."""
         self.best = self._copy()
 
+    def measure_result(self) -> None:
+        """Measure the statistics of the result of training, unless it is that of an evaluation."""
+        if self.best is None:
+            with self.averaged():
+                pass
+
     def set_aside(self) -> None:
         """Load the result of training into the model, the best weights or the average. The last weights are kept."""
         self.last = self._copy()
@@ -105,13 +112,18 @@ class KeptWeights:
             self.model.load_state_dict(self.last)
             self.last, self._is_raw = None, True
 
-    def load_average(self, path: Path, average: Mapping[str, Tensor], steps: int, step: int) -> None:
-        """Resume the average of `steps` steps from the checkpoint `path`, written after optimizer step `step`.
+    def resume(
+        self, path: Path, step: int, average: Mapping[str, Tensor], steps: int, statistics: list[Tensor]
+    ) -> None:
+        """Resume the average of `steps` steps and the statistics of the checkpoint `path`, written after step `step`.
 
-        Without an average in the checkpoint it starts anew.
+        Without an average in the checkpoint it starts anew; without statistics an evaluation measures them.
         """
         self._is_raw, self.average, self.steps = True, {}, 0
-        self._step, self._statistics = step, None
+        self._step, self.statistics = step, statistics or None
+        shapes = [one.shape for one in read_statistics(self.model)]
+        if statistics and [one.shape for one in statistics] != shapes:
+            raise ShoalError(f"{path} does not fit this model: its batch norms have other shapes")
         if self.decay is None or not average:
             return
         expected = {name: weight.shape for name, weight in self.model.named_parameters()}
@@ -131,10 +143,10 @@ class KeptWeights:
         """Give the model's batch norms the statistics of evaluation; those of untrained weights stay as they are."""
         if self._step == 0 or not list_norms(self.model):
             return
-        if self._statistics is None:
+        if self.statistics is None:
             self._measure(self._step)
-            self._statistics = read_statistics(self.model)
-        write_statistics(self.model, self._statistics)
+            self.statistics = read_statistics(self.model)
+        write_statistics(self.model, self.statistics)
 
     def _copy(self) -> dict[str, Tensor]:
         return {name: value.clone() for name, value in self.model.state_dict().items()}
