@@ -1,6 +1,8 @@
 """What a run is estimated to hold: sparse features by what is stored, layered batches by what they read."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -53,6 +55,65 @@ def test_sparse_features_count_by_their_entries_and_only_where_batches_are_drawn
     )  # `A x`, of features that are dense
     assert steps["sparse", True] < 1.2 * weights
     assert steps["dense", True] - steps["sparse", True] > 0.7 * 3 * 4 * 300 * width
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize("kind", ["full", "subgraph", "layered"])
+@pytest.mark.parametrize("setting", [{"input_norm": "rows"}, {"input_dropout": 0.5}])
+def test_a_copy_of_dense_features_is_counted(setting, kind, is_sparse, tmp_path):
+    width = 2000
+    graph = widen(make_labelled(600), width)[0 if is_sparse else 1]
+    sampler, rows = None, 600
+    if kind == "subgraph":
+        sampler = shoal.NodeSampler(graph, budget=300)
+        rows = int(sampler.batch_size)
+    elif kind == "layered":
+        sampler = shoal.NeighborSampler(graph, fanouts=(5, 5), batch_size=10)
+        rows = sampler.sample(0).num_nodes
+    plain, copied = (estimate(graph, sampler, tmp_path, num_layers=2, **more) for more in ({}, setting))
+    size = 0 if is_sparse else 4 * width
+    assert (copied.step - copied.ahead) - (plain.step - plain.ahead) == size * rows
+    is_normal = "input_norm" in setting
+    assert copied.evaluation - plain.evaluation == (size * 600 if is_normal else 0)
+
+
+MEASURE = """
+import threading
+import numpy as np, shoal
+from pathlib import Path
+from shoal.memory import anonymous_memory, return_freed_memory
+from shoal.runs.need import estimate_need
+
+n, width = 8_000, 2_000
+rng = np.random.default_rng(0)
+x = rng.random((n, width), np.float32)
+graph = shoal.Graph.from_edge_index(rng.integers(0, n, (2, 3 * n)), n, x=x, y=rng.integers(0, 4, n)).with_split(seed=0)
+for norm in ("none", "none", "rows"):  # the first loads kernels
+    trainer = shoal.Trainer(shoal.GNN("gcn", width, 16, 4, input_norm=norm), graph)
+    need = estimate_need(trainer, Path("."))
+    return_freed_memory()
+    held = most = anonymous_memory()
+    done = threading.Event()
+    def watch():
+        global most
+        while not done.wait(0.001):
+            most = max(most, anonymous_memory())
+    thread = threading.Thread(target=watch); thread.start()
+    trainer.train_epoch()
+    trainer.evaluate("val")
+    done.set(); thread.join()
+    grown = most - held
+    del trainer
+print(grown, 4 * n * width, max(need.step, need.ahead + need.evaluation + need.matrices))
+"""
+
+
+def test_training_on_normalised_features_holds_what_is_estimated():
+    answer = subprocess.run(
+        [sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True, timeout=300
+    )
+    grown, copied, estimated = map(int, answer.stdout.split())
+    assert copied < grown <= estimated
 
 
 def test_a_layered_batch_counts_the_rows_its_layers_read(tmp_path):

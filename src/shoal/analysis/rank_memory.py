@@ -13,7 +13,7 @@ from shoal.distributed.exchange import ExchangeMethod
 from shoal.graph import Graph
 from shoal.models.gnn import GNN
 from shoal.partitioning.part import Part
-from shoal.training.step_memory import VALUE, count_row, count_weights, count_whole
+from shoal.training.step_memory import VALUE, count_prepared, count_row, count_weights, count_whole
 
 _NODE_BYTES = (
     12  # of every node, where ranks share batches: its owner, its row there, its position in the batch
@@ -84,7 +84,10 @@ def estimate_shared(
     """
     whole = count_pattern(graph) + _NODE_BYTES * graph.num_nodes + count_weights(model)
     return tuple(
-        process + whole + count_part(part, num_features) + _count_batch(model, tuple(sizes), num_features)
+        process
+        + whole
+        + count_part(part, num_features)
+        + _count_batch(model, tuple(sizes), num_features, sparse=sp.issparse(part.x))
         for part, sizes in zip(parts, largest.tolist())
     )
 
@@ -94,16 +97,19 @@ def estimate_replicas(
 ) -> tuple[int, ...]:
     """Bytes of every rank's process where each holds the whole graph; `largest` is (output rows, other rows, entries) of a batch."""
     features = VALUE * graph.num_nodes * num_features
-    if sp.issparse(graph.x):
+    is_sparse = sp.issparse(graph.x)
+    if is_sparse:
         features = count_csr(graph.x)
-    held = count_pattern(graph) + features + count_weights(model) + _count_batch(model, largest, num_features)
+    held = count_pattern(graph) + features + count_weights(model)
+    held += _count_batch(model, largest, num_features, sparse=is_sparse)
     return (process + held,) * num_ranks
 
 
-def _count_batch(model: GNN, size: tuple[int, ...], num_features: int) -> int:
-    """Bytes of a step on a batch: activations, gathered features, an operator and its transpose."""
+def _count_batch(model: GNN, size: tuple[int, ...], num_features: int, *, sparse: bool) -> int:
+    """Bytes of a step on a batch: activations, gathered and prepared features, an operator and its transpose."""
     rows, read, entries = size
-    return VALUE * ((rows + read) * count_row(model) + (rows + read) * num_features + 4 * entries)
+    row = count_row(model) + num_features + count_prepared(model, sparse=sparse)
+    return VALUE * ((rows + read) * row + 4 * entries)
 
 
 def count_buffers(

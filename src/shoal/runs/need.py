@@ -39,6 +39,7 @@ from shoal.training.part_share import PartShare
 from shoal.training.share import ReplicaShare
 from shoal.training.step_memory import (
     VALUE,
+    count_prepared,
     count_row,
     count_weights,
     count_whole,
@@ -173,6 +174,8 @@ def estimate_need(trainer: Trainer, place: Path, *, to_train: bool = True) -> Ne
             matrices += trainer.share.count_bytes()
     else:
         evaluation = int((n + halo) * (VALUE * sum(widths) + _row_bytes(graph)))
+        if getattr(trainer.model, "input_norm", "none") != "none":
+            evaluation += VALUE * n * count_prepared(trainer.model, sparse=_is_sparse(graph))
         matrices = 0
     if given_budget() is not None:
         load_kernels()
@@ -219,6 +222,7 @@ def _count_step(trainer: Trainer) -> tuple[int, int]:
         values = nodes * count_row(trainer.model)
         drawn = min(entries, nodes * (entries // max(n, 1) + 1))
         own, making = _count_drawing(source)
+    values += nodes * count_prepared(trainer.model, sparse=_is_sparse(graph))
     batches = count_batches_held(threads, cached=False)
     taken = drawn if graph.edge_weight is None else 2 * drawn
     held = int(VALUE * (2 + 2 * threads) * taken + batches * nodes * _row_bytes(graph)) + own

@@ -7,11 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
 from shoal.batch import Batch
 from shoal.errors import ShoalError
+from shoal.kernels.encoding import EncodedRows
 from shoal.kernels.row_sets import Rows
 from shoal.memory import available_memory, given_budget, memory_left, return_freed_memory
 from shoal.models.calling import call_model, check_one_pass
@@ -46,7 +49,15 @@ def count_held(model: nn.Module, whole: Batch) -> int:
     stack = _require_embeddings(model)
     layers = [(layer.linear.in_features, layer.linear.out_features) for layer in stack.list_layers()]
     last = (stack.embedding_width, stack.num_classes)
-    return count_chunk_bytes([*layers, last], whole.num_nodes, whole.num_edges)
+    normal = 0 if getattr(model, "input_norm", "none") == "none" else _count_normal(stack.in_features, whole)
+    return normal + count_chunk_bytes([*layers, last], whole.num_nodes, whole.num_edges)
+
+
+def _count_normal(width: int, whole: Batch) -> int:
+    """Bytes of a whole graph's normalised features, and of its decoded ones if they are encoded; 0 if they are sparse."""
+    x = whole.graph.find_features(np.empty(0, np.int64))[0]
+    copies = 0 if isinstance(x, sp.csr_array) else 2 if isinstance(x, EncodedRows) else 1
+    return 4 * copies * whole.num_nodes * width
 
 
 def free_for_matrices(promised: int = 0) -> int:

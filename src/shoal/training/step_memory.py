@@ -26,6 +26,12 @@ def count_row(model: nn.Module) -> int:
     return 3 * sum(widths) + added + normal
 
 
+def count_prepared(model: nn.Module, *, sparse: bool) -> int:
+    """Values per row of the copy that a model makes of dense features in a step: normalised, dropped, or both."""
+    is_copied = getattr(model, "input_norm", "none") != "none" or getattr(model, "input_dropout", 0.0) > 0
+    return int(getattr(model, "in_features", 0)) if is_copied and not sparse else 0
+
+
 def keeps_aggregate(model: nn.Module, *, sparse: bool) -> bool:
     """Whether a model's first layer starts from a precomputed `A x` of dense features."""
     starts = (one.kind is not None and one.linear.starts_from_aggregate for one in list_layers(model))
@@ -51,7 +57,8 @@ def count_whole(
     joined = 2 * width if width > num_features else 0  # features with label columns, and their `A x`
     known = rows * (joined + (num_features if keeps_aggregate(model, sparse=sparse) else 0))
     kept = VALUE * ((6 if weighted else 2) * (entries + more) + known)
-    return VALUE * (rows + halo) * count_row(model), kept  # x itself is not copied
+    prepared = rows * count_prepared(model, sparse=sparse)  # x itself is not copied
+    return VALUE * ((rows + halo) * count_row(model) + prepared), kept
 
 
 def count_weights(model: nn.Module) -> int:
