@@ -1,7 +1,9 @@
 """Settings that follow the graph: the facts, the rule, and what overrides it."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -9,10 +11,18 @@ import scipy.sparse as sp
 import yaml
 
 import shoal
-from shoal.partitioning.part import make_part
+from shoal.partitioning.part import Part, make_part
 from shoal.runs.config import FROM_GRAPH, RunConfig, apply_setting, make_config
 from shoal.runs.data import load_graph
-from shoal.runs.defaults import FEW_LABELS, Facts, choose_epochs, choose_settings, follow_graph, measure_facts
+from shoal.runs.defaults import (
+    FEW_LABELS,
+    Facts,
+    choose_epochs,
+    choose_settings,
+    draw_values,
+    follow_graph,
+    measure_facts,
+)
 from small_graphs import make_labelled
 
 
@@ -24,6 +34,24 @@ def settle(*settings: str, data: str = "digits") -> tuple[RunConfig, tuple[str, 
     _, notices = load_graph(config)
     config.validate()
     return config, notices
+
+
+def measure_together(parts: list[Part]) -> list[Facts]:
+    """The facts that ranks find, each in a thread."""
+    meeting, given = Barrier(len(parts)), [np.empty(0)] * len(parts)
+
+    def measure(part: Part) -> Facts:
+        def total(counts: np.ndarray) -> np.ndarray:
+            given[part.rank] = counts
+            meeting.wait()
+            found = np.sum(given, axis=0)
+            meeting.wait()
+            return found
+
+        return measure_facts(part, total)
+
+    with ThreadPoolExecutor(len(parts)) as pool:
+        return list(pool.map(measure, parts))
 
 
 def test_facts_are_those_of_a_dense_count():
@@ -47,12 +75,10 @@ def test_ranks_with_parts_find_the_facts_of_the_graph():
     graph = make_labelled()
     assignment = np.arange(graph.num_nodes) % 3
     parts = [make_part(graph, assignment, 3, rank) for rank in range(3)]
-    counts: list[np.ndarray] = []
-    for part in parts:
-        measure_facts(part, lambda one: counts.append(one) or one)
-    found, whole = measure_facts(parts[0], lambda _: sum(counts)), measure_facts(graph)
-    for name in ("num_nodes", "num_entries", "num_features", "num_labels", "num_classes", "multi_label"):
-        assert getattr(found, name) == getattr(whole, name)
+    whole = measure_facts(graph)
+    for found in measure_together(parts):
+        for name in ("num_nodes", "num_entries", "num_features", "num_labels", "num_classes", "multi_label"):
+            assert getattr(found, name) == getattr(whole, name)
 
 
 def test_few_and_many_labels_get_other_settings():
@@ -81,6 +107,28 @@ def test_rows_of_words_are_normalised_unless_the_model_or_a_setting_forbids_it()
     few = Facts(num_nodes=1000, num_entries=5000, num_features=10, num_classes=4, num_labels=80)
     raw, normal = (choose_settings(replace(few, words=one)) for one in (False, True))
     assert normal[0].settings["training.weight_decay"] < raw[0].settings["training.weight_decay"]
+
+
+@pytest.mark.parametrize("density", [0.02, 0.6])
+def test_fractions_that_come_late_in_a_large_matrix_are_seen_by_any_number_of_ranks(density: float):
+    width, num_nodes = 2000, int(2**21 / (2000 * density)) + 1000
+    graph = make_labelled(num_nodes)
+    counts = sp.random_array((num_nodes, width), density=density, rng=np.random.default_rng(0)).tocsr().ceil()
+    words = graph._copy(x=sp.csr_array(counts, dtype=np.float32))
+    late = words.x.copy()
+    late.data[int(0.9 * late.nnz) :] *= 0.5
+    assert late.nnz > 2**21
+    drawn = draw_values(late, np.arange(num_nodes), num_nodes, late.nnz)
+    assert 0.8 * 2**20 / 2 < len(drawn) <= 1.1 * 2**20
+    assert np.mean(drawn == 0.5) == pytest.approx(0.1, abs=0.03)
+    for x, expected in ((words.x, True), (late, False)):
+        given = words._copy(x=x)
+        assert measure_facts(given).words == expected
+        for size in (2, 3):
+            parts = [make_part(given, np.arange(num_nodes) % size, size, rank) for rank in range(size)]
+            assert [one.words for one in measure_together(parts)] == [expected] * size
+            some = [draw_values(part.x, part.n_id, num_nodes, late.nnz) for part in parts]
+            assert sum(map(len, some)) == len(drawn)
 
 
 def test_a_regression_is_not_given_a_loss_of_classes():

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from shoal.graph import Graph
+from shoal.kernels.gather import gather_csr_rows
 from shoal.labels import is_regression
 from shoal.models.conv import CONVS
 from shoal.partitioning.part import Part
@@ -27,6 +28,7 @@ _EPOCHS = range(60, 501)
 _LEAST_PATIENCE = 20
 _WORDS = 256  # columns of features that may be words
 _VALUES = 1 << 20  # values that are looked at
+_RUN = 1 << 10  # values of neighbouring rows that are looked at together
 ENOUGH_STEPS = 300  # full-batch steps that reach the score of steps on batches
 
 
@@ -198,11 +200,26 @@ def _is_decided(config: RunConfig, name: str) -> bool:
     return name == "norm_place" and "norm_first" in model
 
 
-def _is_words(x: Any) -> bool:
-    """Whether features are like counts of words, by their first values."""
+def draw_values(x: sp.csr_array, ids: np.ndarray, rows: float, values: float) -> np.ndarray:
+    """About 2^20 stored values of a matrix, or all if there are fewer: those of rows spread evenly over it.
+
+    A row is drawn by its number, so that ranks draw the values that one process would.
+
+    Args:
+        x: some rows of the matrix.
+        ids: their numbers.
+        rows, values: number of rows and of stored values of the whole matrix.
+    """
+    run = max(int(_RUN * rows / max(values, 1)), 1)  # neighbouring rows lie together in a file
+    drawn = np.flatnonzero(ids // run % max(-(-values // _VALUES), 1) == 0)
+    return gather_csr_rows(x.indptr, x.indices, x.data, drawn)[2]
+
+
+def _is_words(x: Any, ids: np.ndarray, rows: float, values: float) -> bool:
+    """Whether features are like counts of words, by some of their values."""
     if not isinstance(x, sp.csr_array) or x.shape[1] < _WORDS:
         return False
-    some = x.data[:_VALUES]
+    some = draw_values(x, ids, rows, values)
     return bool(np.all((some >= 0) & (some == np.round(some))))
 
 
@@ -211,14 +228,15 @@ def measure_facts(
 ) -> Facts:
     """The facts of a graph, or over all ranks of the graph that a part belongs to."""
     if isinstance(graph, Part):
-        rows, entries = graph.num_local, len(graph.local_indices) + len(graph.halo_indices)
+        ids, entries = graph.n_id, len(graph.local_indices) + len(graph.halo_indices)
     else:
-        rows, entries = graph.num_nodes, graph.num_entries
+        ids, entries = np.arange(graph.num_nodes), graph.num_entries
     labels = 0 if graph.train_mask is None else int(np.count_nonzero(graph.train_mask))
     x = graph.x
-    values = x.nnz if isinstance(x, sp.csr_array) else rows * graph.num_features
-    counts = np.array([rows, entries, labels, values, not _is_words(x)], np.float64)
-    rows, entries, labels, values, others = total(counts).tolist()
+    values = x.nnz if isinstance(x, sp.csr_array) else len(ids) * graph.num_features
+    counts = np.array([len(ids), entries, labels, values], np.float64)
+    rows, entries, labels, values = total(counts).tolist()
+    others = total(np.array([not _is_words(x, ids, rows, values)], np.float64)).item()
     return Facts(
         num_nodes=int(rows),
         num_entries=int(entries),
