@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+import scipy.sparse as sp
 
 import shoal
 from shoal.models.layers import NORMS
@@ -53,6 +54,21 @@ def test_choices_come_from_the_declarations(digits):
             setting = declared[key.partition(".")[2]]
             for value in (values.low, values.high) if isinstance(values, Interval) else values:
                 assert setting.check(value) == value
+
+
+@pytest.mark.parametrize("name", ["gcn", "sign"])
+@pytest.mark.parametrize("kind", ["counts", "negative", "dense"])
+def test_rows_of_sparse_features_that_are_not_negative_may_be_normalised(digits, kind, name):
+    x = sp.csr_array(digits.x)
+    graph = digits._copy(x={"counts": x, "negative": -x, "dense": digits.x}[kind])
+    base, found = make_config({"data": "digits", "model": {"name": name}}), set()
+    for seed in range(10):
+        suggest, asked = draw(seed)
+        config = propose(base, {"model.name"}, graph, suggest)
+        found.add(config.model.input_norm)
+        assert ("model.input_norm" in asked) == (kind == "counts" and name == "gcn")
+        make_trainer(config, graph)
+    assert found == ({"none", "rows"} if kind == "counts" and name == "gcn" else {"none"})
 
 
 def test_what_is_fixed_stays_and_decides_what_models_there_are(digits):

@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import shoal
 from shoal.errors import ShoalError
@@ -101,6 +102,15 @@ def test_the_first_trial_has_the_defaults_and_the_best_is_no_worse(tmp_path):
     first = found.tried[0]
     assert first.score == run.trainer.best_score
     assert found.best.score >= first.score
+
+
+def test_trials_on_counts_search_the_norm_of_features(tmp_path):
+    digits = shoal.load("digits")
+    counts = store(digits._copy(x=sp.csr_array(digits.x)), tmp_path / "counts")
+    found = search(tmp_path / "search", 7, counts, settings=(*FAST, "model.name=gcn", "method=full"))
+    chosen = {one.config["model"].get("input_norm", "none") for one in found.tried[1:]}
+    assert chosen == {"none", "rows"}
+    assert all(one.score is not None and one.score > 0 for one in found.tried)
 
 
 def test_a_resumed_search_equals_an_uninterrupted_one(tmp_path):

@@ -165,7 +165,7 @@ def follow_graph(
     lines = []
     epochs = config.training.epochs if "epochs" in config.training.given else None
     facts = measure_facts(graph, total)
-    if not _may_normalize(config):
+    if not may_normalize(config):
         facts = replace(facts, words=False)
     for choice in choose_settings(facts, epochs):
         taken = []
@@ -180,7 +180,7 @@ def follow_graph(
     return tuple(lines)
 
 
-def _may_normalize(config: RunConfig) -> bool:
+def may_normalize(config: RunConfig) -> bool:
     """Whether rows of features may be normalised: not hops, not label columns, and not against what is given."""
     name, given = config.model.name, config.model.given.get("input_norm", "rows")
     reads_hops = name in CONVS and CONVS[name].trains_on_rows
@@ -213,6 +213,14 @@ def draw_values(x: sp.csr_array, ids: np.ndarray, rows: float, values: float) ->
     run = max(int(_RUN * rows / max(values, 1)), 1)  # neighbouring rows lie together in a file
     drawn = np.flatnonzero(ids // run % max(-(-values // _VALUES), 1) == 0)
     return gather_csr_rows(x.indptr, x.indices, x.data, drawn)[2]
+
+
+def is_counted(graph: Graph) -> bool:
+    """Whether features are sparse and not negative, by some of their values, so that a row's sum means something."""
+    x = graph.x
+    if not isinstance(x, sp.csr_array):
+        return False
+    return bool(np.all(draw_values(x, np.arange(graph.num_nodes), graph.num_nodes, x.nnz) >= 0))
 
 
 def _is_words(x: Any, ids: np.ndarray, rows: float, values: float) -> bool:

@@ -11,6 +11,7 @@ from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.models.conv import CONVS
 from shoal.runs.config import RunConfig
+from shoal.runs.defaults import is_counted, may_normalize
 from shoal.runs.sections import Section, model_settings
 from shoal.settings import Setting
 
@@ -42,6 +43,7 @@ SPACE: Mapping[str, Values | Interval | None] = {
     "model.jumping": None,
     "model.dropout": (0.0, 0.1, 0.3, 0.5, 0.7, 0.8),
     "model.input_dropout": (0.0, 0.2, 0.5, 0.8),
+    "model.input_norm": None,
     "training.loss": ("cross_entropy", "log_epsilon"),
     "training.label_smoothing": (0.0, 0.1, 0.2),
     "training.ema": (None, 0.99, 0.999),
@@ -89,12 +91,12 @@ def propose(base: RunConfig, fixed: Collection[str], graph: Graph, suggest: Sugg
 
     Args:
         fixed: dotted keys that keep the values of `base`. `method` or a sampler's setting fixes how batches are sampled.
-        graph: decides the batch sizes.
+        graph: decides the batch sizes, and whether the loss of classes and the norm of features are searched.
     """
     config = copy.deepcopy(base)
     for key in SPACE:
         section, name = _find(config, key)
-        if key in fixed or name not in section.declared or (graph.regression and key in CLASSES_ONLY):
+        if key in fixed or name not in section.declared or not _is_searched(config, key, graph):
             continue
         setattr(section, name, suggest(key, _find_values(config, key, fixed)))
     if _trains_on_rows(config.model.name):
@@ -181,6 +183,13 @@ def _find_values(config: RunConfig, key: str, fixed: Collection[str]) -> Values 
         if all(one in model_settings(model) for one in needed)
         and not (_trains_on_rows(model) and (_has_batches(fixed) or "model.input_norm" in fixed))
     )
+
+
+def _is_searched(config: RunConfig, key: str, graph: Graph) -> bool:
+    """Whether a setting is searched for a graph and the model that was chosen."""
+    if key == "model.input_norm":
+        return may_normalize(config) and is_counted(graph)
+    return not (graph.regression and key in CLASSES_ONLY)
 
 
 def _has_batches(fixed: Collection[str]) -> bool:
