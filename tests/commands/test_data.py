@@ -143,7 +143,11 @@ def test_import_reports_and_says_what_to_type_next(shoal: Callable[..., Run], tm
         "stored chain in a: 3 nodes, 2 edges, 0 features, 0 classes",
         "next: shoal data info a (training needs features and labels, which this graph lacks)",
     ]
-    assert "notice: merged 1 duplicate edges" in run.stdout
+    said = "notice: merged 1 duplicate edges"
+    assert said in run.stdout
+    assert said in shoal("data", "info", "a.mtx").stdout
+    assert said not in shoal("data", "info", "a").stdout
+    assert "merged 1 duplicate edges" in shoal("data", "info", "a", "--json").stdout
     assert json.loads((tmp_path / "a" / "meta.json").read_text())["name"] == "chain"
     assert shoal("data", "verify", "a").code == 0
 

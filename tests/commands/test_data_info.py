@@ -119,6 +119,7 @@ def test_tables_import_like_another_by_command(shoal: Callable[..., Run], tmp_pa
     assert shoal("data", "import", "old/links.csv", "-o", "g", *options).code == 0
     said = " ".join(shoal("data", "info", "g").stdout.split())
     assert "missing age 33.3%" in said
+    assert "notice: " not in said
     options = (*options[2:], "--nodes", "new/people.csv", "--like", "g")
     run = shoal("data", "import", "new/links.csv", "-o", "h", *options)
     assert "notice: values that g lacks are zeros: colour (1)" in run.stdout
@@ -133,6 +134,22 @@ def test_tables_import_like_another_by_command(shoal: Callable[..., Run], tmp_pa
 def shoal_on_mtx(shoal: Callable[..., Run], tmp_path: Path) -> str:
     (tmp_path / "a.mtx").write_text("%%MatrixMarket matrix coordinate pattern general\n2 2 1\n1 2\n")
     return shoal("data", "import", "a.mtx", "-o", "m", "--like", "g").refusal()
+
+
+def test_predicting_says_the_notices_of_tables_and_not_those_of_a_stored_graph(
+    shoal: Callable[..., Run], tmp_path: Path
+) -> None:
+    (tmp_path / "tables").mkdir()
+    edges = [f"{node},{(node + 1) % 30}" for node in range(30)]
+    (tmp_path / "tables/edges.csv").write_text("\n".join(["source,target", *edges, edges[0]]) + "\n")
+    rows = [f"{node},{node % 2},{node % 2 + 0.01 * node:.2f}" for node in range(30)]
+    (tmp_path / "tables/nodes.csv").write_text("\n".join(["id,label,x", *rows]) + "\n")
+    assert "notice: merged 1 duplicate" in shoal("data", "import", "tables", "-o", "g", "--undirected").stdout
+    assert shoal("train", "g", "--method", "full", "--epochs", "1", "--out", "run").code == 0
+    for data, is_new in (("tables", True), ("g", False)):
+        done = shoal("predict", "run", "--data", data, "-o", f"{data}.npy")
+        assert done.code == 0, done.stderr
+        assert ("notice: merged 1 duplicate" in done.stderr) == is_new
 
 
 def test_a_run_without_validation_nodes_says_what_that_means(

@@ -86,7 +86,7 @@ def describe(graph: str, as_json: bool) -> None:
     from shoal.datasets import load
     from shoal.datasets.describe import describe_graph
     from shoal.datasets.generators import GENERATORS
-    from shoal.datasets.places import find_graph
+    from shoal.datasets.places import find_graph, is_data_stored
     from shoal.datasets.registry import registered
     from shoal.errors import ShoalError
 
@@ -105,7 +105,8 @@ def describe(graph: str, as_json: bool) -> None:
         print_json(seen.as_dict())
         return
     console.print(graph_table(seen))
-    console.notice(*seen.notices)
+    if not is_data_stored(graph):  # the import said those of a stored graph
+        console.notice(*seen.notices)
 
 
 def table_options(command: Any) -> Any:

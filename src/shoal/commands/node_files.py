@@ -106,13 +106,14 @@ def write_new_rows(
 ) -> None:
     """Compute the vector or label of every node of another graph, and write it with that graph's ids."""
     from shoal.commands.screen import follow_steps, open_console
+    from shoal.datasets.places import is_data_stored
     from shoal.runs.trained import find_graph, load_run
 
     run = load_run(folder)
     found = find_graph(data, run.graph, **options)
     assert found is not None
-    for notice in found.notices:
-        open_console(stderr=True).notice(notice)
+    if not is_data_stored(data):  # the import said those of a stored graph
+        open_console(stderr=True).notice(*found.notices)
     if not run.config.training.edge_weights and found.edge_weight is not None:
         found = found.without_weights()
     graph = found.with_classes_of(run.graph, labels=False)
