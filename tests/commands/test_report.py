@@ -59,6 +59,17 @@ def test_compare_prints_a_table_and_writes_one(shoal, tmp_path):
     )
 
 
+def test_a_table_in_a_pipe_has_a_line_for_each_run(shoal, tmp_path):
+    names = [f"{letter}-run-with-{'a-long-' * 12}name" for letter in "ab"]
+    for number, name in enumerate(names):
+        write_run(tmp_path / name, model={"hidden": 8 + number})
+    head, *rows, said = shoal("report", *names, "--compare").stdout.splitlines()
+    assert [row.split()[0] for row in rows] == names
+    assert {len(row) for row in rows} == {len(head)}
+    assert len(head) > 100
+    assert said.startswith("score:")
+
+
 def test_what_else_lies_beside_runs_is_left_out(shoal, tmp_path):
     write_run(tmp_path / "a")
     (tmp_path / "a-tune-1").mkdir()

@@ -123,6 +123,8 @@ def _write_comparison(groups: list[Group], form: str, out: Path | None) -> None:
         table = plain_table(*HEAD[:shown], right=RIGHT)
         for row in list_rows(groups):
             table.add_row(*row[:shown])
+        if not console.is_terminal:
+            console.width = max(console.width, table.width)
         console.print(table)
         console.say(describe_columns(groups), style="dim")
         return

@@ -33,6 +33,11 @@ class PlainTable:
         """Add a row, one text for each column."""
         self.rows.append(cells)
 
+    @property
+    def width(self) -> int:
+        """Characters of a line that holds all columns."""
+        return sum(self._measure()) + _GAP * (len(self.columns) - 1)
+
     def format_lines(self, width: int) -> list[str]:
         """The table as lines of at most `width` characters; the head, if there is one, first."""
         kept, widths = list(range(len(self.columns))), self._measure()
