@@ -33,6 +33,28 @@ def test_experiments_have_all_profiles_and_a_place_in_the_paper(name):
     assert experiment.published.place
 
 
+def test_an_experiment_is_made_of_the_names_of_its_file():
+    def show(rows):
+        return rows
+
+    published = harness.Published("table 1", {})
+    names = {"__file__": "papers/volumes.py", "PUBLISHED": published, "SAVED": "volumes.json"}
+    names |= dict.fromkeys(("run", "tabulate", "explain", "draw"), show)
+    said = {"paper": "partitions", "title": "Volume", "ours": "512 parts", "theirs": "the same"}
+    profiles = {"tiny": {"parts": 4}, "small": {"graph": "cora"}}
+    made = harness.declare(names, profiles=profiles, common={"parts": 512, "seed": 0}, **said)
+    assert (made.name, made.published, made.reads, made.draw) == (
+        "volumes",
+        published,
+        ("volumes.json",),
+        show,
+    )
+    assert made.profiles == {
+        "tiny": {"parts": 4, "seed": 0},
+        "small": {"graph": "cora", "parts": 512, "seed": 0},
+    }
+
+
 @pytest.mark.parametrize("name", ["theorem1", "billion_edges"])
 def test_cheap_experiments_run_and_are_shown(name, tmp_path, monkeypatch):
     monkeypatch.setattr(harness, "RESULTS", tmp_path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table, group, span
+from harness import Published, Row, Table, declare, group, span
 from strong_scaling import cut, shoal_rows
 
 import shoal
@@ -125,8 +125,8 @@ def _list_graphs(nodes: int) -> list[Any]:
     ]
 
 
-EXPERIMENT = Experiment(
-    name="billion_edges",
+EXPERIMENT = declare(
+    globals(),
     paper="partitions",
     title="Billion-scale: papers100M",
     ours="Block-model graphs with about as many entries a row as papers100M has arcs a node (14.5), 400 communities, and pubmed, a small graph of citations; 27 real parts, HP with effort fast; GCN of 3 layers of d. Rows are scaled to 111 million nodes; bandwidth and the time of everything else are fitted to the paper's RP.",
@@ -137,11 +137,6 @@ EXPERIMENT = Experiment(
         "regular": {"graphs": [*_list_graphs(400_000), ["pubmed", "pubmed", {}]], "parts": 27},
         "large": {"graphs": [*_list_graphs(4_000_000), ["wordnet30", "wordnet30", {}]], "parts": 27},
     },
-    published=PUBLISHED,
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
 )
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 
 import harness
 import numpy as np
-from harness import Experiment, Published, Row, Table, percent, span
+from harness import Published, Row, Table, declare, percent, span
 
 from shoal.partitioning.quality import measure_quality
 
@@ -131,8 +131,8 @@ PUBLISHED = Published(
     "BNS-GCN equation 4, table 1, figures 3, 6 and 8",
     {"saved": {8: ["Reddit", 0.58], 10: ["ogbn-products", 0.27]}, "ratio": [0.42, 5.49]},
 )
-EXPERIMENT = Experiment(
-    name="boundary_memory",
+EXPERIMENT = declare(
+    globals(),
     paper="boundary",
     title="Memory: model and balance",
     ours="METIS's cut, parts of equally many nodes. acl-anthology stands in for Reddit (built the same way, mean degree 85) and, in 192 parts, for papers100M, wordnet30 for ogbn-products. Values of the model, not bytes.",
@@ -149,12 +149,6 @@ EXPERIMENT = Experiment(
             "volume": True,
         },
     },
-    published=PUBLISHED,
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
-    reads=(SAVED,),
 )
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table, percent, span
+from harness import Published, Row, Table, declare, percent, span
 
 import shoal
 from timing import use_threads
@@ -114,41 +114,23 @@ PUBLISHED = Published(
     "JPDC'21 figure 3 G and H, table 3",
     {"iteration": {"ppi": 0.1974, "reddit": 0.3676, "yelp": 0.2917, "amazon": 0.4416}},
 )
-EXPERIMENT = Experiment(
-    name="breakdown",
+EXPERIMENT = declare(
+    globals(),
     paper="subgraphs",
     title="Breakdown of an iteration",
     ours="SAGE of 2 layers, frontier subgraphs of 8,000 nodes, at most 30 pins, float32. A Kronecker graph of degree 64 stands in for the dense Amazon.",
     theirs="The same model on frontier subgraphs of PPI, Reddit, Yelp and Amazon in float64, C++ on 40 cores. The shares of figure 3 are not printed as numbers.",
     profiles={
         "tiny": {"graphs": ["digits"], "hidden": [16], "budget": 500, "steps": 2, "warm": 2},
-        "small": {
-            "graphs": ["ppi", "kronecker:15:64"],
-            "hidden": [512, 1024],
-            "budget": 8000,
-            "steps": 3,
-            "warm": 2,
-        },
-        "regular": {
-            "graphs": ["ppi", "ppi-large", "wordnet30", "kronecker:17:64"],
-            "hidden": [512, 1024],
-            "budget": 8000,
-            "steps": 10,
-            "warm": 10,
-        },
+        "small": {"graphs": ["ppi", "kronecker:15:64"], "steps": 3, "warm": 2},
+        "regular": {"graphs": ["ppi", "ppi-large", "wordnet30", "kronecker:17:64"], "steps": 10, "warm": 10},
         "large": {
             "graphs": ["ppi", "ppi-large", "wordnet30", "acl-anthology", "kronecker:20:64"],
-            "hidden": [512, 1024],
-            "budget": 8000,
             "steps": 20,
             "warm": 10,
         },
     },
-    published=PUBLISHED,
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
+    common={"hidden": [512, 1024], "budget": 8000},
 )
 
 if __name__ == "__main__":

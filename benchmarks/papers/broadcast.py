@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import harness
-from harness import LOG, Experiment, Published, Row, Table, group
+from harness import LOG, Published, Row, Table, declare, group
 from strong_scaling import METHODS, cut, make_machine, make_model, shoal_rows
 
 import bench_distributed
@@ -103,25 +103,19 @@ def draw(axes: Any, rows: list[Row]) -> None:
 PUBLISHED = Published(
     "VLDB'22 figure 4a (coPapersDBLP)", {"communication_over_HP": {"CN": 8.3, "GP": 1.7, "RP": 3.0}}
 )
-_COMMON = {"width": 64, "layers": 3}
-EXPERIMENT = Experiment(
-    name="broadcast",
+EXPERIMENT = declare(
+    globals(),
     paper="partitions",
     title="Broadcasts, CAGNET's way (CN)",
     ours="GCN of 3 layers of 64 on ca-AstroPh with made-up features, in place of coPapersDBLP; the machine assumed for strong scaling. Bytes are exact, times predicted. CN broadcasts the rows of GP's parts. Four hosts: network namespaces of one machine with links of the stated rate, GCN of 3 layers of 128.",
     theirs="coPapersDBLP (540,486 nodes) on 16 to 512 processes; CAGNET as the authors of VLDB'22 wrote it for CPUs.",
     profiles={
-        "tiny": {**_COMMON, "graph": "digits", "width": 8, "parts": [2, 4]},
-        "small": {**_COMMON, "graph": "ca-AstroPh", "parts": [16, 64, 512]},
-        "regular": {**_COMMON, "graph": "ca-AstroPh", "parts": [16, 32, 64, 128, 256, 512]},
-        "large": {**_COMMON, "graph": "flickr-asu", "parts": [16, 64, 512]},
+        "tiny": {"graph": "digits", "width": 8, "parts": [2, 4]},
+        "small": {"graph": "ca-AstroPh", "parts": [16, 64, 512]},
+        "regular": {"graph": "ca-AstroPh", "parts": [16, 32, 64, 128, 256, 512]},
+        "large": {"graph": "flickr-asu", "parts": [16, 64, 512]},
     },
-    published=PUBLISHED,
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
-    reads=(SAVED,),
+    common={"width": 64, "layers": 3},
 )
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table
+from harness import Published, Row, Table, declare
 
 RATES = (1.0, 0.1, 0.01, 0.0)
 
@@ -85,8 +85,8 @@ PUBLISHED = Published(
     "BNS-GCN figures 7 and 9",
     {"1.0": "can overfit", "0.1": "best convergence", "0.01": "close to p = 0.1", "0.0": "slowest, lowest"},
 )
-EXPERIMENT = Experiment(
-    name="convergence",
+EXPERIMENT = declare(
+    globals(),
     paper="boundary",
     title="Convergence",
     ours="Validation scores. amazon-computers, products bought together, in place of ogbn-products, in METIS parts, one rank each, SAGE of 3 layers of 64, learning rate 0.003, dropout 0.3, one seed.",
@@ -97,11 +97,6 @@ EXPERIMENT = Experiment(
         "regular": {"graph": "amazon-computers", "parts": 8, "epochs": 200, "every": 5},
         "large": {"graph": "acl-anthology", "parts": 8, "epochs": 300, "every": 5},
     },
-    published=PUBLISHED,
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
 )
 
 if __name__ == "__main__":

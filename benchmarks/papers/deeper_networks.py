@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table, group
+from harness import Published, Row, Table, declare, group
 from strong_scaling import CLASSES, METHODS, cut, make_machine, shoal_rows
 
 import bench_distributed
@@ -110,8 +110,8 @@ PUBLISHED = Published(
     "VLDB'22 figure 4b and table 2 (roadNet-CA, 512 processes)",
     {"50, 3": 28, "50, 8": 40, "100, 8": 17, "R": 0.19, "GP R": 0.20},
 )
-EXPERIMENT = Experiment(
-    name="deeper_networks",
+EXPERIMENT = declare(
+    globals(),
     paper="partitions",
     title="Deeper and wider networks",
     ours="GCN with layers of d on road-world-highways (560 thousand nodes) in place of roadNet-CA (2 million), 512 real parts, HP with effort fast. Predicted with the machine assumed for strong scaling; over one core of the same machine.",
@@ -132,11 +132,6 @@ EXPERIMENT = Experiment(
             "layers": [3, 4, 5, 6, 7, 8],
         },
     },
-    published=PUBLISHED,
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
 )
 
 if __name__ == "__main__":

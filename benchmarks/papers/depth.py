@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table, group
+from harness import Published, Row, Table, declare, group
 
 import bench_depth
 import shoal
@@ -95,24 +95,19 @@ PUBLISHED = Published(
     "IPDPS'19 table II; JPDC'21 figures 7 and 8",
     {"one": {1: 2.03, 2: 7.74, 3: 335.36}, "forty": {1: 23.93, 2: 37.44, 3: 1306.21}},
 )
-_COMMON = {"roots": 3000, "fanout": 10, "batch_size": 1024, "threads": 2}
-EXPERIMENT = Experiment(
-    name="depth",
+EXPERIMENT = declare(
+    globals(),
     paper="subgraphs",
     title="Deeper models",
     ours="SAGE, hidden 128, 2 threads, wordnet30 in place of Reddit; random-walk subgraphs (3,000 roots) and neighbour sampling (fan-out 10, 1,024 outputs). Six batches of an epoch are timed and scaled up.",
     theirs="Table II: Reddit, the authors' C++ beside GraphSAGE in TensorFlow on 1 to 40 cores. Figures 7 and 8: nodes sampled in each layer, and time of an iteration over that with one layer, on PPI, Reddit, Yelp and Amazon, 40 cores.",
     profiles={
-        "tiny": {**_COMMON, "graph": "digits", "layers": [1, 2], "roots": 100, "batch_size": 100},
-        "small": {**_COMMON, "graph": "wordnet30", "layers": [1, 2, 3, 4, 5]},
-        "regular": {**_COMMON, "graph": "wordnet30", "layers": [1, 2, 3, 4, 5, 6]},
-        "large": {**_COMMON, "graph": "acl-anthology", "layers": [1, 2, 3, 4, 5, 6, 7, 8]},
+        "tiny": {"graph": "digits", "layers": [1, 2], "roots": 100, "batch_size": 100},
+        "small": {"graph": "wordnet30", "layers": [1, 2, 3, 4, 5]},
+        "regular": {"graph": "wordnet30", "layers": [1, 2, 3, 4, 5, 6]},
+        "large": {"graph": "acl-anthology", "layers": [1, 2, 3, 4, 5, 6, 7, 8]},
     },
-    published=PUBLISHED,
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
+    common={"roots": 3000, "fanout": 10, "batch_size": 1024, "threads": 2},
 )
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table, mean
+from harness import Published, Row, Table, declare, mean
 
 WAYS = {"nodes": "BNS-GCN", "edges": "BES", "dropedge": "DropEdge"}
 
@@ -132,8 +132,8 @@ PUBLISHED = Published(
         ],
     },
 )
-EXPERIMENT = Experiment(
-    name="edge_sampling",
+EXPERIMENT = declare(
+    globals(),
     paper="boundary",
     title="Edge sampling and DropEdge",
     ours="amazon-computers in place of ogbn-products, in METIS parts, one rank each, SAGE of 3 layers of 64, real ranks on one machine; the first layer's input is exchanged once.",
@@ -144,11 +144,6 @@ EXPERIMENT = Experiment(
         "regular": {"graph": "amazon-computers", "parts": 4, "rate": 0.1, "epochs": 150, "seeds": 3},
         "large": {"graph": "acl-anthology", "parts": 5, "rate": 0.1, "epochs": 150, "seeds": 5},
     },
-    published=PUBLISHED,
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
 )
 
 if __name__ == "__main__":

@@ -4,9 +4,10 @@
     python benchmarks/papers/run.py --profile regular           the same, larger
     python benchmarks/papers/theorem1.py --again                one of them, anew
 
-A file holds one experiment: `EXPERIMENT`. `run(settings)` makes rows of plain values, which are saved in
-benchmarks/results/papers with profile, date, machine and load. Tables, plots and paragraphs are made from rows and from
-what the paper published, so that no figure is typed by hand: `pages.py` writes them to docs/papers.
+A file holds one experiment, `EXPERIMENT`, which `declare` makes from the file's functions. `run(settings)` makes rows of
+plain values, which are saved in benchmarks/results/papers with profile, date, machine and load. Tables, plots and
+paragraphs are made from rows and from what the paper published, so that no figure is typed by hand: `pages.py` writes
+them to docs/papers.
 """
 
 from __future__ import annotations
@@ -80,6 +81,33 @@ class Experiment:
     @property
     def file(self) -> Path:
         return RESULTS / f"{self.name}.json"
+
+
+def declare(
+    module: dict[str, Any],
+    *,
+    profiles: dict[str, dict[str, Any]],
+    common: dict[str, Any] | None = None,
+    **said: str,
+) -> Experiment:
+    """The experiment of a file, from the file's names.
+
+    Args:
+        module: the file's `globals()`: `PUBLISHED`, the functions `run`, `tabulate`, `explain` and `draw`, and `SAVED`, the
+            file or files that it reads, if any.
+        profiles: settings by profile.
+        common: settings of all profiles, which a profile may replace.
+        said: paper, title, ours, theirs.
+    """
+    saved = module.get("SAVED", ())
+    return Experiment(
+        name=Path(module["__file__"]).stem,
+        profiles={name: (common or {}) | own for name, own in profiles.items()},
+        published=module["PUBLISHED"],
+        reads=(saved,) if isinstance(saved, str) else saved,
+        **{name: module[name] for name in ("run", "tabulate", "explain", "draw")},
+        **said,
+    )
 
 
 def read_record(experiment: Experiment) -> dict[str, Any] | None:

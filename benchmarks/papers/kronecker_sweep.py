@@ -10,7 +10,7 @@ from typing import Any
 
 import harness
 import numpy as np
-from harness import Experiment, Published, Row, Table, group, span
+from harness import Published, Row, Table, declare, group, span
 
 import shoal
 from timing import use_threads
@@ -98,16 +98,15 @@ def draw(axes: Any, rows: list[Row]) -> None:
     harness.draw_lines(axes, sweeps, "subgraph_degree", "step_ms", "o", **labels)
 
 
-_COMMON = {"budget": 8000, "frontier": 1000, "hidden": 512, "pin_cap": 30, "threads": 1}
-EXPERIMENT = Experiment(
-    name="kronecker_sweep",
+PUBLISHED = Published("JPDC'21 figure 5, §7.6", {"iteration_ms": 100})
+EXPERIMENT = declare(
+    globals(),
     paper="subgraphs",
     title="Kronecker graphs: sweeps of size and degree",
     ours="SAGE of 2 layers of 512, 50 features, frontier of 1,000, budget of 8,000, at most 30 pins, float32; processor seconds of one thread.",
     theirs="The same model on Kronecker graphs of degree 16 from 2²⁰ to 2²⁵ nodes (left), of seven degrees (right); C++ on 40 cores in float64. The time is that of forward and backward on one subgraph.",
     profiles={
         "tiny": {
-            **_COMMON,
             "budget": 200,
             "frontier": 20,
             "hidden": 16,
@@ -117,36 +116,16 @@ EXPERIMENT = Experiment(
             "degrees": [4, 8],
             "steps": 1,
         },
-        "small": {
-            **_COMMON,
-            "scales": [15, 16, 17, 18, 19],
-            "degree": 16,
-            "scale": 16,
-            "degrees": [8, 16, 32, 64],
-            "steps": 3,
-        },
-        "regular": {
-            **_COMMON,
-            "scales": [18, 19, 20, 21, 22],
-            "degree": 16,
-            "scale": 20,
-            "degrees": [8, 16, 32, 64],
-            "steps": 10,
-        },
+        "small": {"scales": [15, 16, 17, 18, 19], "scale": 16, "degrees": [8, 16, 32, 64], "steps": 3},
+        "regular": {"scales": [18, 19, 20, 21, 22], "scale": 20, "degrees": [8, 16, 32, 64], "steps": 10},
         "large": {
-            **_COMMON,
             "scales": [20, 21, 22, 23, 24, 25],
-            "degree": 16,
             "scale": 20,
             "degrees": [8, 16, 32, 64, 128, 256],
             "steps": 20,
         },
     },
-    published=Published("JPDC'21 figure 5, §7.6", {"iteration_ms": 100}),
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
+    common={"degree": 16, "budget": 8000, "frontier": 1000, "hidden": 512, "pin_cap": 30, "threads": 1},
 )
 PUBLISHED = EXPERIMENT.published
 

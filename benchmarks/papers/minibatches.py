@@ -9,7 +9,7 @@ from argparse import Namespace
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table, group, span
+from harness import Published, Row, Table, declare, group, span
 
 import bench_partition
 
@@ -82,8 +82,8 @@ def draw(axes: Any, rows: list[Row]) -> None:
 
 
 PUBLISHED = Published("VLDB'22 figure 5", {"ratio": 1.1})
-EXPERIMENT = Experiment(
-    name="minibatches",
+EXPERIMENT = declare(
+    globals(),
     paper="partitions",
     title="Mini-batches: hypergraph and stochastic hypergraph",
     ours="1,000 batches of random nodes, 6 % of the graph each; mean rows sent in one exchange. Imbalance 0.01. wordnet30 stands in for com-Amazon; other graphs were cut before.",
@@ -102,12 +102,6 @@ EXPERIMENT = Experiment(
             "share": 0.06,
         },
     },
-    published=PUBLISHED,
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
-    reads=(SAVED,),
 )
 
 if __name__ == "__main__":

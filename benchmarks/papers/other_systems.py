@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table
+from harness import Published, Row, Table, declare
 
 import shoal
 from timing import use_threads
@@ -122,8 +122,8 @@ PUBLISHED = Published(
         "DGCL": [0.15, "4 V100"],
     },
 )
-EXPERIMENT = Experiment(
-    name="other_systems",
+EXPERIMENT = declare(
+    globals(),
     paper="partitions",
     title="Other systems on Reddit",
     ours="GCN of 2 layers of 16 on acl-anthology (110 thousand nodes, mean degree 85), which is built as Reddit's graph is; real ranks of one thread on two cores, HP with effort fast; shortest epoch. Covers send partial sums where these are fewer than rows, an idea of none of these systems. Neighbour sampling: one process of two threads, batches of 6,000, fan-outs 10 and 25, without PaGraph's cache.",
@@ -134,11 +134,6 @@ EXPERIMENT = Experiment(
         "regular": {"graph": "acl-anthology", "ranks": 3, "epochs": 30, "batch_epochs": 5},
         "large": {"graph": "flickr-asu", "ranks": 4, "epochs": 30, "batch_epochs": 5},
     },
-    published=PUBLISHED,
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
 )
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table, group, mean, span
+from harness import Published, Row, Table, declare, group, mean, span
 
 import shoal
 from bench_boundary import make_job, start_ranks
@@ -91,8 +91,8 @@ def draw(axes: Any, rows: list[Row]) -> None:
 
 
 PUBLISHED = Published("VLDB'22 figure 4c", {"accuracy": 0.75})
-EXPERIMENT = Experiment(
-    name="parity",
+EXPERIMENT = declare(
+    globals(),
     paper="partitions",
     title="Accuracy parity",
     ours="GCN of 2 layers of 64 without dropout, Cora's public split, 30 epochs, hypergraph parts, real ranks.",
@@ -103,11 +103,6 @@ EXPERIMENT = Experiment(
         "regular": {"graph": "cora", "ranks": [2, 3, 4, 8], "seeds": 5, "epochs": 30},
         "large": {"graph": "cora", "ranks": [2, 3, 4, 8, 16, 27], "seeds": 10, "epochs": 30},
     },
-    published=PUBLISHED,
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
 )
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table, span
+from harness import Published, Row, Table, declare, span
 
 import bench_partition
 
@@ -56,8 +56,8 @@ def draw(axes: Any, rows: list[Row]) -> None:
 
 
 PUBLISHED = Published("VLDB'22 §5 reports no time; BNS-GCN §3.2 and §4", {"bns_epochs": [100, 3000]})
-EXPERIMENT = Experiment(
-    name="partition_overhead",
+EXPERIMENT = declare(
+    globals(),
     paper="partitions",
     title="Partitioning overhead in epochs",
     ours="16 parts; an epoch of SAGE, 2 layers of 128, full batch in one process, 2 threads. Partitioning in a process of its own. Graphs below the fresh ones were measured before, on a quiet machine.",
@@ -76,12 +76,6 @@ EXPERIMENT = Experiment(
             "limit": 3600,
         },
     },
-    published=PUBLISHED,
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
-    reads=(SAVED,),
 )
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 
 import harness
 import numpy as np
-from harness import Experiment, Published, Row, Table, percent
+from harness import Published, Row, Table, declare, percent
 
 import shoal
 from shoal.analysis.simulate import Machine, predict_epoch, time_sum
@@ -132,23 +132,19 @@ PUBLISHED = Published(
 )
 _BLOCKS = {"num_classes": 400, "degree": 29, "homophily": 0.7, "num_features": 4}
 _SHAPE = {"features": FEATURES, "hidden": HIDDEN, "classes": CLASSES, "rates": RATES}
-EXPERIMENT = Experiment(
-    name="parts192",
+EXPERIMENT = declare(
+    globals(),
     paper="boundary",
     title="192 parts",
     ours="SAGE of 3 layers of 128, 128 features and 172 classes, on METIS parts of a block-model graph of degree 29 with 400 communities; messages and products scaled to papers100M's 111 million nodes. The bandwidth of a GPU is fitted so that p = 1 communicates as long as in the paper; assumed are 100 µs a message, 3·10¹² dense and 3·10¹⁰ sparse multiply-adds a second. Nothing overlaps. At p = 1 the exchange of features is added, which the paper repeats in every epoch.",
     theirs="ogbn-papers100M on 32 machines of 6 V100 each, gloo.",
     profiles={
-        "tiny": {**_SHAPE, "blocks": {"num_nodes": 2000, "num_classes": 20, "num_features": 4}, "parts": 8},
-        "small": {**_SHAPE, "blocks": {"num_nodes": 100_000, **_BLOCKS}, "parts": 192},
-        "regular": {**_SHAPE, "blocks": {"num_nodes": 400_000, **_BLOCKS}, "parts": 192},
-        "large": {**_SHAPE, "blocks": {"num_nodes": 4_000_000, **_BLOCKS}, "parts": 192},
+        "tiny": {"blocks": {"num_nodes": 2000, "num_classes": 20, "num_features": 4}, "parts": 8},
+        "small": {"blocks": {"num_nodes": 100_000, **_BLOCKS}},
+        "regular": {"blocks": {"num_nodes": 400_000, **_BLOCKS}},
+        "large": {"blocks": {"num_nodes": 4_000_000, **_BLOCKS}},
     },
-    published=PUBLISHED,
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
+    common={**_SHAPE, "parts": 192},
 )
 
 if __name__ == "__main__":

@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table, span
-from rates import SAVED, find_gaps, list_saved
+import rates
+from harness import Published, Row, Table, declare, span
+from rates import find_gaps, list_saved
 
 from shoal.partitioning.quality import measure_quality
 
 RATE = 0.1
+SAVED = rates.SAVED
 
 
 def run(settings: dict[str, Any]) -> list[Row]:
@@ -106,8 +108,8 @@ PUBLISHED = Published(
         "throughput": {"METIS": [3.1, 3.4], "random": [5.0, 7.3]},
     },
 )
-EXPERIMENT = Experiment(
-    name="random_parts",
+EXPERIMENT = declare(
+    globals(),
     paper="boundary",
     title="Random parts",
     ours="METIS's cut and random parts; memory by the model (3 n_inner + p n_boundary) of the largest part. acl-anthology stands in for Reddit, wordnet30 and amazon-computers for the sparser graphs.",
@@ -126,12 +128,6 @@ EXPERIMENT = Experiment(
         },
         "large": {"graphs": [["acl-anthology", 8], ["flickr-asu", 8], ["kronecker:20:16", 10]]},
     },
-    published=PUBLISHED,
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
-    reads=(SAVED,),
 )
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table, group, mean, span
+from harness import Published, Row, Table, declare, group, mean, span
 
 from bench_boundary import _TRAINING, SETTINGS
 
@@ -114,8 +114,8 @@ PUBLISHED = Published(
         "Yelp, 10": [65.26, 65.34, 65.29, 65.23],
     },
 )
-EXPERIMENT = Experiment(
-    name="rates",
+EXPERIMENT = declare(
+    globals(),
     paper="boundary",
     title="Accuracy against p",
     ours="METIS parts, real ranks, the epoch with the best validation score; settings by graph in `bench_boundary.py`. Percent correct, micro-F1 for ppi, whose labels are a reconstruction, ROC-AUC for tolokers. None of the graphs is the paper's.",
@@ -126,12 +126,6 @@ EXPERIMENT = Experiment(
         "regular": {"graph": "pubmed", "parts": [2, 4, 8], "seeds": 5, "epochs": 200},
         "large": {"graph": "acl-anthology", "parts": [2, 4, 8], "seeds": 5, "epochs": 100},
     },
-    published=PUBLISHED,
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
-    reads=(SAVED,),
 )
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table, group, mean, percent, span
+from harness import Published, Row, Table, declare, group, mean, percent, span
 from score_against_time import list_ways
 
 import shoal
@@ -188,18 +188,16 @@ PUBLISHED = Published(
         },
     },
 )
-_COMMON = {"hidden": 64, "lr": 0.003, "ranks": 2}
-EXPERIMENT = Experiment(
-    name="sampling_methods",
+EXPERIMENT = declare(
+    globals(),
     paper="boundary",
     title="Sampling methods beside BNS-GCN",
     ours="SAGE of 2 layers, dropout 0.3, learning rate 0.003 for all; METIS parts, two ranks of one thread beside one process of two threads. amazon-computers, a graph of products bought together, stands in for ogbn-products. Batches of 512 outputs, fan-outs 25 and 10 (VR-GCN 2 and 2), 2,000 nodes a layer, random-walk subgraphs for GraphSAINT. One seed, nothing tuned. The epoch with the best validation score is tested; evaluation and preparation are not timed.",
     theirs="Table 11: Reddit, 8 partitions, an epoch. Table 5: ogbn-products, 10 partitions on as many GPUs, sampling methods as OGB's authors run them. Table 4: scores of 8 and 10 partitions.",
     profiles={
-        "tiny": {**_COMMON, "graph": "digits", "batch_epochs": 3, "full_epochs": 5, "seeds": 1},
-        "small": {**_COMMON, "graph": "amazon-computers", "batch_epochs": 10, "full_epochs": 100, "seeds": 1},
+        "tiny": {"graph": "digits", "batch_epochs": 3, "full_epochs": 5, "seeds": 1},
+        "small": {"graph": "amazon-computers", "batch_epochs": 10, "full_epochs": 100, "seeds": 1},
         "regular": {
-            **_COMMON,
             "graph": "amazon-computers",
             "hidden": 128,
             "batch_epochs": 40,
@@ -207,7 +205,6 @@ EXPERIMENT = Experiment(
             "seeds": 3,
         },
         "large": {
-            **_COMMON,
             "graph": "acl-anthology",
             "hidden": 256,
             "batch_epochs": 30,
@@ -215,11 +212,7 @@ EXPERIMENT = Experiment(
             "seeds": 3,
         },
     },
-    published=PUBLISHED,
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
+    common={"hidden": 64, "lr": 0.003, "ranks": 2},
 )
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table, group, mean, percent, span
+from harness import Published, Row, Table, declare, group, mean, percent, span
 
 import shoal
 from timing import use_threads
@@ -119,8 +119,8 @@ PUBLISHED = Published(
         "boundary, p = 0.01": {2: 0.013, 4: 0.030, 8: 0.073},
     },
 )
-EXPERIMENT = Experiment(
-    name="sampling_overhead",
+EXPERIMENT = declare(
+    globals(),
     paper="boundary",
     title="Overhead of sampling",
     ours="amazon-computers in place of Reddit, SAGE of 2 layers of 128. Samplers: one thread, an eighth of the nodes in a batch, share of sampling and training together. Boundary: real ranks, the slowest rank's seconds, median epoch.",
@@ -137,11 +137,6 @@ EXPERIMENT = Experiment(
         },
         "large": {"graph": "acl-anthology", "parts": [2, 4, 8], "hidden": 256, "epochs": 30, "batches": 100},
     },
-    published=PUBLISHED,
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
 )
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any
 
 import harness
 import torch
-from harness import Experiment, Published, Row, Table, span
+from harness import Published, Row, Table, declare, span
 
 import shoal
 from shoal.kernels.spmm import multiply
@@ -165,8 +165,8 @@ PUBLISHED = Published(
     "IPDPS'19 figures 3 and 4, §VI-C and abstract; JPDC'21 figures 3 A to F and 4A",
     {"sampling": 64, "vector": 4, "propagation": 25, "weights": 16, "iteration": 20},
 )
-EXPERIMENT = Experiment(
-    name="scaling",
+EXPERIMENT = declare(
+    globals(),
     paper="subgraphs",
     title="Scaling over cores",
     ours="SAGE of 2 layers on frontier subgraphs of 8,000 nodes, float32; the shortest of interleaved runs. Sampling: 8 subgraphs. An iteration draws its subgraph too. The quiet machine drew 16 subgraphs of a Kronecker graph and took a product and a step on a random graph, before.",
@@ -180,37 +180,21 @@ EXPERIMENT = Experiment(
             "seconds": 0.01,
             "warm": 1,
         },
-        "small": {
-            "graphs": ["ppi"],
-            "hidden": [512, 1024],
-            "threads": [1, 2],
-            "budget": 8000,
-            "seconds": 1.0,
-            "warm": 2,
-        },
+        "small": {"graphs": ["ppi"], "threads": [1, 2], "seconds": 1.0, "warm": 2},
         "regular": {
             "graphs": ["ppi", "wordnet30", "kronecker:18:16"],
-            "hidden": [512, 1024],
             "threads": [1, 2, 4],
-            "budget": 8000,
             "seconds": 8.0,
             "warm": 8,
         },
         "large": {
             "graphs": ["ppi", "wordnet30", "acl-anthology", "kronecker:20:16"],
-            "hidden": [512, 1024],
             "threads": [1, 2, 4, 8, 16, 32],
-            "budget": 8000,
             "seconds": 20.0,
             "warm": 8,
         },
     },
-    published=PUBLISHED,
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
-    reads=SAVED,
+    common={"hidden": [512, 1024], "budget": 8000},
 )
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any
 import harness
 import numpy as np
 import torch
-from harness import Experiment, Published, Row, Table, span
+from harness import Published, Row, Table, declare, span
 
 import shoal
 from bench_sparse_weight import measure as by_processor
@@ -132,8 +132,9 @@ _LAYERS = [
     [2000, 60, 64, 256],
 ]
 _PRODUCTS = [[8000, 15, 128], [8000, 15, 512], [2000, 100, 256], [4000, 60, 128]]
-EXPERIMENT = Experiment(
-    name="scheduler",
+PUBLISHED = Published("JPDC'21 §5.3, §6.1 and §6.2", {})
+EXPERIMENT = declare(
+    globals(),
     paper="subgraphs",
     title="The scheduler's choices against the best measured",
     ours="Random graphs, float32, one thread, seconds of the processor; forward and backward for orders, forward for partitions.",
@@ -152,11 +153,6 @@ EXPERIMENT = Experiment(
             "seconds": 20.0,
         },
     },
-    published=Published("JPDC'21 §5.3, §6.1 and §6.2", {}),
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
 )
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from itertools import count, islice
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table
+from harness import Published, Row, Table, declare
 
 import shoal
 from page_tables import list_cases
@@ -199,8 +199,8 @@ PUBLISHED = Published(
     "IPDPS'19 figure 2 and §VI-B; JPDC'21 figure 2",
     {"speedup": {"PPI": 1.9, "Reddit": 7.8, "Yelp": 4.7, "Amazon": 2.1}},
 )
-EXPERIMENT = Experiment(
-    name="score_against_time",
+EXPERIMENT = declare(
+    globals(),
     paper="subgraphs",
     title="Score against time",
     ours="SAGE of 2 layers, one thread, seconds of the processor, learning rate 0.01 for all; batches of 512 outputs for neighbour and layer samplers, an eighth of the nodes for subgraphs; one seed. PPI's labels are a reconstruction, so scores are not those of the papers. Threshold: the best baseline's validation F1 less 0.0025, as in IPDPS'19. JPDC'21's baselines are GraphSAGE and batched GCN; the others are added here.",
@@ -215,11 +215,6 @@ EXPERIMENT = Experiment(
             "limit": 900.0,
         },
     },
-    published=PUBLISHED,
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
 )
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import harness
-from harness import LOG, Experiment, Published, Row, Table, span
+from harness import LOG, Published, Row, Table, declare, span
 
 import bench_distributed
 import shoal
@@ -176,34 +176,27 @@ PUBLISHED = Published(
     "VLDB'22 figure 3 and table 2, columns R (time over RP's) and S (over DGL on one node)",
     {"soc-Slashdot0902": {"HP": [0.75, 3.50], "GP": [2.02, 1.30]}},
 )
-_COMMON = {"width": 64, "layers": 3, "epochs": 8}
-EXPERIMENT = Experiment(
-    name="strong_scaling",
+EXPERIMENT = declare(
+    globals(),
     paper="partitions",
     title="Strong scaling",
     ours="GCN of 3 layers of 64 on soc-Slashdot0902 with made-up features. Real ranks of one thread each on two cores. Predictions: real partitions, rows exchanged point to point, latency 2 µs, 100 Gbit/s shared by 48 processes (assumed), rates of a core measured here. HP with effort fast.",
     theirs="The same graph, among eight, on 16 to 512 MPI processes (48 cores a node, InfiniBand of 100 Gbit/s), C++, random features; layers and widths are not stated.",
     profiles={
-        "tiny": {**_COMMON, "graph": "digits", "width": 8, "ranks": [1], "parts": [2, 4]},
-        "small": {**_COMMON, "graph": "soc-Slashdot0902", "ranks": [1, 2], "parts": [16, 512]},
+        "tiny": {"graph": "digits", "width": 8, "ranks": [1], "parts": [2, 4]},
+        "small": {"graph": "soc-Slashdot0902", "ranks": [1, 2], "parts": [16, 512]},
         "regular": {
-            **_COMMON,
             "graph": "soc-Slashdot0902",
             "ranks": [1, 2, 4, 8],
             "parts": [16, 32, 64, 128, 256, 512],
         },
         "large": {
-            **_COMMON,
             "graph": "road-world-highways",
             "ranks": [1, 2, 4, 8],
             "parts": [16, 32, 64, 128, 256, 512],
         },
     },
-    published=PUBLISHED,
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
+    common={"width": 64, "layers": 3, "epochs": 8},
 )
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 
 import harness
 import numpy as np
-from harness import LOG, Experiment, Published, Row, Table, mean, span
+from harness import LOG, Published, Row, Table, declare, mean, span
 
 import shoal
 from shoal.kernels.bits import make_bitmap, mark
@@ -212,8 +212,9 @@ def draw(axes: Any, rows: list[Row]) -> None:
 
 
 _REAL = [["ppi", None], ["kronecker:16:16", None], ["kronecker:16:16", 30]]
-EXPERIMENT = Experiment(
-    name="theorem1",
+PUBLISHED = Published("IPDPS'19 §IV-C, theorem 1; JPDC'21 §4.3", {"epsilon": EPSILON})
+EXPERIMENT = declare(
+    globals(),
     paper="subgraphs",
     title="Theorem 1: probes, clean-ups and speed-up of the Dashboard",
     ours="Frontier of 1,000, budget of 8,000 nodes, counted operations of the compact Dashboard (JPDC'21). `even` graphs have random edges; n counts pops here, since a batch ends with 8,000 distinct nodes.",
@@ -236,11 +237,6 @@ EXPERIMENT = Experiment(
             "batches": 50,
         },
     },
-    published=Published("IPDPS'19 §IV-C, theorem 1; JPDC'21 §4.3", {"epsilon": EPSILON}),
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
 )
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any
 
 import harness
 import numpy as np
-from harness import Experiment, Published, Row, Table, group, percent, span
+from harness import Published, Row, Table, declare, group, percent, span
 from theorem1 import make_graph
 
 import shoal
@@ -232,38 +232,27 @@ PUBLISHED = Published(
 )
 _CACHES = [32, 64, 128, 256, 512, 1024, 2048]
 _FEWER = [32, 128, 512, 1024, 2048]
-EXPERIMENT = Experiment(
-    name="theorem2",
+EXPERIMENT = declare(
+    globals(),
     paper="subgraphs",
     title="Theorem 2 and cache misses",
     ours="One product of a frontier subgraph of 8,000 nodes with float32 features (64 columns at the small profile); the kernel's addresses through a model of one private cache. An access is of 32 bytes, by columns of 4; writes count as misses too, not as read traffic.",
     theirs="Figure 6: a whole training iteration in float64 on 40 cores, DynamoRIO's simulator, features stored by columns, private caches of 32 KB to 2 MB, second cache of 50 MB. Theorem 2 is proved for indices of 2 bytes and not measured (JPDC'21 §5.3).",
     profiles={
         "tiny": {"graphs": ["even:10:8"], "budget": 512, "f": 32, "caches": [32, 512]},
-        "small": {
-            "graphs": ["ppi", "even:16:15", "kronecker:16:16"],
-            "budget": 8000,
-            "f": 64,
-            "caches": _FEWER,
-        },
+        "small": {"graphs": ["ppi", "even:16:15", "kronecker:16:16"], "f": 64, "caches": _FEWER},
         "regular": {
             "graphs": ["ppi", "even:18:15", "kronecker:18:16", "wordnet30"],
-            "budget": 8000,
             "f": 512,
             "caches": _CACHES,
         },
         "large": {
             "graphs": ["ppi", "even:20:15", "kronecker:20:16", "wordnet30", "acl-anthology"],
-            "budget": 8000,
             "f": 1024,
             "caches": _CACHES,
         },
     },
-    published=PUBLISHED,
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
+    common={"budget": 8000},
 )
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import harness
-from harness import LOG, Experiment, Published, Row, Table, percent
+from harness import LOG, Published, Row, Table, declare, percent
 
 import shoal
 from shoal.partitioning.partition import Partition
@@ -181,25 +181,19 @@ PUBLISHED = Published(
         "cagnet": {"p = 1": [1.0, 5.5], "p = 0.01": [9.2, 13.8]},
     },
 )
-_COMMON = {"models": ["sage", "gat"], "hidden": 128, "layers": 3}
-EXPERIMENT = Experiment(
-    name="throughput",
+EXPERIMENT = declare(
+    globals(),
     paper="boundary",
     title="Throughput against p",
     ours="hetero-tolokers (12 thousand nodes, mean degree 88) in place of Reddit, in METIS parts, one rank each, SAGE and GAT of 3 layers of 128, the first layer sampled too, gloo on one machine of two cores; the shortest epoch. Hosts: four network namespaces of one machine with links of the stated rate, a grid in random parts, GCN, measured before.",
     theirs="Reddit, ogbn-products and Yelp on 2 to 10 GPUs of one machine, SAGE of 4 layers of 256, 3 of 128 and 4 of 512; GAT of 2 layers on 10.",
     profiles={
-        "tiny": {**_COMMON, "graph": "digits", "parts": 2, "epochs": 4, "hidden": 16},
-        "small": {**_COMMON, "graph": "hetero-tolokers", "parts": 2, "epochs": 5},
-        "regular": {**_COMMON, "graph": "acl-anthology", "parts": 4, "epochs": 12},
-        "large": {**_COMMON, "graph": "acl-anthology", "parts": 8, "epochs": 30, "hidden": 256},
+        "tiny": {"graph": "digits", "parts": 2, "epochs": 4, "hidden": 16},
+        "small": {"graph": "hetero-tolokers", "parts": 2, "epochs": 5},
+        "regular": {"graph": "acl-anthology", "parts": 4, "epochs": 12},
+        "large": {"graph": "acl-anthology", "parts": 8, "epochs": 30, "hidden": 256},
     },
-    published=PUBLISHED,
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
-    reads=(SAVED,),
+    common={"models": ["sage", "gat"], "hidden": 128, "layers": 3},
 )
 
 if __name__ == "__main__":

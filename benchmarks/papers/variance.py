@@ -12,7 +12,7 @@ from typing import Any
 import harness
 import numpy as np
 import scipy.sparse as sp
-from harness import LOG, Experiment, Published, Row, Table, group, span
+from harness import LOG, Published, Row, Table, declare, group, span
 
 import shoal
 from shoal.distributed.boundary import draw_nodes
@@ -166,8 +166,9 @@ def draw(axes: Any, rows: list[Row]) -> None:
     harness.draw_lines(axes, lines, 0, 1, styles.__getitem__, **LOG, **labels)
 
 
-EXPERIMENT = Experiment(
-    name="variance",
+PUBLISHED = Published("BNS-GCN table 2 and appendix A", {})
+EXPERIMENT = declare(
+    globals(),
     paper="boundary",
     title="Variance and its bound",
     ours="One layer, γ = 1, METIS parts; boundary sampling as training draws it. The others' variances are exact: LADIES and FastGCN draw as many nodes as the part holds (inner and kept boundary nodes), neighbour sampling as many for each row on average.",
@@ -177,30 +178,23 @@ EXPERIMENT = Experiment(
         "small": {
             "graphs": ["pubmed", "amazon-computers", "ca-AstroPh"],
             "parts": 8,
-            "rates": RATES,
             "width": 8,
             "draws": 30,
         },
         "regular": {
             "graphs": ["pubmed", "amazon-computers", "ca-AstroPh", "wordnet30"],
             "parts": 8,
-            "rates": RATES,
             "width": 16,
             "draws": 200,
         },
         "large": {
             "graphs": ["pubmed", "wordnet30", "acl-anthology", "flickr-asu"],
             "parts": 10,
-            "rates": RATES,
             "width": 16,
             "draws": 500,
         },
     },
-    published=Published("BNS-GCN table 2 and appendix A", {}),
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
+    common={"rates": RATES},
 )
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table, mean, span
+from harness import Published, Row, Table, declare, mean, span
 from theorem1 import make_graph
 
 import shoal
@@ -166,8 +166,8 @@ def draw(axes: Any, rows: list[Row]) -> None:
 
 PUBLISHED = Published("IPDPS'19 figure 4B, §VI-C2; JPDC'21 figure 4B, §7.3.2", {"speedup": 4})
 _GRAPHS = [["ppi", None], ["even:16:15", None], ["even:16:100", None], ["kronecker:16:16", 30]]
-EXPERIMENT = Experiment(
-    name="vector_instructions",
+EXPERIMENT = declare(
+    globals(),
     paper="subgraphs",
     title="Sampling with and without vector instructions",
     ours="Frontier of 1,000, 8,000 nodes, one thread. Scalar: Numba for a generic x86-64 with its loop and SLP vectorisers off; vector: for this processor. The cap of 30 pins is the paper's on Amazon. Batches a second of the shortest times.",
@@ -178,11 +178,6 @@ EXPERIMENT = Experiment(
         "regular": {"graphs": [*_GRAPHS, ["kronecker:20:16", 30]], "batches": 20, "seconds": 10.0},
         "large": {"graphs": [*_GRAPHS, ["kronecker:22:64", 30]], "batches": 50, "seconds": 30.0},
     },
-    published=PUBLISHED,
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
 )
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import statistics
 from typing import Any
 
 import harness
-from harness import Experiment, Published, Row, Table, group
+from harness import Published, Row, Table, declare, group
 
 import bench_partition
 from shoal.partitioning.quality import measure_quality
@@ -126,32 +126,22 @@ PUBLISHED = Published(
         },
     },
 )
-EXPERIMENT = Experiment(
-    name="volumes",
+EXPERIMENT = declare(
+    globals(),
     paper="partitions",
     title="Volume and messages",
     ours="Rows sent in one exchange of a layer, imbalance 0.01; the mean of five random partitions is 1. HP is `hypergraph`, with effort fast on soc-Slashdot0902 at the small profile and with METIS, Mt-KaHyPar and local search on graphs cut before; GP is METIS's cut.",
     theirs="PaToH and METIS with default parameters, imbalance 0.01, 512 MPI processes, five epochs.",
     profiles={
         "tiny": {"graphs": ["digits"], "parts": 4, "effort": "fast"},
-        "small": {"graphs": ["soc-Slashdot0902"], "parts": 512, "effort": "fast"},
-        "regular": {
-            "graphs": ["soc-Slashdot0902", "ca-AstroPh", "road-world-highways"],
-            "parts": 512,
-            "effort": "default",
-        },
+        "small": {"graphs": ["soc-Slashdot0902"], "effort": "fast"},
+        "regular": {"graphs": ["soc-Slashdot0902", "ca-AstroPh", "road-world-highways"], "effort": "default"},
         "large": {
             "graphs": ["soc-Slashdot0902", "ca-AstroPh", "road-world-highways", "flickr-asu"],
-            "parts": 512,
             "effort": "best",
         },
     },
-    published=PUBLISHED,
-    run=run,
-    tabulate=tabulate,
-    explain=explain,
-    draw=draw,
-    reads=(SAVED,),
+    common={"parts": 512},
 )
 
 if __name__ == "__main__":
