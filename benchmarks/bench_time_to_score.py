@@ -93,8 +93,10 @@ class Stepper:
         model = shoal.GNN("sage", graph.num_features, num_classes=graph.num_classes, seed=seed, **shape)
         sampler = make_sampler(graph, way, shape["num_layers"], seed, options)
         self.trainer = shoal.Trainer(model, graph, sampler, lr=lr, metric=metric)
-        self._numbers = count()
-        self._done = 0
+        self.start()
+
+    def start(self):
+        self._numbers, self._done = count(), 0
 
     def train(self, steps):
         self.trainer.epoch, done = self._done, self._done + steps  # a full batch's dropout follows the epoch

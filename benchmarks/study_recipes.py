@@ -54,7 +54,7 @@ def _deep(
 ) -> Settings:
     """Many labels: linear residuals, the norm before the activation."""
     training = {"epochs": epochs, "lr": lr, "patience": more.pop("patience", 200)}
-    training |= {key: more.pop(key) for key in ("metric", "label_reuse", "weight_decay") if key in more}
+    training |= {key: more.pop(key) for key in ("metric", "warmup") if key in more}
     model = {"name": name, "hidden": hidden, "num_layers": layers, "dropout": dropout}
     model |= {"norm": "layer", "norm_place": "conv", "residual": "linear"}
     return {"model": model | more, "training": training}
@@ -92,24 +92,29 @@ FEW = {
         "mixhop", 96, 0.7, 0.6, 0.02, 0.002, ema=0.9, **_LOG
     ),
 }
-_AUC = {"metric": "roc_auc"}
+_AUC, _WARM = {"metric": "roc_auc"}, {"warmup": 20}
 CANDIDATES: dict[str, dict[str, Settings]] = {
     "cora": FEW,
     "citeseer": FEW,
     "pubmed": FEW,
     "hetero-tolokers": {
-        "gcn 5 x 256 batch .2 lr .003": _deep("gcn", 256, 5, 0.2, 0.003, 600, norm="batch", **_AUC),
-        "gcn 5 x 128 batch .5 lr .003": _deep("gcn", 128, 5, 0.5, 0.003, 600, norm="batch", **_AUC),
-        "gat 5 x 128 batch .2 lr .003": _deep("gat", 128, 5, 0.2, 0.003, 400, norm="batch", heads=4, **_AUC),
-        "gcn 5 x 256 layer .2 lr .001": _deep("gcn", 256, 5, 0.2, 0.001, 1000, **_AUC),
+        "gcn 4 x 128 layer .5 lr .01 warmup": _deep(
+            "gcn", 128, 4, 0.5, 0.01, 500, patience=100, **_WARM, **_AUC
+        )
     },
     "amazon-computers": {
         "gcn 3 x 512 layer .5 lr .001": _deep("gcn", 512, 3, 0.5, 0.001, 1000, residual="none"),
-        "gcn 3 x 256 layer .5 lr .002": _deep("gcn", 256, 3, 0.5, 0.002, 600, residual="none"),
+        "gcn 4 x 128 layer .5 lr .01 warmup": _deep("gcn", 128, 4, 0.5, 0.01, 500, patience=100, **_WARM),
         "gat 2 x 64 layer .5 lr .001": _deep("gat", 64, 2, 0.5, 0.001, 1000, residual="none", heads=4),
     },
     "coauthor-physics": {
         "gcn 2 x 64 .3 lr .001": _deep("gcn", 64, 2, 0.3, 0.001, 1500, patience=300),
+    },
+    "wordnet30": {
+        "gcn 4 x 64 layer .2 lr .01 warmup": _deep("gcn", 64, 4, 0.2, 0.01, 500, patience=100, **_WARM)
+    },
+    "acl-anthology": {
+        "gcn 4 x 64 layer .2 lr .01 warmup": _deep("gcn", 64, 4, 0.2, 0.01, 500, patience=100, **_WARM)
     },
 }
 

@@ -165,7 +165,7 @@ def draw_choice() -> Picture:
     questions = (
         (84, ["Several hosts, and parts fit on them?"]),
         (214, ["Does a step on the whole graph fit in memory?"]),
-        (344, ["Would a batch hold half of the nodes, or do", "ten minutes of a core allow 300 full steps?"]),
+        (344, ["Would a batch hold half of the nodes, or do", "ten minutes of a core allow 250 full steps?"]),
     )
     for y, said in questions:
         picture.box(60, y, 380, 62, [])

@@ -19,6 +19,7 @@ from shoal.runs.defaults import (
     Facts,
     choose_epochs,
     choose_settings,
+    choose_width,
     draw_values,
     follow_graph,
     measure_facts,
@@ -141,6 +142,37 @@ def test_a_regression_is_not_given_a_loss_of_classes():
     assert not any("training.loss" in choice.settings for choice in choose_settings(facts))
 
 
+def test_layers_are_as_wide_as_enough_steps_allow_and_what_is_given_counts():
+    small = Facts(10**4, 10**5, 100, 5, 5000)
+    for facts, width in ((small, 128), (Facts(10**6, 10**7, 100, 5, 10**5), 64)):
+        assert choose_width(facts, 4).settings["model.hidden"] == width
+    multi = (
+        replace(small, multi_label=True, num_nodes=size, num_entries=10 * size)
+        for size in (10**4, 5 * 10**4, 10**6)
+    )
+    assert [choose_width(facts, 3).settings["model.hidden"] for facts in multi] == [512, 256, 128]
+    large = Facts(10**5, 10**6, 100, 5, 10**5)
+    epochs = [
+        choose_settings(large, given=given)[2].settings["training.epochs"]
+        for given in ({}, {"hidden": 512}, {"hidden": "64-64-64-64"})
+    ]
+    assert epochs[0] > epochs[2] > epochs[1] >= 60
+
+
+def test_the_learning_rate_rises_at_first_where_layers_are_many():
+    many = Facts(10**4, 10**5, 100, 5, 5000)
+
+    def find_warmup(facts: Facts, epochs: int | None) -> int:
+        settings = {
+            name: value for one in choose_settings(facts, epochs) for name, value in one.settings.items()
+        }
+        return settings.get("training.warmup", 0)
+
+    assert [find_warmup(many, epochs) for epochs in (None, 100, 9)] == [20, 10, 0]
+    assert find_warmup(replace(many, num_labels=80), None) == 0
+    assert find_warmup(replace(many, regression=True), None) == 0
+
+
 def test_larger_graphs_get_fewer_epochs_within_bounds():
     sizes = [10**3, 10**5, 10**6, 10**8]
     found = [choose_epochs(Facts(size, 10 * size, 100, 5, size // 2), 3) for size in sizes]
@@ -162,16 +194,16 @@ def test_what_is_given_stays_and_the_rest_is_said_with_its_reason():
 
 def test_a_reason_speaks_only_of_settings_that_are_taken():
     many = Facts(num_nodes=1000, num_entries=5000, num_features=10, num_classes=4, num_labels=4 * FEW_LABELS)
-    shape, length = choose_settings(many)
-    assert shape.explain(["training.lr"]) == "on average 50 training nodes per class: training.lr=0.003"
+    shape, _, length, _ = choose_settings(many)
+    assert shape.explain(["training.lr"]) == "on average 50 training nodes per class: training.lr=0.01"
     both = shape.explain(["model.num_layers", "model.residual"])
     assert both.startswith(
-        "on average 50 training nodes per class (three layers, learned residuals): model.num_layers=3"
+        "on average 50 training nodes per class (four layers, learned residuals): model.num_layers=4"
     )
     assert "ten minutes" in length.explain(["training.epochs", "training.patience"])
     assert "ten minutes" not in length.explain(["training.patience"])
     _, notices = settle("model.num_layers=2", "model.residual=none", "model.norm_place=conv", data="blocks")
-    assert not any(word in line for line in notices for word in ("three layers", "residuals", "activation"))
+    assert not any(word in line for line in notices for word in ("four layers", "residuals", "activation"))
 
 
 @pytest.mark.parametrize(("epochs", "patience"), [(6, 20), (100, 20), (400, 80)])
@@ -194,7 +226,7 @@ def test_patience_is_a_fifth_of_the_epochs_that_are_given(epochs: int, patience:
 @pytest.mark.parametrize("data", ["blocks", "digits"])
 def test_settings_that_decide_for_others_are_not_contradicted(settings, data):
     config, _ = settle(*settings, data=data)
-    assert config.model.num_layers in (None, 2, 3)
+    assert config.model.num_layers in (None, 2, 4)
     shoal.GNN(
         "sage", 8, config.model.hidden, 3, orders=config.model.orders, num_layers=config.model.num_layers
     )

@@ -6,7 +6,7 @@ time; docs/training.md shows the results.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,19 +17,24 @@ from shoal.graph import Graph
 from shoal.kernels.gather import gather_csr_rows
 from shoal.labels import is_regression
 from shoal.models.conv import CONVS
+from shoal.models.pattern import DEFAULT_LAYERS
 from shoal.partitioning.part import Part
 from shoal.runs.config import FIXED, FROM_GRAPH, RunConfig
+from shoal.runs.sections import DEFAULT_WIDTH
 from shoal.sampling.base import SAMPLERS
 from shoal.sampling.layered import LayeredSampler
 
 FEW_LABELS = 50  # training nodes per class; fewer are few labels
 _WORK = 2e13  # multiply-adds of a default run: about ten minutes of one core
 _EPOCHS = range(60, 501)
+_WIDTHS = {128: 0.5, 64: 0.2}  # widths with many labels, and the dropout of each
+_MULTI_WIDTHS = {512: 0.1, 256: 0.1, 128: 0.1}
+_WARMUP = 20
 _LEAST_PATIENCE = 20
 _WORDS = 256  # columns of features that may be words
 _VALUES = 1 << 20  # values that are looked at
 _RUN = 1 << 10  # values of neighbouring rows that are looked at together
-ENOUGH_STEPS = 300  # full-batch steps that reach the score of steps on batches
+ENOUGH_STEPS = 250  # full-batch steps that reach the score of steps on batches
 
 
 @dataclass(frozen=True)
@@ -80,8 +85,11 @@ def is_few(facts: Facts) -> bool:
     return not facts.multi_label and not facts.regression and facts.labels_per_class < FEW_LABELS
 
 
-def choose_settings(facts: Facts, epochs: int | None = None) -> list[Choice]:
-    """The settings for a graph with these facts, and for the number of epochs if one was given."""
+def choose_settings(
+    facts: Facts, epochs: int | None = None, given: Mapping[str, Any] | None = None
+) -> list[Choice]:
+    """The settings for a graph with these facts, for the number of epochs and the model's settings that were given."""
+    is_single = not facts.multi_label and not facts.regression
     if is_few(facts):
         shape = Choice(
             f"on average {facts.labels_per_class:.0f} training nodes per class are few",
@@ -99,7 +107,6 @@ def choose_settings(facts: Facts, epochs: int | None = None) -> list[Choice]:
             {"model.num_layers": "shallow", "training.weight_decay": "strongly regularised"},
         )
     else:
-        is_single = not facts.multi_label and not facts.regression
         labels = "regression" if facts.regression else "multi-label"
         if is_single:
             labels = f"on average {facts.labels_per_class:,.0f} training nodes per class"
@@ -107,44 +114,72 @@ def choose_settings(facts: Facts, epochs: int | None = None) -> list[Choice]:
             labels,
             {
                 "model.name": "gcn" if is_single else "sage",
-                "model.num_layers": 3,
+                "model.num_layers": 4 if is_single else 3,
                 "model.norm": "layer",  # batch norm can lose on rare classes: docs/lab/2026-11-18-norms.md
                 "model.norm_place": "conv",
                 "model.residual": "linear",
-                "model.dropout": 0.5 if is_single else 0.2,
-                "training.lr": 0.003,
+                "training.lr": 0.003 if facts.regression else 0.01,
             },
             {
-                "model.num_layers": "three layers",
+                "model.num_layers": "four layers" if is_single else "three layers",
                 "model.norm_place": "normalised before the activation",
                 "model.residual": "learned residuals",
             },
         )
     shapes = [shape]
-    if facts.words and not facts.multi_label and not facts.regression:
+    if facts.regression:
+        shape.settings["model.dropout"] = 0.2
+    elif not is_few(facts):
+        shapes.append(choose_width(facts, shape.settings["model.num_layers"]))
+    if facts.words and is_single:
         shapes.append(
             Choice("features are like counts of words, which differ in length", {"model.input_norm": "rows"})
         )
     if epochs is not None:
         patience = max(epochs // 5, _LEAST_PATIENCE)
         reason = f"a fifth of the {epochs:,} epochs that were given, at least {_LEAST_PATIENCE}"
-        return [*shapes, Choice(reason, {"training.patience": patience})]
-    epochs = choose_epochs(facts, shape.settings["model.num_layers"])
+        return [*shapes, Choice(reason, {"training.patience": patience}), *choose_warmup(facts, epochs)]
+    model = {name.removeprefix("model."): value for one in shapes for name, value in one.settings.items()}
+    model |= given or {}
+    epochs = choose_epochs(facts, model["num_layers"] or DEFAULT_LAYERS, read_width(model.get("hidden")))
     length = Choice(
         f"{facts.num_nodes:,} nodes and {facts.num_entries:,} entries",
         {"training.epochs": epochs, "training.patience": max(epochs // 5, _LEAST_PATIENCE)},
         {"training.epochs": f"about ten minutes of one core, at most {_EPOCHS[-1]} epochs"},
     )
-    return [*shapes, length]
+    return [*shapes, length, *choose_warmup(facts, epochs)]
 
 
-def choose_epochs(facts: Facts, num_layers: int, hidden: int = 256) -> int:
+def choose_warmup(facts: Facts, epochs: int) -> list[Choice]:
+    """First epochs with a rising learning rate: Adam's first steps go in one direction and can keep a deep model from learning."""
+    warmup = 0 if is_few(facts) or facts.regression else min(epochs // 10, _WARMUP)
+    reason = "large first steps can keep a deep model from learning"
+    return [Choice(reason, {"training.warmup": warmup})] if warmup else []
+
+
+def choose_width(facts: Facts, num_layers: int) -> Choice:
+    """Width and dropout where labels are not few: the widest with time for enough steps on the whole graph."""
+    widths = _MULTI_WIDTHS if facts.multi_label else _WIDTHS
+    fitting = [width for width in widths if count_passes(facts, num_layers, width) >= ENOUGH_STEPS]
+    width = max(fitting, default=min(widths))
+    reason = f"{ENOUGH_STEPS} steps on the whole graph in about ten minutes of one core allow this width"
+    if not fitting:
+        reason = f"{ENOUGH_STEPS} steps on the whole graph take more than about ten minutes of one core at any width"
+    return Choice(reason, {"model.hidden": width, "model.dropout": widths[width]})
+
+
+def read_width(hidden: Any) -> int:
+    """The width of all layers, or the default one where each layer has its own."""
+    return hidden if isinstance(hidden, int) else DEFAULT_WIDTH
+
+
+def choose_epochs(facts: Facts, num_layers: int, hidden: int = DEFAULT_WIDTH) -> int:
     """The number of epochs that the work of a default run allows, within bounds."""
     epochs = min(max(count_passes(facts, num_layers, hidden), _EPOCHS.start), _EPOCHS[-1])
     return epochs // 10 * 10
 
 
-def count_passes(facts: Facts, num_layers: int, hidden: int = 256) -> int:
+def count_passes(facts: Facts, num_layers: int, hidden: int = DEFAULT_WIDTH) -> int:
     """Full passes over all nodes that the work of a default run allows."""
     dense = 2 * num_layers * facts.num_nodes * hidden**2
     sparse = num_layers * facts.num_entries * hidden
@@ -167,7 +202,7 @@ def follow_graph(
     facts = measure_facts(graph, total)
     if not may_normalize(config):
         facts = replace(facts, words=False)
-    for choice in choose_settings(facts, epochs):
+    for choice in choose_settings(facts, epochs, config.model.given):
         taken = []
         for name, value in choice.settings.items():
             title, _, key = name.partition(".")

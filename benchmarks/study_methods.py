@@ -1,0 +1,223 @@
+"""Score against CPU seconds of one thread: full batch, subgraphs, histories, neighbours, LABOR, clusters, SIGN, and PyG's NeighborLoader.
+
+    SHOAL_DATA=../shared/data python benchmarks/study_methods.py [--cases acl-anthology:2 wordnet30:8] [--seeds 3] [--minutes 60] [--ways …]
+    python benchmarks/study_methods.py --show
+
+A case is a graph and a number of layers. All ways train the same SAGE (layer norm before the activation, linear residuals, width 64) with
+learning rate 0.01; SIGN has as many hops as the others have layers. No setting is searched: a batch has a twentieth of the nodes (subgraphs, clusters)
+or a hundredth of the training nodes (neighbours, LABOR). Time begins with preparation (METIS, hops); evaluation and compilation are not counted.
+A run ends when it has settled (the last two fifths of its time brought no better validation score) or at its limit. Runs are added to
+benchmarks/results/methods.jsonl with all scores taken; those that it has are left out. `--pyg LIBRARY` names the shared library of torch-sparse's
+neighbor_sample, which PyG's NeighborLoader calls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import shoal
+from bench_time_to_score import Stepper
+from pyg_neighbours import PygNeighbours
+from timing import use_threads
+from traces import MARGIN, Trace, find_time, has_settled, keep_best
+
+RESULTS = Path(__file__).parent / "results" / "methods.jsonl"
+HIDDEN, PARTS = 64, 1000
+MADE = {  # graphs that are drawn: Flickr's sizes, degree, features and homophily; an easier block model
+    "flickr-like": {
+        "num_nodes": 89_250,
+        "num_classes": 7,
+        "degree": 10.1,
+        "num_features": 500,
+        "homophily": 0.32,
+        "signal": 1.0,
+        "skew": 0.5,
+    },
+    "block-model": {
+        "num_nodes": 131_072,
+        "num_classes": 16,
+        "degree": 32,
+        "num_features": 64,
+        "homophily": 0.3,
+        "signal": 1.0,
+        "skew": 0.5,
+    },
+}
+STANDARDIZED = {"acl-anthology", "ppi-large"}
+CASES = tuple(
+    (name, layers)
+    for name, depths in {
+        "acl-anthology": (2, 4),
+        "wordnet30": (2, 4, 8),
+        "ppi-large": (2, 4),
+        "flickr-like": (2, 4, 8),
+        "block-model": (2, 4),
+    }.items()
+    for layers in depths
+)
+FANOUTS = {2: 10, 4: 5, 8: 2}
+WAYS = (
+    *("full batch", "subgraphs", "subgraphs, history", "neighbours", "LABOR"),
+    *("clusters", "SIGN", "PyG neighbours"),
+)
+Row = dict[str, Any]
+
+
+@lru_cache(maxsize=1)
+def load(name: str) -> shoal.Graph:
+    if name in MADE:
+        return shoal.load("blocks", **MADE[name], seed=0)
+    graph = shoal.load(name, **({"standardize": True} if name in STANDARDIZED else {}))
+    return graph if graph.has_split else graph.with_split(seed=0)
+
+
+@lru_cache(maxsize=1)
+def prepare(name: str, layers: int, way: str) -> tuple[Any, float]:
+    """What is made once before training: parts, or hops; and its CPU seconds."""
+    graph, began = load(name), time.process_time()
+    found: Any = None
+    if way == "clusters":
+        found = shoal.partition_graph(graph, PARTS, "metis", balance="nodes").assignment
+    elif way == "SIGN":
+        found = shoal.stack_hops(graph, hops=layers)
+    return found, time.process_time() - began
+
+
+class MethodStepper(Stepper):
+    """One way of training a case, some batches at a time."""
+
+    def __init__(self, name: str, layers: int, way: str, seed: int) -> None:
+        graph, (prepared, _) = load(name), prepare(name, layers, way)
+        shape: dict[str, Any] = {"hidden": HIDDEN, "num_layers": layers, "dropout": 0.2}
+        shape |= {"norm": "layer", "norm_place": "conv", "residual": "linear"}
+        conv, sampler = "sage", None
+        outputs = {"batch_size": max(512, int(graph.train_mask.sum()) // 100), "seed": seed}
+        if way.startswith("subgraphs"):
+            sampler = shoal.RandomWalkSampler(graph, roots=graph.num_nodes // 20, depth=2, seed=seed)
+        elif way in ("neighbours", "LABOR"):
+            kind = shoal.NeighborSampler if way == "neighbours" else shoal.LaborSampler
+            sampler = kind(graph, fanouts=(FANOUTS[layers],) * layers, **outputs)
+        elif way == "clusters":
+            clusters = {"assignment": prepared, "clusters_per_batch": PARTS // 20}
+            sampler = shoal.ClusterSampler(graph, **clusters, seed=seed)
+        elif way == "SIGN":
+            conv, graph = "sign", prepared
+            shape |= {"num_layers": 2, "hops": layers, "residual": "none"}
+            sampler = shoal.RowSampler(graph, **outputs)
+        model = shoal.GNN(conv, graph.num_features, num_classes=graph.num_classes, seed=seed, **shape)
+        history = way.endswith("history")
+        self.trainer = shoal.Trainer(model, graph, sampler, lr=0.01, history=history)
+        self.start()
+
+
+def follow(stepper: Any, seconds: float, limit: float) -> Trace:
+    """[seconds, steps, validation, test] whenever the time has grown by a quarter, until it has settled or the limit."""
+    trace: Trace = []
+    steps, rate, due = 0, 0.0, seconds + 0.5
+    while seconds < limit and not (trace and has_settled(trace)):
+        at_once = max(1, int(rate * (due - seconds)))
+        began = time.process_time()
+        stepper.train(at_once)
+        took = time.process_time() - began
+        seconds, steps, rate = seconds + took, steps + at_once, at_once / max(took, 1e-9)
+        if seconds >= min(0.9 * due, limit):
+            trace.append([round(seconds, 2), steps, *(round(score, 5) for score in stepper.score())])
+            due = 1.25 * seconds
+    return trace
+
+
+def run_case(name: str, layers: int, way: str, seed: int, limit: float) -> Row:
+    make: Callable[[], Any] = lambda: MethodStepper(name, layers, way, seed)  # noqa: E731
+    if way == "PyG neighbours":
+        fanouts = [FANOUTS[layers]] * layers
+        make = lambda: PygNeighbours(load(name), HIDDEN, fanouts, seed)  # noqa: E731
+    make().train(1)  # compiles, and lets the scheduler try its variants
+    prepared = prepare(name, layers, way)[1]
+    return {"prepared": round(prepared, 2), "trace": follow(make(), prepared, limit)}
+
+
+def read_rows() -> list[Row]:
+    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.is_file() else []
+
+
+def judge(rows: list[Row]) -> Iterator[Row]:
+    """For each way of each case: its scores and whether and when it comes to full batch's validation score less the margin."""
+    for case in dict.fromkeys((row["graph"], row["layers"]) for row in rows):
+        own = [row for row in rows if (row["graph"], row["layers"]) == case]
+        traces = {way: [row["trace"] for row in own if row["way"] == way] for way in WAYS}
+        if not traces["full batch"]:
+            continue
+        goal = keep_best(traces["full batch"])[-1][1] - MARGIN
+        for way, found in traces.items():
+            if found:
+                end = keep_best(found)[-1]
+                yield {
+                    "graph": case[0],
+                    "layers": case[1],
+                    "way": way,
+                    "seeds": len(found),
+                    "goal": goal,
+                    "val": end[1],
+                    "test": end[2],
+                    "seconds": end[0],
+                    "steps": found[0][-1][1],
+                    "settled": sum(map(has_settled, found)),
+                    "reached": find_time(keep_best(found), 1, goal),
+                }
+
+
+def show(rows: list[Row]) -> None:
+    print(
+        "| case | way | seeds, settled | steps | CPU s | validation | test | CPU s to full batch's − .0025 |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for one in judge(rows):
+        reached = "–" if one["reached"] is None else f"{one['reached']:.1f}"
+        cells = [f"{one['graph']}, {one['layers']} layers", one["way"], f"{one['seeds']}, {one['settled']}"]
+        cells += [str(one["steps"]), f"{one['seconds']:.0f}", f"{one['val']:.4f}", f"{one['test']:.4f}"]
+        print("| " + " | ".join([*cells, reached]) + " |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cases", nargs="+", default=[f"{name}:{layers}" for name, layers in CASES])
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS[:-1]))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--full-limit", type=float, default=100, help="CPU seconds of full batch")
+    parser.add_argument("--limit", type=float, default=40, help="CPU seconds of every other way")
+    parser.add_argument("--minutes", type=float, default=1e6, help="begin no run after so many")
+    parser.add_argument("--pyg", help="shared library of torch-sparse's neighbor_sample")
+    parser.add_argument("--show", action="store_true", help="print what was measured")
+    args = parser.parse_args()
+    if not args.show:
+        use_threads(1)
+        if args.pyg:
+            torch.ops.load_library(args.pyg)
+        ends = time.monotonic() + 60 * args.minutes
+        for seed in range(args.seeds):
+            for name, layers in (case.split(":") for case in args.cases):
+                for way in args.ways:
+                    key = {"graph": name, "layers": int(layers), "way": way, "seed": seed}
+                    known = any(key.items() <= row.items() for row in read_rows())
+                    if known or time.monotonic() > ends:
+                        continue
+                    limit = args.full_limit if way == "full batch" else args.limit
+                    row = key | run_case(name, int(layers), way, seed, limit)
+                    with RESULTS.open("a") as file:
+                        file.write(json.dumps(row) + "\n")
+                    print(name, layers, way, seed, row["trace"][-1], flush=True)
+    show(read_rows())
+
+
+if __name__ == "__main__":
+    main()
