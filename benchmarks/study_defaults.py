@@ -22,7 +22,7 @@ import numpy as np
 from shoal.runs.build import make_trainer
 from shoal.runs.config import RunConfig, update_config
 from shoal.runs.data import load_graph
-from shoal.runs.defaults import choose_epochs, is_few, measure_facts
+from shoal.runs.defaults import choose_epochs, is_few, measure_facts, read_width
 
 RESULTS = Path(__file__).parent / "results" / "defaults.jsonl"
 LABELLED = {
@@ -112,6 +112,33 @@ PROFILES: dict[str, dict[str, dict[str, dict[str, object]]]] = {
             ("sage", 2, "layer", 0.3, 0.003),
             ("gcn", 5, "batch", 0.3, 0.003),
         )
+    }
+    | {
+        f"gcn-3 layer dropout 0.5 lr {training['lr']}, {label}": {
+            "model": {"name": "gcn", "num_layers": 3, "dropout": 0.5, **_STACK},
+            "training": training,
+        }
+        for label, training in (
+            ("cosine", {"lr": 0.01, "schedule": "cosine"}),
+            ("averaged", {"lr": 0.003, "ema": 0.95}),
+            ("averaged", {"lr": 0.01, "ema": 0.95}),
+        )
+    }
+    | {
+        f"{name}-{layers} width {hidden} dropout {dropout} lr {lr}": {
+            "model": {"name": name, "hidden": hidden, "num_layers": layers, "dropout": dropout, **_STACK},
+            "training": {"lr": lr},
+        }
+        for name, layers, hidden, dropout, lr in (
+            ("sage", 4, 64, 0.2, 0.01),
+            ("gcn", 4, 64, 0.2, 0.01),
+            ("gcn", 4, 128, 0.5, 0.01),
+            ("gcn", 4, 128, 0.2, 0.01),
+            ("gcn", 4, 128, 0.3, 0.005),
+            ("gcn", 6, 64, 0.2, 0.01),
+            ("gcn", 4, 64, 0.2, 0.003),
+            ("gcn", 4, 256, 0.5, 0.005),
+        )
     },
     "multi": {
         f"{name}-{layers} {norm} dropout {dropout} lr {lr}": {
@@ -123,6 +150,18 @@ PROFILES: dict[str, dict[str, dict[str, dict[str, object]]]] = {
             ("sage", 3, "layer", 0.1, 0.01),
             ("gcn", 3, "layer", 0.2, 0.003),
             ("sage", 3, "batch", 0.2, 0.003),
+        )
+    }
+    | {
+        f"{name}-{layers} width {hidden} dropout {dropout} lr {lr}": {
+            "model": {"name": name, "hidden": hidden, "num_layers": layers, "dropout": dropout, **_STACK},
+            "training": {"lr": lr},
+        }
+        for name, layers, hidden, dropout, lr in (
+            ("sage", 4, 64, 0.2, 0.01),
+            ("sage", 3, 512, 0.1, 0.01),
+            ("sage", 4, 256, 0.1, 0.01),
+            ("gcn", 4, 256, 0.1, 0.01),
         )
     },
 }
@@ -147,7 +186,9 @@ def train_profile(folder: Path, name: str, profile: str, seed: int, epochs: int 
     assert (kind == "few") == is_few(facts)
     update_config(config, list_profiles(kind)[profile], profile)
     layers = config.model.num_layers
-    config.training.epochs = min(epochs or 10**9, choose_epochs(facts, layers))
+    config.training.epochs = min(
+        epochs or 10**9, choose_epochs(facts, layers, read_width(config.model.hidden))
+    )
     config.training.patience, config.training.seed = max(config.training.epochs // 5, 20), seed
     config.training.metric = METRICS.get(name)
     trainer = make_trainer(config, graph)
