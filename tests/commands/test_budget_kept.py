@@ -64,7 +64,7 @@ COMMANDS = {  # budget, command; each may read what those before have made
     "partition": ("330MB", ("partition", "graph", "--parts", "2", "--method", "streaming", "-o", "parts")),
     "train": ("430MB", ("train", "ordered", *MODEL, "--out", "run", "--set", "defaults=fixed")),
     "predict": ("410MB", ("predict", "run", "-o", "labels.npy")),
-    "chosen": ("490MB", ("train", "ordered", *MODEL, "--out", "chosen")),  # three layers with residuals
+    "chosen": ("490MB", ("train", "ordered", *MODEL, "--out", "chosen")),  # with residuals
 }
 
 
@@ -90,6 +90,7 @@ def test_commands_hold_no_more_than_they_are_allowed(place, name):
 def test_ranks_and_the_process_that_starts_them_share_a_budget(tmp_path):
     graph = ("--set", "scale=16", "--set", "degree=6", "--set", "num_features=64")
     watch(tmp_path, "data", "generate", "kronecker", "-o", "graph", *graph)
-    options = ("--set", "model.hidden=64", "--epochs", "2", "--out", "run", "--memory", "1100MB")
+    model = ("--set", "model.hidden=64", "--set", "model.num_layers=3")
+    options = (*model, "--epochs", "2", "--out", "run", "--memory", "1100MB")
     held, _ = watch(tmp_path, "train", "graph", "--workers", "2", *options)
     assert held <= 11 * 10**8

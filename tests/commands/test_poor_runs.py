@@ -51,7 +51,8 @@ def test_a_run_that_learned_nothing_does_not_beat_one_answer_for_all(shoal, tmp_
 
 def test_a_run_that_beats_both_says_nothing(shoal, tmp_path):
     save_graph(make_graph(telling="features"), tmp_path / "graph")
-    said = shoal("train", "graph", "--model", "mlp", "--set", "training.lr=0.1", *SMALL, "--epochs", 12)
+    given = ("--set", "training.lr=0.1", "--set", "model.num_layers=2", *SMALL)
+    said = shoal("train", "graph", "--model", "mlp", *given, "--epochs", 12)
     assert said.code == 0, said.stderr
     assert float(said.stdout.split("test accuracy ")[1].split()[0]) > 0.95
     assert "a poor run" not in said.stdout

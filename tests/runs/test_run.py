@@ -34,7 +34,7 @@ def test_config_holds_every_setting_and_the_path_in_full(
     config = yaml.safe_load((tmp_path / "run/config.yaml").read_text())
     assert config["data"] == str(stored)
     assert config["sampler"] == {"name": "random-walk", "roots": 50, "depth": 2, "coverage": None}
-    assert config["model"]["num_layers"] == 3  # as the graph has many labels
+    assert config["model"]["num_layers"] == 4  # as the graph has many labels
     assert config["training"]["lr"] == 0.001
     assert shoal("train", "digits", *SMALL, "--out", "named").code == 0
     assert yaml.safe_load((tmp_path / "named/config.yaml").read_text())["data"] == "digits"

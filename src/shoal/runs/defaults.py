@@ -228,7 +228,10 @@ def _is_decided(config: RunConfig, name: str) -> bool:
     by_layers = config.draws and issubclass(SAMPLERS[config.sampler.name], LayeredSampler)
     if name == "num_layers":
         return by_layers or "orders" in model or isinstance(model.get("hidden"), str)
-    if name == "head_layers" and (model.get("num_layers") == 1 or str(model.get("orders")) == "1"):
+    is_single = model.get("num_layers") == 1 or str(model.get("orders")) == "1"
+    if name == "hidden":
+        return is_single and model.get("head_layers") == 0  # such a layer is as wide as there are classes
+    if name == "head_layers" and is_single:
         return True  # a single layer may need its classifier
     if name == "head_layers":
         return isinstance(model.get("hidden"), str) or bool({"jumping", "l2_normalize"} & model.keys())
