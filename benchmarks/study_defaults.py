@@ -22,7 +22,7 @@ import numpy as np
 from shoal.runs.build import make_trainer
 from shoal.runs.config import RunConfig, update_config
 from shoal.runs.data import load_graph
-from shoal.runs.defaults import choose_epochs, is_few, measure_facts, read_width
+from shoal.runs.defaults import choose_epochs, is_few, measure_facts
 
 RESULTS = Path(__file__).parent / "results" / "defaults.jsonl"
 LABELLED = {
@@ -186,9 +186,7 @@ def train_profile(folder: Path, name: str, profile: str, seed: int, epochs: int 
     assert (kind == "few") == is_few(facts)
     update_config(config, list_profiles(kind)[profile], profile)
     layers = config.model.num_layers
-    config.training.epochs = min(
-        epochs or 10**9, choose_epochs(facts, layers, read_width(config.model.hidden))
-    )
+    config.training.epochs = min(epochs or 10**9, choose_epochs(facts, [config.model.hidden] * layers))
     config.training.patience, config.training.seed = max(config.training.epochs // 5, 20), seed
     config.training.metric = METRICS.get(name)
     trainer = make_trainer(config, graph)

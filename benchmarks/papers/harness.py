@@ -171,7 +171,12 @@ def main(experiment: Experiment, description: str | None) -> None:
     if is_done(experiment, options.profile) and not options.again:
         print(f"{experiment.name}: done before ({options.profile}); --again runs it anew")
     else:
-        run_experiment(experiment, options.profile)
+        from shoal.errors import ShoalError
+
+        try:
+            run_experiment(experiment, options.profile)
+        except ShoalError as error:  # most often a graph that is not here
+            sys.exit(f"{experiment.name}: {error}")
     record = read_record(experiment)
     assert record is not None
     for line in experiment.tabulate(record["rows"]):

@@ -36,7 +36,9 @@ def main() -> None:
         failed += [name] * (done.returncode != 0)
         print(f"-- {name}: {time.perf_counter() - started:.0f} s", flush=True)
     pages.write_pages()
-    print(f"all: {time.perf_counter() - began:.0f} s; pages in {pages.FOLDER.relative_to(harness.ROOT)}")
+    print(
+        f"all: {time.perf_counter() - began:.0f} s; results in benchmarks/results/papers, pages in {pages.FOLDER.relative_to(harness.ROOT)}"
+    )
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 

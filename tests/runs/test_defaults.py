@@ -19,7 +19,6 @@ from shoal.runs.defaults import (
     Facts,
     choose_epochs,
     choose_settings,
-    choose_width,
     draw_values,
     follow_graph,
     measure_facts,
@@ -99,7 +98,12 @@ def test_rows_of_words_are_normalised_unless_the_model_or_a_setting_forbids_it()
     assert not measure_facts(words._copy(x=-words.x)).words
     assert not measure_facts(words._copy(x=0.3 * words.x)).words  # such as TF-IDF
     assert not measure_facts(words._copy(x=words.x[:, :100])).words
-    cases = {"training.epochs=3": "rows", "model.name=sign": "none", "training.label_reuse=0.5": "none"}
+    cases = {
+        "training.epochs=3": "rows",
+        "model.name=gat": "none",
+        "model.name=sign": "none",
+        "training.label_reuse=0.5": "none",
+    }
     for setting, expected in cases.items():
         config = RunConfig(defaults=FROM_GRAPH)
         apply_setting(config, setting)
@@ -142,40 +146,63 @@ def test_a_regression_is_not_given_a_loss_of_classes():
     assert not any("training.loss" in choice.settings for choice in choose_settings(facts))
 
 
-def test_layers_are_as_wide_as_enough_steps_allow_and_what_is_given_counts():
-    small = Facts(10**4, 10**5, 100, 5, 5000)
-    for facts, width in ((small, 128), (Facts(10**6, 10**7, 100, 5, 10**5), 64)):
-        assert choose_width(facts, 4).settings["model.hidden"] == width
-    multi = (
-        replace(small, multi_label=True, num_nodes=size, num_entries=10 * size)
-        for size in (10**4, 5 * 10**4, 10**6)
-    )
-    assert [choose_width(facts, 3).settings["model.hidden"] for facts in multi] == [512, 256, 128]
+def take(facts: Facts, **given: object) -> dict[str, object]:
+    """The settings of the rule, by name."""
+    choices = choose_settings(facts, given=given)
+    return {name: value for choice in choices for name, value in choice.settings.items()}
+
+
+def test_layers_are_as_wide_as_enough_steps_allow():
+    small, large = Facts(10**4, 10**5, 100, 5, 5000), Facts(2 * 10**5, 2 * 10**6, 100, 5, 10**5)
+    found = [(take(facts)["model.hidden"], take(facts)["model.dropout"]) for facts in (small, large)]
+    assert found == [(128, 0.5), (64, 0.2)]
+    assert take(large, num_layers=2)["model.hidden"] == 128
+    sizes = (10**4, 5 * 10**4, 10**6)
+    multi = [replace(small, multi_label=True, num_nodes=size, num_entries=10 * size) for size in sizes]
+    assert [take(facts)["model.hidden"] for facts in multi] == [512, 256, 128]
+
+
+def test_what_is_given_counts_for_dropout_and_epochs():
     large = Facts(10**5, 10**6, 100, 5, 10**5)
-    epochs = [
-        choose_settings(large, given=given)[2].settings["training.epochs"]
-        for given in ({}, {"hidden": 512}, {"hidden": "64-64-64-64"})
+    assert [take(large, hidden=width)["model.dropout"] for width in (32, 64, 128, 512)] == [
+        0.2,
+        0.2,
+        0.5,
+        0.5,
     ]
-    assert epochs[0] > epochs[2] > epochs[1] >= 60
+    shapes = (
+        {"hidden": 512},
+        {"hidden": 64},
+        {"hidden": "64-64-64-64", "num_layers": None},
+        {"hidden": 64, "orders": "1-1", "num_layers": None},
+    )
+    epochs = [take(large, **shape)["training.epochs"] for shape in shapes]
+    assert epochs[0] == 60
+    assert epochs[0] < epochs[1] == epochs[2] <= epochs[3]
+    line = next(
+        choice
+        for choice in choose_settings(large, given={"hidden": 64})
+        if "model.dropout" in choice.settings
+    )
+    assert line.explain(["model.dropout"]) == "layers of width 64: model.dropout=0.2"
 
 
 def test_the_learning_rate_rises_at_first_where_layers_are_many():
     many = Facts(10**4, 10**5, 100, 5, 5000)
 
-    def find_warmup(facts: Facts, epochs: int | None) -> int:
-        settings = {
-            name: value for one in choose_settings(facts, epochs) for name, value in one.settings.items()
-        }
-        return settings.get("training.warmup", 0)
+    def find_warmup(facts: Facts, epochs: int | None, **given: object) -> int:
+        choices = choose_settings(facts, epochs, given)
+        return sum(choice.settings.get("training.warmup", 0) for choice in choices)
 
     assert [find_warmup(many, epochs) for epochs in (None, 100, 9)] == [20, 10, 0]
+    assert find_warmup(many, None, num_layers=1) == 0
     assert find_warmup(replace(many, num_labels=80), None) == 0
     assert find_warmup(replace(many, regression=True), None) == 0
 
 
 def test_larger_graphs_get_fewer_epochs_within_bounds():
     sizes = [10**3, 10**5, 10**6, 10**8]
-    found = [choose_epochs(Facts(size, 10 * size, 100, 5, size // 2), 3) for size in sizes]
+    found = [choose_epochs(Facts(size, 10 * size, 100, 5, size // 2), [256] * 3) for size in sizes]
     assert found == sorted(found, reverse=True)
     assert found[0] == 500
     assert found[-1] == 60
@@ -214,6 +241,8 @@ def test_patience_is_a_fifth_of_the_epochs_that_are_given(epochs: int, patience:
         f"a fifth of the {epochs} epochs that were given, at least 20: training.patience={patience}"
         in notices
     )
+    config, _ = settle(f"training.epochs={epochs}", data="blocks")
+    assert config.training.patience == max(patience, 50)
     config, notices = settle(f"training.epochs={epochs}", "training.patience=7")
     assert config.training.patience == 7
     assert not any("a fifth" in line for line in notices)

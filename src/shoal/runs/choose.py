@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 from shoal.graph import Graph
 from shoal.memory import memory_left
-from shoal.models.pattern import DEFAULT_LAYERS
 from shoal.runs.build import make_batches, make_model
 from shoal.runs.config import AUTO, RunConfig
-from shoal.runs.defaults import ENOUGH_STEPS, count_passes, measure_facts, read_width
+from shoal.runs.defaults import ENOUGH_STEPS, count_passes, measure_facts, read_widths
 from shoal.runs.need import count_whole_step
 from shoal.wording import format_bytes
 
@@ -32,8 +31,8 @@ def choose_method(config: RunConfig, graph: Graph, num_ranks: int = 1) -> Choice
     num_nodes = sampler.graph.num_nodes
     share = min(sampler.batch_size / max(num_nodes, 1), 1.0)
     batch = f"a batch of sampler {config.sampler.name} holds {share:.0%} of the {num_nodes:,} nodes"
-    layers, hidden = (getattr(config.model, name, None) for name in ("num_layers", "hidden"))
-    steps = count_passes(measure_facts(graph), layers or DEFAULT_LAYERS, read_width(hidden))
+    shape = {name: getattr(config.model, name, None) for name in ("num_layers", "hidden", "orders")}
+    steps = count_passes(measure_facts(graph), read_widths(shape))
     if share < _COVERED and steps < ENOUGH_STEPS:
         return Choice("sampled", f"{batch}, and an epoch has {sampler.num_batches:,} steps")
     model = make_model(config, graph.num_features, graph.num_classes)

@@ -6,7 +6,7 @@ time; docs/training.md shows the results.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from shoal.graph import Graph
 from shoal.kernels.gather import gather_csr_rows
 from shoal.labels import is_regression
 from shoal.models.conv import CONVS
-from shoal.models.pattern import DEFAULT_LAYERS
+from shoal.models.pattern import parse_orders
 from shoal.partitioning.part import Part
 from shoal.runs.config import FIXED, FROM_GRAPH, RunConfig
 from shoal.runs.sections import DEFAULT_WIDTH
@@ -30,11 +30,11 @@ _EPOCHS = range(60, 501)
 _WIDTHS = {128: 0.5, 64: 0.2}  # widths with many labels, and the dropout of each
 _MULTI_WIDTHS = {512: 0.1, 256: 0.1, 128: 0.1}
 _WARMUP = 20
-_LEAST_PATIENCE = 20
+_LEAST_PATIENCE, _DEEP_PATIENCE = 20, 50  # deep models can begin with the largest class for all
 _WORDS = 256  # columns of features that may be words
 _VALUES = 1 << 20  # values that are looked at
 _RUN = 1 << 10  # values of neighbouring rows that are looked at together
-ENOUGH_STEPS = 250  # full-batch steps that reach the score of steps on batches
+ENOUGH_STEPS = 250  # full-batch steps that decide width and method: docs/lab/2026-11-18-first-runs.md
 
 
 @dataclass(frozen=True)
@@ -126,64 +126,76 @@ def choose_settings(
                 "model.residual": "learned residuals",
             },
         )
-    shapes = [shape]
+    given = given or {}
     if facts.regression:
         shape.settings["model.dropout"] = 0.2
-    elif not is_few(facts):
-        shapes.append(choose_width(facts, shape.settings["model.num_layers"]))
+    model = {name.removeprefix("model."): value for name, value in shape.settings.items()} | given
+    shapes = [shape]
+    if not facts.regression and not is_few(facts):
+        shapes.append(choose_width(facts, model))
+        model = {"hidden": shapes[-1].settings["model.hidden"]} | model
     if facts.words and is_single:
         shapes.append(
             Choice("features are like counts of words, which differ in length", {"model.input_norm": "rows"})
         )
-    if epochs is not None:
-        patience = max(epochs // 5, _LEAST_PATIENCE)
-        reason = f"a fifth of the {epochs:,} epochs that were given, at least {_LEAST_PATIENCE}"
-        return [*shapes, Choice(reason, {"training.patience": patience}), *choose_warmup(facts, epochs)]
-    model = {name.removeprefix("model."): value for one in shapes for name, value in one.settings.items()}
-    model |= given or {}
-    epochs = choose_epochs(facts, model["num_layers"] or DEFAULT_LAYERS, read_width(model.get("hidden")))
-    length = Choice(
-        f"{facts.num_nodes:,} nodes and {facts.num_entries:,} entries",
-        {"training.epochs": epochs, "training.patience": max(epochs // 5, _LEAST_PATIENCE)},
-        {"training.epochs": f"about ten minutes of one core, at most {_EPOCHS[-1]} epochs"},
-    )
-    return [*shapes, length, *choose_warmup(facts, epochs)]
+    widths = read_widths(model)
+    is_deep = len(widths) > 1 and not facts.regression and not is_few(facts)
+    least = _DEEP_PATIENCE if is_deep else _LEAST_PATIENCE
+    if epochs is None:
+        epochs = choose_epochs(facts, widths)
+        length = Choice(
+            f"{facts.num_nodes:,} nodes and {facts.num_entries:,} entries",
+            {"training.epochs": epochs, "training.patience": max(epochs // 5, least)},
+            {"training.epochs": f"about ten minutes of one core, at most {_EPOCHS[-1]} epochs"},
+        )
+    else:
+        reason = f"a fifth of the {epochs:,} epochs that were given, at least {least}"
+        length = Choice(reason, {"training.patience": max(epochs // 5, least)})
+    warmup = min(epochs // 10, _WARMUP)
+    if warmup and is_deep:
+        # Adam's first steps go in one direction: docs/lab/2026-11-18-first-runs.md
+        rise = Choice("large first steps can keep a deep model from learning", {"training.warmup": warmup})
+        return [*shapes, length, rise]
+    return [*shapes, length]
 
 
-def choose_warmup(facts: Facts, epochs: int) -> list[Choice]:
-    """First epochs with a rising learning rate: Adam's first steps go in one direction and can keep a deep model from learning."""
-    warmup = 0 if is_few(facts) or facts.regression else min(epochs // 10, _WARMUP)
-    reason = "large first steps can keep a deep model from learning"
-    return [Choice(reason, {"training.warmup": warmup})] if warmup else []
-
-
-def choose_width(facts: Facts, num_layers: int) -> Choice:
+def choose_width(facts: Facts, model: Mapping[str, Any]) -> Choice:
     """Width and dropout where labels are not few: the widest with time for enough steps on the whole graph."""
-    widths = _MULTI_WIDTHS if facts.multi_label else _WIDTHS
-    fitting = [width for width in widths if count_passes(facts, num_layers, width) >= ENOUGH_STEPS]
-    width = max(fitting, default=min(widths))
+    choices = _MULTI_WIDTHS if facts.multi_label else _WIDTHS
+    if "hidden" in model:
+        width = max(read_widths(model))
+        nearest = max((one for one in choices if one <= width), default=min(choices))
+        return Choice(f"layers of width {width}", {"model.hidden": width, "model.dropout": choices[nearest]})
+    fitting = [
+        width
+        for width in choices
+        if count_passes(facts, read_widths({**model, "hidden": width})) >= ENOUGH_STEPS
+    ]
+    width = max(fitting, default=min(choices))
     reason = f"{ENOUGH_STEPS} steps on the whole graph in about ten minutes of one core allow this width"
     if not fitting:
         reason = f"{ENOUGH_STEPS} steps on the whole graph take more than about ten minutes of one core at any width"
-    return Choice(reason, {"model.hidden": width, "model.dropout": widths[width]})
+    return Choice(reason, {"model.hidden": width, "model.dropout": choices[width]})
 
 
-def read_width(hidden: Any) -> int:
-    """The width of all layers, or the default one where each layer has its own."""
-    return hidden if isinstance(hidden, int) else DEFAULT_WIDTH
+def read_widths(model: Mapping[str, Any]) -> list[int]:
+    """The width of every layer that a model's settings name, each a default one where it is not given."""
+    layers = len(parse_orders(model.get("orders"), model.get("num_layers")))
+    widths = [int(width) for width in str(model.get("hidden") or DEFAULT_WIDTH).split("-")]
+    return widths * layers if len(widths) == 1 else widths
 
 
-def choose_epochs(facts: Facts, num_layers: int, hidden: int = DEFAULT_WIDTH) -> int:
+def choose_epochs(facts: Facts, widths: Sequence[int]) -> int:
     """The number of epochs that the work of a default run allows, within bounds."""
-    epochs = min(max(count_passes(facts, num_layers, hidden), _EPOCHS.start), _EPOCHS[-1])
+    epochs = min(max(count_passes(facts, widths), _EPOCHS.start), _EPOCHS[-1])
     return epochs // 10 * 10
 
 
-def count_passes(facts: Facts, num_layers: int, hidden: int = DEFAULT_WIDTH) -> int:
-    """Full passes over all nodes that the work of a default run allows."""
-    dense = 2 * num_layers * facts.num_nodes * hidden**2
-    sparse = num_layers * facts.num_entries * hidden
-    inputs = 2 * facts.num_nodes * facts.num_features * hidden
+def count_passes(facts: Facts, widths: Sequence[int]) -> int:
+    """Full passes over all nodes that the work of a default run allows for layers of these widths."""
+    dense = 2 * facts.num_nodes * sum(width**2 for width in widths)
+    sparse = facts.num_entries * sum(widths)
+    inputs = 2 * facts.num_nodes * facts.num_features * widths[0]
     return int(_WORK / max(3 * (dense + sparse + inputs), 1))
 
 
@@ -200,9 +212,12 @@ def follow_graph(
     lines = []
     epochs = config.training.epochs if "epochs" in config.training.given else None
     facts = measure_facts(graph, total)
-    if not may_normalize(config):
+    if not may_normalize(config) or config.model.given.get("name", "gcn") != "gcn":  # GAT loses by it
         facts = replace(facts, words=False)
-    for choice in choose_settings(facts, epochs, config.model.given):
+    given = dict(config.model.given)
+    if _is_decided(config, "num_layers"):
+        given.setdefault("num_layers", None)
+    for choice in choose_settings(facts, epochs, given):
         taken = []
         for name, value in choice.settings.items():
             title, _, key = name.partition(".")
@@ -239,7 +254,7 @@ def _is_decided(config: RunConfig, name: str) -> bool:
 
 
 def draw_values(x: sp.csr_array, ids: np.ndarray, rows: float, values: float) -> np.ndarray:
-    """About 2^20 stored values of a matrix, or all if there are fewer: those of rows spread evenly over it.
+    """About 2^19 to 2^20 stored values of a matrix, or all if there are fewer: those of rows spread evenly over it.
 
     A row is drawn by its number, so that ranks draw the values that one process would.
 
@@ -249,7 +264,7 @@ def draw_values(x: sp.csr_array, ids: np.ndarray, rows: float, values: float) ->
         rows, values: number of rows and of stored values of the whole matrix.
     """
     run = max(int(_RUN * rows / max(values, 1)), 1)  # neighbouring rows lie together in a file
-    drawn = np.flatnonzero(ids // run % max(-(-values // _VALUES), 1) == 0)
+    drawn = np.flatnonzero(ids // run % max(-(-int(values) // _VALUES), 1) == 0)
     return gather_csr_rows(x.indptr, x.indices, x.data, drawn)[2]
 
 
@@ -261,11 +276,11 @@ def is_counted(graph: Graph) -> bool:
     return bool(np.all(draw_values(x, np.arange(graph.num_nodes), graph.num_nodes, x.nnz) >= 0))
 
 
-def _is_words(x: Any, ids: np.ndarray, rows: float, values: float) -> bool:
+def _is_words(x: Any, ids: Sequence[int] | np.ndarray, rows: float, values: float) -> bool:
     """Whether features are like counts of words, by some of their values."""
     if not isinstance(x, sp.csr_array) or x.shape[1] < _WORDS:
         return False
-    some = draw_values(x, ids, rows, values)
+    some = draw_values(x, np.asarray(ids), rows, values)
     return bool(np.all((some >= 0) & (some == np.round(some))))
 
 
@@ -273,10 +288,11 @@ def measure_facts(
     graph: Graph | Part, total: Callable[[np.ndarray], np.ndarray] = lambda counts: counts
 ) -> Facts:
     """The facts of a graph, or over all ranks of the graph that a part belongs to."""
+    ids: Sequence[int] | np.ndarray
     if isinstance(graph, Part):
         ids, entries = graph.n_id, len(graph.local_indices) + len(graph.halo_indices)
     else:
-        ids, entries = np.arange(graph.num_nodes), graph.num_entries
+        ids, entries = range(graph.num_nodes), graph.num_entries
     labels = 0 if graph.train_mask is None else int(np.count_nonzero(graph.train_mask))
     x = graph.x
     values = x.nnz if isinstance(x, sp.csr_array) else len(ids) * graph.num_features

@@ -48,6 +48,7 @@ SPACE: Mapping[str, Values | Interval | None] = {
     "training.label_smoothing": (0.0, 0.1, 0.2),
     "training.ema": (None, 0.99, 0.999),
     "training.lr": Interval(5e-4, 2e-2),
+    "training.warmup": (0, 20),
     "training.weight_decay": (0.0, 5e-5, 5e-4, 5e-3),
 }
 CLASSES_ONLY = ("training.loss", "training.label_smoothing")  # not searched for a regression
@@ -71,12 +72,12 @@ STARTS: tuple[Mapping[str, Any], ...] = (
     {
         BATCHES: "full", "model.name": "gcn", "model.hidden": 512, "model.num_layers": 3, "model.norm": "layer",
         "model.norm_place": "conv", "model.dropout": 0.5, "model.input_dropout": 0.0, "training.lr": 0.001,
-        "training.weight_decay": 5e-5, "model.residual": "linear", "model.jumping": "none",
+        "training.weight_decay": 5e-5, "training.warmup": 20, "model.residual": "linear", "model.jumping": "none",
     },
     {
         BATCHES: "full", "model.name": "sage", "model.hidden": 256, "model.num_layers": 4, "model.norm": "layer",
         "model.norm_place": "conv", "model.dropout": 0.3, "model.input_dropout": 0.0, "training.lr": 0.003,
-        "training.weight_decay": 5e-5, "model.residual": "linear", "model.jumping": "none",
+        "training.weight_decay": 5e-5, "training.warmup": 20, "model.residual": "linear", "model.jumping": "none",
     },
     {
         BATCHES: "random-walk", "sampler.share": 0.25, "model.name": "sage", "model.hidden": 256, "model.num_layers": 3,

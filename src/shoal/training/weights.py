@@ -124,6 +124,8 @@ class KeptWeights:
         shapes = [one.shape for one in read_statistics(self.model)]
         if statistics and [one.shape for one in statistics] != shapes:
             raise ShoalError(f"{path} does not fit this model: its batch norms have other shapes")
+        if self.decay is None and average:
+            self.statistics = None  # they are those of the average
         if self.decay is None or not average:
             return
         expected = {name: weight.shape for name, weight in self.model.named_parameters()}
