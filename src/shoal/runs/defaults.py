@@ -129,7 +129,7 @@ def choose_settings(
     given = given or {}
     if facts.regression:
         shape.settings["model.dropout"] = 0.2
-    model = {name.removeprefix("model."): value for name, value in shape.settings.items()} | given
+    model = {name.removeprefix("model."): value for name, value in shape.settings.items()} | dict(given)
     shapes = [shape]
     if not facts.regression and not is_few(facts):
         shapes.append(choose_width(facts, model))
