@@ -41,7 +41,21 @@ METRICS = {"hetero-tolokers": "roc_auc"}
 
 _PLAIN = {"norm": "none", "head_layers": 0}
 _STACK = {"norm": "layer", "norm_place": "conv", "residual": "linear"}
-PROFILES: dict[str, dict[str, dict[str, dict[str, object]]]] = {
+Profiles = dict[str, dict[str, dict[str, object]]]
+
+
+def _make_wide(*shapes: tuple[str, int, int, float, float]) -> Profiles:
+    """Profiles of (conv, layers, width, dropout, learning rate)."""
+    return {
+        f"{name}-{layers} width {hidden} dropout {dropout} lr {lr}": {
+            "model": {"name": name, "hidden": hidden, "num_layers": layers, "dropout": dropout, **_STACK},
+            "training": {"lr": lr},
+        }
+        for name, layers, hidden, dropout, lr in shapes
+    }
+
+
+PROFILES: dict[str, Profiles] = {
     "few": {
         "gcn-2 decay .005": {
             "model": {"name": "gcn", "num_layers": 2, "dropout": 0.7, "input_dropout": 0.5, **_PLAIN},
@@ -124,22 +138,16 @@ PROFILES: dict[str, dict[str, dict[str, dict[str, object]]]] = {
             ("averaged", {"lr": 0.01, "ema": 0.95}),
         )
     }
-    | {
-        f"{name}-{layers} width {hidden} dropout {dropout} lr {lr}": {
-            "model": {"name": name, "hidden": hidden, "num_layers": layers, "dropout": dropout, **_STACK},
-            "training": {"lr": lr},
-        }
-        for name, layers, hidden, dropout, lr in (
-            ("sage", 4, 64, 0.2, 0.01),
-            ("gcn", 4, 64, 0.2, 0.01),
-            ("gcn", 4, 128, 0.5, 0.01),
-            ("gcn", 4, 128, 0.2, 0.01),
-            ("gcn", 4, 128, 0.3, 0.005),
-            ("gcn", 6, 64, 0.2, 0.01),
-            ("gcn", 4, 64, 0.2, 0.003),
-            ("gcn", 4, 256, 0.5, 0.005),
-        )
-    },
+    | _make_wide(
+        ("sage", 4, 64, 0.2, 0.01),
+        ("gcn", 4, 64, 0.2, 0.01),
+        ("gcn", 4, 128, 0.5, 0.01),
+        ("gcn", 4, 128, 0.2, 0.01),
+        ("gcn", 4, 128, 0.3, 0.005),
+        ("gcn", 6, 64, 0.2, 0.01),
+        ("gcn", 4, 64, 0.2, 0.003),
+        ("gcn", 4, 256, 0.5, 0.005),
+    ),
     "multi": {
         f"{name}-{layers} {norm} dropout {dropout} lr {lr}": {
             "model": {"name": name, "num_layers": layers, "dropout": dropout, **_STACK, "norm": norm},
@@ -152,18 +160,12 @@ PROFILES: dict[str, dict[str, dict[str, dict[str, object]]]] = {
             ("sage", 3, "batch", 0.2, 0.003),
         )
     }
-    | {
-        f"{name}-{layers} width {hidden} dropout {dropout} lr {lr}": {
-            "model": {"name": name, "hidden": hidden, "num_layers": layers, "dropout": dropout, **_STACK},
-            "training": {"lr": lr},
-        }
-        for name, layers, hidden, dropout, lr in (
-            ("sage", 4, 64, 0.2, 0.01),
-            ("sage", 3, 512, 0.1, 0.01),
-            ("sage", 4, 256, 0.1, 0.01),
-            ("gcn", 4, 256, 0.1, 0.01),
-        )
-    },
+    | _make_wide(
+        ("sage", 4, 64, 0.2, 0.01),
+        ("sage", 3, 512, 0.1, 0.01),
+        ("sage", 4, 256, 0.1, 0.01),
+        ("gcn", 4, 256, 0.1, 0.01),
+    ),
 }
 BEFORE = {
     "model": {"name": "sage", "num_layers": 2, "norm": "layer", "dropout": 0.1},
@@ -171,7 +173,7 @@ BEFORE = {
 }
 
 
-def list_profiles(kind: str) -> dict[str, dict[str, dict[str, object]]]:
+def list_profiles(kind: str) -> Profiles:
     """The profiles of a kind, and for comparison what every run took before there was a rule."""
     return {**PROFILES[kind], "before": BEFORE}
 

@@ -280,7 +280,8 @@ def _is_words(x: Any, ids: Sequence[int] | np.ndarray, rows: float, values: floa
     """Whether features are like counts of words, by some of their values."""
     if not isinstance(x, sp.csr_array) or x.shape[1] < _WORDS:
         return False
-    some = draw_values(x, np.asarray(ids), rows, values)
+    numbers = ids if isinstance(ids, np.ndarray) else np.arange(len(ids))
+    some = draw_values(x, numbers, rows, values)
     return bool(np.all((some >= 0) & (some == np.round(some))))
 
 
