@@ -58,27 +58,49 @@ def test_a_run_that_beats_both_says_nothing(shoal, tmp_path):
     assert "a poor run" not in said.stdout
 
 
+def test_a_class_with_most_labels_makes_the_metric_of_a_default_run(shoal, tmp_path):
+    graph = make_graph(telling="features", rare=0.1)
+    save_graph(graph, tmp_path / "graph")
+    share = float(np.mean(graph.y[graph.train_mask] == 0))
+    said = shoal("train", "graph", "--model", "mlp", *SMALL).stdout
+    line = f"{share:.0%} of the training nodes are of one class, so accuracy tells little: training.metric=roc_auc"
+    assert line in said
+    assert "best validation roc_auc" in said
+    chosen = shoal(
+        "train", "graph", "--model", "mlp", "--set", "training.metric=f1_macro", *SMALL[:-1], "run-2"
+    )
+    assert "of the training nodes are of" not in chosen.stdout
+    assert "best validation f1_macro" in chosen.stdout
+    found = package.NodeClassifier("mlp", epochs=1, model__hidden=4).fit(graph, progress=False)
+    assert any("training.metric=roc_auc" in one for one in found.notices_)
+    even = make_graph(telling="features")
+    found = package.NodeClassifier("mlp", epochs=1, model__hidden=4).fit(even, progress=False)
+    assert not any("training.metric" in one for one in found.notices_)
+
+
 def test_a_class_with_most_labels_is_said_before_training_unless_a_metric_was_chosen(shoal, tmp_path):
     graph = make_graph(telling="features", rare=0.1)
     graph.class_names = ("fine", "fraud")
     save_graph(graph, tmp_path / "graph")
     share = float(np.mean(graph.y[graph.train_mask] == 0))
-    said = shoal("train", "graph", "--model", "mlp", *SMALL).stdout
+    fixed = ("--model", "mlp", "--set", "defaults=fixed", "--set", "model.hidden=4")
+    said = shoal("train", "graph", *fixed, *SMALL).stdout
     notice = (
         f"notice: {share:.0%} of the training nodes are of class fine, and accuracy chooses the best weights"
     )
     assert said.index(notice) < said.index("best validation accuracy")
     assert "--set training.metric=f1_macro" in said
     assert "docs/howto/class-imbalance.md" in said
-    chosen = shoal(
-        "train", "graph", "--model", "mlp", "--set", "training.metric=f1_macro", *SMALL[:-1], "run-2"
-    )
+    chosen = shoal("train", "graph", *fixed, "--set", "training.metric=f1_macro", *SMALL[:-1], "run-2")
     assert "of the training nodes are of class" not in chosen.stdout
-    found = package.NodeClassifier("mlp", epochs=1, model__hidden=4).fit(graph, progress=False)
-    assert any("of class fine" in one for one in found.notices_)
-    even = make_graph(telling="features")
-    found = package.NodeClassifier("mlp", epochs=1, model__hidden=4).fit(even, progress=False)
-    assert not any("of class" in one for one in found.notices_)
+
+
+def test_a_run_that_ends_before_the_rate_has_risen_is_told_so(shoal, tmp_path):
+    save_graph(make_graph(telling="features"), tmp_path / "graph")
+    said = shoal("train", "graph", "--model", "mlp", "--set", "training.warmup=5", *SMALL)
+    assert "training.warmup is 5 and the run has 3 epochs: the learning rate does not reach" in said.stdout
+    said = shoal("train", "graph", "--model", "mlp", "--set", "training.warmup=2", *SMALL[:-1], "run-2")
+    assert "training.warmup is" not in said.stdout
 
 
 def test_a_tie_with_label_propagation_or_a_perfect_score_is_no_poor_run():

@@ -79,6 +79,38 @@ def test_ranks_with_parts_find_the_facts_of_the_graph():
     for found in measure_together(parts):
         for name in ("num_nodes", "num_entries", "num_features", "num_labels", "num_classes", "multi_label"):
             assert getattr(found, name) == getattr(whole, name)
+        assert found.largest_class == whole.largest_class > 0
+
+
+def test_a_layered_sampler_decides_the_depth_of_the_model():
+    for settings, depth in (
+        (("sampler.name=neighbor", "sampler.fanouts=5-5-5"), 3),
+        (("sampler.name=labor",), 2),
+        (("sampler.name=ladies", "sampler.num_layers=4"), 4),
+    ):
+        config, notices = settle("method=sampled", *settings)
+        assert config.model.num_layers == depth
+        name = settings[0].partition("=")[2]
+        assert f"sampler {name} draws for this depth: model.num_layers={depth}" in notices
+    config, notices = settle("method=sampled", "sampler.name=neighbor", "model.orders=1-1-0")
+    assert not any("draws for this depth" in one for one in notices)
+
+
+def test_a_class_with_most_training_nodes_chooses_the_metric():
+    """Accuracy would keep the weights of an epoch that predicts one class for all."""
+
+    def choose(**about):
+        facts = Facts(10**4, 10**5, 100, num_labels=5000, **about)
+        return [
+            one.settings["training.metric"]
+            for one in choose_settings(facts)
+            if "training.metric" in one.settings
+        ]
+
+    assert choose(num_classes=2, largest_class=0.97) == ["roc_auc"]
+    assert choose(num_classes=3, largest_class=0.97) == ["roc_auc"]
+    assert choose(num_classes=2, largest_class=0.8) == []
+    assert choose(num_classes=1, largest_class=1.0) == []
 
 
 def test_few_and_many_labels_get_other_settings():

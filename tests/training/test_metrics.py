@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shoal
-from shoal.training.metrics import compute_roc_auc, count_outcomes, score_predictions
+from shoal.training.metrics import compute_roc_auc, count_outcomes, score_predictions, score_roc_auc
 
 
 def test_single_label_scores_follow_their_definitions():
@@ -65,8 +65,26 @@ def test_a_binary_task_has_roc_auc_and_the_trainer_can_select_by_it():
     trainer.fit(3)
     assert trainer.evaluate("test").keys() == {"f1_micro", "f1_macro", "accuracy", "roc_auc"}
     assert trainer.best_score == trainer.evaluate("val")["roc_auc"]
-    with pytest.raises(shoal.ShoalError, match="roc_auc"):
-        shoal.Trainer(shoal.GNN("sage", graph.num_features, 16, 10), graph, metric="roc_auc")
+    targets = graph._copy(y=graph.y.astype("float32"), num_classes=1)
+    with pytest.raises(shoal.ShoalError, match="roc_auc needs classes"):
+        shoal.Trainer(shoal.GNN("sage", graph.num_features, 16, 1), targets, metric="roc_auc")
+
+
+def test_roc_auc_of_many_classes_is_the_mean_of_one_against_the_rest():
+    generator = torch.Generator().manual_seed(0)
+    logits, y = torch.randn(60, 4, generator=generator), torch.randint(0, 3, (60,), generator=generator)
+    chances = logits.softmax(1)
+    expected = [compute_roc_auc(chances[:, one], (y == one).long()) for one in range(3)]  # none of class 3
+    assert score_roc_auc(logits, y) == pytest.approx(sum(expected) / 3)
+    many = torch.randint(0, 2, (60, 4), generator=generator)
+    many[:, 3] = 1  # a class that every node has
+    expected = [compute_roc_auc(logits[:, one], many[:, one]) for one in range(3)]
+    assert score_roc_auc(logits, many) == pytest.approx(sum(expected) / 3)
+    assert score_roc_auc(logits, torch.zeros(60, dtype=torch.long)) == 0.5
+    graph = shoal.load("digits")
+    trainer = shoal.Trainer(shoal.GNN("sage", graph.num_features, 16, 10), graph, metric="roc_auc")
+    trainer.fit(3)
+    assert trainer.best_score == trainer.evaluate("val")["roc_auc"] > 0.7
 
 
 def test_a_metric_that_answers_no_number_is_named_with_its_shape():

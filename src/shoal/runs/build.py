@@ -20,6 +20,7 @@ from shoal.models.module import MODELS
 from shoal.partitioning.part import Part
 from shoal.partitioning.partition import Partition
 from shoal.runs.config import RunConfig
+from shoal.runs.defaults import IMBALANCED
 from shoal.runs.training_section import name_callbacks
 from shoal.sampling.base import Sampler, make_sampler
 from shoal.sampling.clipped import ClippedSampler
@@ -29,8 +30,6 @@ from shoal.training.baselines import count_training_nodes
 from shoal.training.callback import CALLBACKS, Callback
 from shoal.training.loss import Loss, default_loss, loss_settings, make_loss
 from shoal.training.trainer import Trainer
-
-_IMBALANCED = 0.8  # share of the training nodes in one class, above which accuracy tells little
 
 
 def make_model(config: RunConfig, num_features: int, num_classes: int) -> nn.Module:
@@ -95,6 +94,11 @@ def _make_callbacks(config: RunConfig) -> list[Callback]:
     ]
 
 
+def note_settings(config: RunConfig, trainer: Trainer) -> tuple[str, ...]:
+    """Notices of settings that will disappoint."""
+    return note_unused(config, trainer.model) + note_warmup(config) + note_imbalance(config, trainer)
+
+
 def note_unused(config: RunConfig, model: nn.Module) -> tuple[str, ...]:
     """Notices of given settings that have no effect on a model."""
     if "hidden" not in config.model.given or not isinstance(model, GNN):
@@ -107,6 +111,16 @@ def note_unused(config: RunConfig, model: nn.Module) -> tuple[str, ...]:
     )
 
 
+def note_warmup(config: RunConfig) -> tuple[str, ...]:
+    """A sentence if the run ends before the learning rate has risen."""
+    warmup, epochs = config.training.warmup, config.training.epochs
+    if warmup < epochs:
+        return ()
+    return (
+        f"training.warmup is {warmup} and the run has {epochs} epochs: the learning rate does not reach training.lr",
+    )
+
+
 def note_imbalance(config: RunConfig, trainer: Trainer) -> tuple[str, ...]:
     """A sentence if one class has most of the training nodes and accuracy, which nobody asked for, chooses the weights."""
     if config.training.metric is not None or trainer.metric != "accuracy":
@@ -114,7 +128,7 @@ def note_imbalance(config: RunConfig, trainer: Trainer) -> tuple[str, ...]:
     trainer.transport.phase = "the counts of the classes"
     *classes, nodes = count_training_nodes(trainer).tolist()
     share = max(classes) / max(nodes, 1)
-    if share <= _IMBALANCED or len(classes) < 2:
+    if share <= IMBALANCED or len(classes) < 2:
         return ()
     number, names = classes.index(max(classes)), trainer.graph.class_names
     return (

@@ -23,8 +23,10 @@ from shoal.runs.config import FIXED, FROM_GRAPH, RunConfig
 from shoal.runs.sections import DEFAULT_WIDTH
 from shoal.sampling.base import SAMPLERS
 from shoal.sampling.layered import LayeredSampler
+from shoal.sampling.neighbor import check_fanouts
 
 FEW_LABELS = 50  # training nodes per class; fewer are few labels
+IMBALANCED = 0.8  # share of the training nodes in one class, above which accuracy tells little
 _WORK = 2e13  # multiply-adds of a default run: about ten minutes of one core
 _EPOCHS = range(60, 501)
 _WIDTHS = {128: 0.5, 64: 0.2}  # widths with many labels, and the dropout of each
@@ -44,6 +46,7 @@ class Facts:
     Attributes:
         num_features: mean number of stored values per row; for sparse features fewer than columns.
         words: whether the features are like counts of words: sparse, whole numbers, not negative, of many columns.
+        largest_class: share of the training nodes in the class that has most of them; 0 if labels are not single.
     """
 
     num_nodes: int
@@ -54,6 +57,7 @@ class Facts:
     multi_label: bool = False
     regression: bool = False
     words: bool = False
+    largest_class: float = 0.0
 
     @property
     def labels_per_class(self) -> float:
@@ -138,6 +142,9 @@ def choose_settings(
         shapes.append(
             Choice("features are like counts of words, which differ in length", {"model.input_norm": "rows"})
         )
+    if facts.largest_class > IMBALANCED and facts.num_classes > 1:
+        reason = f"{facts.largest_class:.0%} of the training nodes are of one class, so accuracy tells little"
+        shapes.append(Choice(reason, {"training.metric": "roc_auc"}))
     widths = read_widths(model)
     is_deep = len(widths) > 1 and not facts.regression and not is_few(facts)
     least = _DEEP_PATIENCE if is_deep else _LEAST_PATIENCE
@@ -214,6 +221,10 @@ def follow_graph(
     facts = measure_facts(graph, total)
     if not may_normalize(config) or config.model.given.get("name", "gcn") != "gcn":  # GAT loses by it
         facts = replace(facts, words=False)
+    depth = count_drawn_layers(config)
+    if depth is not None and not {"num_layers", "orders"} & config.model.given.keys():
+        config.model.num_layers = depth
+        lines.append(f"sampler {config.sampler.name} draws for this depth: model.num_layers={depth}")
     given = dict(config.model.given)
     if _is_decided(config, "num_layers"):
         given.setdefault("num_layers", None)
@@ -237,12 +248,25 @@ def may_normalize(config: RunConfig) -> bool:
     return given == "rows" and not reads_hops and config.training.label_reuse is None
 
 
+def draws_layers(config: RunConfig) -> bool:
+    """Whether batches have a block for every aggregation of the model."""
+    return config.draws and issubclass(SAMPLERS[config.sampler.name], LayeredSampler)
+
+
+def count_drawn_layers(config: RunConfig) -> int | None:
+    """Layers of a model that aggregates as often as a layered sampler draws; None if that does not decide its depth."""
+    name, sampler = config.model.given.get("name", "gcn"), config.sampler.resolve()
+    aggregates_once = name in CONVS and CONVS[name].kind is not None and CONVS[name].default_order == 1
+    if not draws_layers(config) or not aggregates_once or isinstance(config.model.given.get("hidden"), str):
+        return None
+    return len(check_fanouts(sampler["fanouts"])) if "fanouts" in sampler else int(sampler["num_layers"])
+
+
 def _is_decided(config: RunConfig, name: str) -> bool:
     """Whether another given setting already determines a setting of the model."""
     model = config.model.given
-    by_layers = config.draws and issubclass(SAMPLERS[config.sampler.name], LayeredSampler)
     if name == "num_layers":
-        return by_layers or "orders" in model or isinstance(model.get("hidden"), str)
+        return draws_layers(config) or "orders" in model or isinstance(model.get("hidden"), str)
     is_single = model.get("num_layers") == 1 or str(model.get("orders")) == "1"
     if name == "hidden":
         return is_single and model.get("head_layers") == 0  # such a layer is as wide as there are classes
@@ -300,6 +324,7 @@ def measure_facts(
     counts = np.array([len(ids), entries, labels, values], np.float64)
     rows, entries, labels, values = total(counts).tolist()
     others = total(np.array([not _is_words(x, ids, rows, values)], np.float64)).item()
+    classes = total(count_classes(graph))
     return Facts(
         num_nodes=int(rows),
         num_entries=int(entries),
@@ -309,4 +334,13 @@ def measure_facts(
         multi_label=graph.multi_label,
         regression=is_regression(graph.y),
         words=others == 0,
+        largest_class=float(classes.max(initial=0)) / max(labels, 1),
     )
+
+
+def count_classes(graph: Graph | Part) -> np.ndarray:
+    """Training nodes of every class, as floats; no classes if labels are not single."""
+    if graph.y is None or graph.train_mask is None or graph.multi_label or is_regression(graph.y):
+        return np.zeros(0)
+    labels = graph.y[graph.train_mask]
+    return np.bincount(labels[labels >= 0], minlength=graph.num_classes).astype(np.float64)

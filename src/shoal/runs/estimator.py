@@ -10,7 +10,7 @@ from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
 from shoal.models.hops import StackedGraph
 from shoal.names import name_classes
-from shoal.runs.build import make_trainer, note_imbalance, note_unused
+from shoal.runs.build import make_trainer, note_settings
 from shoal.runs.choose import leave_open, settle_method
 from shoal.runs.config import FROM_GRAPH, RunConfig, update_config
 from shoal.runs.data import prepare_graph
@@ -105,7 +105,7 @@ class NodeEstimator:
         self._check_labels(prepared)
         self.notices_: tuple[str, ...] = (*follow_graph(config, prepared), *settle_method(config, prepared))
         trainer = make_trainer(config, prepared)
-        self.notices_ += note_unused(config, trainer.model) + note_imbalance(config, trainer)
+        self.notices_ += note_settings(config, trainer)
         trainer.fit(config.training.epochs, progress=progress)
         self._trainer, self.config_ = trainer, config
         return self

@@ -16,7 +16,7 @@ from shoal.files import replace_file
 from shoal.graph import Graph
 from shoal.kernels.plan import explain_products
 from shoal.lock import clear_folder, writing
-from shoal.runs.build import make_trainer, note_imbalance, note_unused
+from shoal.runs.build import make_trainer, note_settings
 from shoal.runs.config import RunConfig
 from shoal.runs.data import ASSIGNMENT, check_data, make_paths_absolute, open_data, share_among
 from shoal.runs.folder import (
@@ -109,7 +109,7 @@ class Run:
         if config.method == "partitioned":
             config.partition.parts = transport.size
         run = cls(folder, config, transport)
-        run.notices += note_unused(config, run.trainer.model) + note_imbalance(config, run.trainer)
+        run.notices += note_settings(config, run.trainer)
         if run.data.swapped is not None:
             config.partition.parts = run.data.swapped.num_parts
         run.check_memory()

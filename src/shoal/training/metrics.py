@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from shoal.errors import ShoalError, unknown_name
 from shoal.graph import Graph
@@ -98,12 +99,24 @@ BUILT_IN = (*_CLASSES, *_ERRORS)
 
 @METRICS.named("roc_auc")
 def score_roc_auc(logits: Tensor, y: Tensor) -> float:
-    """ROC-AUC of a task with two classes, from the difference of their logits."""
-    return compute_roc_auc(logits[:, 1] - logits[:, 0], y)
+    """ROC-AUC of two classes, from the difference of their logits; otherwise the mean over classes of one against the rest.
+
+    With more than two classes nodes are ranked by a class's probability, with many labels by its logit. Classes that
+    all or none of the nodes have are left out.
+    """
+    if y.dim() == 1 and logits.shape[1] == 2:
+        return compute_roc_auc(logits[:, 1] - logits[:, 0], y)
+    scores, truth = logits, y
+    if y.dim() == 1:
+        scores, truth = logits.log_softmax(1), one_hot(y.long(), logits.shape[1])
+    counts = truth.sum(0)
+    mixed = torch.nonzero((counts > 0) & (counts < len(truth))).flatten().tolist()
+    areas = [compute_roc_auc(scores[:, one], truth[:, one]) for one in mixed]
+    return sum(areas) / len(areas) if areas else 0.5
 
 
 def known_metrics(num_classes: int, *, multi_label: bool, regression: bool = False) -> tuple[str, ...]:
-    """The metrics of a task: accuracy is for single-label tasks, ROC-AUC for two classes."""
+    """The metrics that are always reported for a task: accuracy for single-label tasks, ROC-AUC for two classes."""
     if regression:
         return _ERRORS
     if multi_label:
@@ -160,10 +173,8 @@ def choose_metric(metric: str | Callable[..., float] | None, graph: Graph) -> st
     if metric is None:
         return "f1_micro" if graph.multi_label else "accuracy"
     known = known_metrics(graph.num_classes, multi_label=graph.multi_label, regression=graph.regression)
-    if metric == "roc_auc" and metric not in known:
-        raise ShoalError(
-            f"roc_auc needs two classes and graph {graph.name!r} has {graph.num_classes}: use {', '.join(known)}"
-        )
+    if metric == "roc_auc" and (graph.regression or graph.num_classes < 2):
+        raise ShoalError(f"roc_auc needs classes and graph {graph.name!r} has none: use {', '.join(known)}")
     if isinstance(metric, str) and isinstance(METRICS[metric], CountMetric) and metric not in known:
         raise unknown_name(f"score of graph {graph.name!r}", metric, known)
     return name_metric(metric)
