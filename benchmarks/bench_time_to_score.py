@@ -98,9 +98,10 @@ class Stepper:
     def start(self):
         self._numbers, self._done = count(), 0
 
-    def train(self, steps):
+    def train(self, steps, scale=1.0):
         self.trainer.epoch, done = self._done, self._done + steps  # a full batch's dropout follows the epoch
-        self.trainer.train_epoch(batches=map(self.trainer.sampler.sample, islice(self._numbers, steps)))
+        batches = map(self.trainer.sampler.sample, islice(self._numbers, steps))
+        self.trainer.train_epoch(scale, batches)
         self._done = done
 
     def prepare(self):
