@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from shoal.label_columns import JoinedRows
 
 _DECODED_AT_ONCE = 1 << 16  # rows
-SAMPLE_LAYERS = "sample as many layers as the model aggregates (for three: sampler.fanouts=10-10-10, or sampler.num_layers=3)"
+SAMPLE_LAYERS = "sample as many layers as the model aggregates (sampler.fanouts has a number for each, such as 10-10-10 for three; sampler.num_layers counts them), or change model.num_layers"
 
 
 class Batch:
