@@ -191,7 +191,14 @@ def _train_run(
         best = {f"val_{trainer.metric}": trainer.best_score}
         of = "" if trainer.eval_sample is None else f" of {trainer.eval_sample.size:,} nodes"
         score = f"{trainer.metric}{of} {trainer.best_score:.4f}"
-        console.say(f"best validation {score} in epoch {scores['best_epoch']}")
+        since = trainer.epoch - scores["best_epoch"]
+        ended = (
+            trainer.patience is not None
+            and trainer.patience <= since
+            and trainer.epoch < config.training.epochs
+        )
+        why = f"; ended after epoch {trainer.epoch} by training.patience={trainer.patience}" if ended else ""
+        console.say(f"best validation {score} in epoch {scores['best_epoch']}{why}")
     for name, value in scores.items():
         if name.startswith(("test_", "val_")):
             console.say(f"{name.replace('_', ' ', 1)} {value:.4f}")
