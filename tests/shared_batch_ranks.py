@@ -39,7 +39,11 @@ CASES = [
     Case(Job("gcn", cover=False), "node", (("budget", 60), ("coverage", 5))),
     Case(Job("gcn", partition="empty"), "node", (("budget", 2),)),
     Case(
-        Job("gat", double=True, settings=(("symmetric", True), ("edge_dropout", 0.4))),
+        Job(
+            "gat",
+            double=True,
+            settings=(("symmetric", True), ("edge_dropout", 0.4), ("attention_dropout", 0.3)),
+        ),
         "node",
         (("budget", 60),),
     ),

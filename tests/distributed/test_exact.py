@@ -19,7 +19,7 @@ from shoal.threads import set_threads
 MODELS = ("sage", "gcn", "mixhop", "gat")
 AVERAGED = (("loss", "log_epsilon"), ("class_weights", "balanced"), ("ema", 0.7))
 LINEAR = (("residual", "linear"), ("norm_place", "conv"))
-EDGES = (("symmetric", True), ("edge_dropout", 0.4))
+EDGES = (("symmetric", True), ("edge_dropout", 0.4), ("attention_dropout", 0.3), ("output_heads", 1))
 REUSE = (("label_reuse", 0.5),)
 BOTH = (("directions", "both"),)
 ROWS = (("input_norm", "rows"),)

@@ -29,7 +29,7 @@ from user_models import TiedModel
 
 MODELS = ("sage", "gcn", "mixhop", "gat")
 LINEAR = (("residual", "linear"), ("norm_place", "conv"))
-EDGES = (("symmetric", True), ("edge_dropout", 0.4))
+EDGES = (("symmetric", True), ("edge_dropout", 0.4), ("attention_dropout", 0.3), ("output_heads", 1))
 PRE_NORM = (("norm_place", "input"), ("residual", "linear"))
 REUSE = (("label_reuse", 0.5),)
 ROWS = (("input_norm", "rows"),)

@@ -29,16 +29,20 @@ def gat_attention(
     negative_slope: float = 0.2,
     onto: Tensor | None = None,
     kept: Tensor | None = None,
+    factors: Tensor | None = None,
 ) -> Tensor:
-    """`out[i, k] = Σ_j α_ijk z[j, k]`, `α_i·k = softmax_j( LeakyReLU( score_dst[i, k] + score_src[j, k] ) )`.
+    """`out[i, k] = Σ_j α_ijk f_ijk z[j, k]`, `α_i·k = softmax_j( LeakyReLU( score_dst[i, k] + score_src[j, k] ) )`.
 
     j runs over the entries of row i; with `kept`, over the kept ones. If `adj` has values w or a column scale c, an entry
     has multiplicity w_ij c_j in the softmax: `softmax_j( … + ln w_ij + ln c_j )`. The row scale is ignored. A row without
     entries gives zeros, or its row of `onto`, which is overwritten and may be returned. No self loops are added: `adj`
-    must have them. Differentiable in z, both scores and `onto`.
+    must have them. `factors` multiply the attention after the softmax, as dropout of attention does; None: 1.
+    Differentiable in z, both scores and `onto`.
 
-    Shapes: adj (n, m); z (m, heads, f); score_dst (n, heads); score_src (m, heads); kept (nnz,) bool; result (n, heads, f).
-    Work: nnz · heads · f forward, twice that backward. Memory: one (nnz, heads) array kept, one more backward.
+    Shapes: adj (n, m); z (m, heads, f); score_dst (n, heads); score_src (m, heads); kept (nnz,) bool; factors (nnz, heads);
+    result (n, heads, f).
+    Work: nnz · heads · f forward, twice that backward. Memory: one (nnz, heads) array kept, with factors three; one more
+    backward.
     The trick: scores, softmax and weighted sum of a row are computed while they are in the nearest cache, and the
     backward of the softmax needs only the row's own `Σ_j α_j ∂α_j`.
     """
@@ -52,7 +56,7 @@ def gat_attention(
             f"onto has shape {tuple(onto.shape)} and {onto.dtype}: expected {(n, heads, z.shape[2])} and {z.dtype}"
         )
     attend_rows = kernel_of("gat_attention", z)
-    attended: Tensor = attend_rows(adj, z, score_dst, score_src, negative_slope, onto, kept)
+    attended: Tensor = attend_rows(adj, z, score_dst, score_src, negative_slope, onto, kept, factors)
     return attended
 
 
@@ -65,6 +69,7 @@ def gat_attention_reference(
     negative_slope: float = 0.2,
     onto: Tensor | None = None,
     kept: Tensor | None = None,
+    factors: Tensor | None = None,
 ) -> Tensor:
     """The same in plain torch with edge × feature messages, on any device."""
     rows = row_of_entries(adj.indptr)
@@ -81,7 +86,10 @@ def gat_attention_reference(
         powers = powers * adj.values.to(powers.dtype)[:, None]
     sums = torch.zeros_like(score_dst).index_add(0, rows, powers)
     sums = torch.where(sums > 0, sums, 1)  # rows without kept entries
-    messages = (powers / sums[rows])[:, :, None] * z[columns]
+    weights = powers / sums[rows]
+    if factors is not None:
+        weights = weights * factors
+    messages = weights[:, :, None] * z[columns]
     out = torch.zeros(adj.num_rows, *z.shape[1:], dtype=z.dtype, device=z.device)
     if onto is not None:
         out = torch.where((adj.indptr.diff() == 0)[:, None, None], onto, out)
@@ -97,8 +105,9 @@ def _attend_cpu(
     slope: float,
     onto: Tensor | None,
     kept: Tensor | None,
+    factors: Tensor | None,
 ) -> Tensor:
-    return _Attention.apply(z, score_dst, score_src, onto, adj, slope, kept)
+    return _Attention.apply(z, score_dst, score_src, onto, adj, slope, kept, factors)
 
 
 class _Attention(torch.autograd.Function):
@@ -112,10 +121,12 @@ class _Attention(torch.autograd.Function):
         adj: Adjacency,
         slope: float,
         kept: Tensor | None,
+        factors: Tensor | None,
     ) -> Tensor:
         z, score_dst, score_src = z.contiguous(), score_dst.contiguous(), score_src.contiguous()
         _, heads, f = z.shape
         weights = torch.empty(adj.num_entries, heads, dtype=z.dtype)
+        used = weights if factors is None else torch.empty_like(weights)
         if onto is None:
             out = torch.empty(adj.num_rows, heads, f, dtype=z.dtype)
         elif onto.is_contiguous():
@@ -123,7 +134,7 @@ class _Attention(torch.autograd.Function):
             ctx.mark_dirty(onto)
         else:
             out = onto.contiguous()
-        arrays = (_flat(score_dst), _flat(score_src), _flat(z), _flat(weights), _flat(out))
+        arrays = (_flat(score_dst), _flat(score_src), _flat(z), _flat(weights), _flat(used), _flat(out))
         with worker_threads(adj.num_entries * heads * f) as threads:
             attend(
                 adj.indptr.numpy(),
@@ -131,6 +142,7 @@ class _Attention(torch.autograd.Function):
                 _read_scale(adj.column_scale, z),
                 _read_scale(adj.values, z),
                 np.empty(0, np.bool_) if kept is None else kept.numpy(),
+                _read_scale(factors, z).reshape(-1),
                 *arrays,
                 _scalar(z, slope),
                 heads,
@@ -140,7 +152,7 @@ class _Attention(torch.autograd.Function):
                 threads,
                 _CHUNKS_PER_THREAD * threads,
             )
-        ctx.save_for_backward(z, score_dst, score_src, weights)
+        ctx.save_for_backward(z, score_dst, score_src, weights, used, factors)
         ctx.adj, ctx.slope, ctx.has_onto = adj, slope, onto is not None
         return out
 
@@ -148,7 +160,7 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     @timed("gat_attention")
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        z, score_dst, score_src, weights = ctx.saved_tensors
+        z, score_dst, score_src, weights, used, factors = ctx.saved_tensors
         adj, grad = ctx.adj, grad.contiguous()
         _, heads, f = z.shape
         grad_scores = torch.empty_like(weights)
@@ -157,6 +169,7 @@ class _Attention(torch.autograd.Function):
             attend_backward(
                 adj.indptr.numpy(),
                 adj.indices.numpy(),
+                _read_scale(factors, z).reshape(-1),
                 *(_flat(part) for part in (score_dst, score_src, z, weights, grad, grad_scores, grad_dst)),
                 _scalar(z, ctx.slope),
                 heads,
@@ -171,7 +184,7 @@ class _Attention(torch.autograd.Function):
                 transposed.indptr.numpy(),
                 transposed.indices.numpy(),
                 permutation.numpy(),
-                *(_flat(part) for part in (weights, grad, grad_scores, grad_z, grad_src)),
+                *(_flat(part) for part in (used, grad, grad_scores, grad_z, grad_src)),
                 heads,
                 f,
                 _is_far(grad),
@@ -179,7 +192,7 @@ class _Attention(torch.autograd.Function):
                 _CHUNKS_PER_THREAD * threads,
             )
         grad_onto = grad * (adj.indptr.diff() == 0)[:, None, None] if ctx.has_onto else None
-        return grad_z, grad_dst, grad_src, grad_onto, None, None, None
+        return grad_z, grad_dst, grad_src, grad_onto, None, None, None, None
 
 
 def _read_scale(scale: Tensor | None, like: Tensor) -> np.ndarray:

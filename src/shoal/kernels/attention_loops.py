@@ -110,10 +110,13 @@ def _chunk_rows(indptr, chunk, num_chunks):
 # fmt: off
 @parallel_kernel
 def attend(
-    indptr, indices, column_scale, values, kept, score_dst, score_src, z, weights, out, slope, heads, f, prefetch,
-    keep_empty, num_threads, num_chunks,
+    indptr, indices, column_scale, values, kept, factors, score_dst, score_src, z, weights, used, out, slope, heads, f,
+    prefetch, keep_empty, num_threads, num_chunks,
 ):
-    """With `keep_empty`, rows without entries stay as they are in `out`; else they become zeros."""
+    """`weights` become α and `used` α times `factors`; without factors both are one array.
+
+    With `keep_empty`, rows without entries stay as they are in `out`; else they become zeros.
+    """
     counter = new_counter()
     wide = heads * f
     one = z.dtype.type(1)
@@ -132,9 +135,12 @@ def attend(
                         weights[b * heads : e * heads], indices[b:e], dst, score_src, column_scale,
                         values[b:e], kept[b:e], slope, top, total, heads,
                     )
+                if len(factors):
+                    for k in range(b * heads, e * heads):
+                        used[k] = weights[k] * factors[k]
                 for q in range(heads):
                     add_row(
-                        z, q * f, wide, indices, b, e, len(indices) - 1, weights, q, heads, None,
+                        z, q * f, wide, indices, b, e, len(indices) - 1, used, q, heads, None,
                         out, r * wide + q * f, f, one, False, prefetch,
                     )
             chunk = next_chunk(counter)
@@ -142,10 +148,10 @@ def attend(
 
 @parallel_kernel
 def attend_backward(
-    indptr, indices, score_dst, score_src, z, weights, grad, grad_scores, grad_dst, slope, heads, f,
+    indptr, indices, factors, score_dst, score_src, z, weights, grad, grad_scores, grad_dst, slope, heads, f,
     num_threads, num_chunks,
 ):
-    """∂score_ij = α_ij (∂α_ij − Σ_j α_ij ∂α_ij) · LeakyReLU′ with ∂α_ij = grad_i · z_j, head by head."""
+    """∂score_ij = α_ij (∂α_ij − Σ_j α_ij ∂α_ij) · LeakyReLU′ with ∂α_ij = factor_ij · grad_i · z_j, head by head."""
     counter = new_counter()
     wide = heads * f
     for _ in prange(num_threads):
@@ -161,6 +167,9 @@ def attend_backward(
                     weight = weights[k * heads : (k + 1) * heads]
                     for q in range(heads):
                         change[q] = dot(grad, r * wide + q * f, z, source + q * f, f)
+                    if len(factors):
+                        for q in range(heads):
+                            change[q] *= factors[k * heads + q]
                     for q in range(heads):
                         mean[q] += weight[q] * change[q]
                 dst = score_dst[r * heads : (r + 1) * heads]

@@ -15,8 +15,8 @@ from shoal.kernels.patterns import row_of_entries
 _ROWS_PER_CHUNK = 256
 
 
-def keep_entries(adj: Adjacency, rate: float, key: int, ids: Tensor) -> Tensor:
-    """`kept[k] = 1` with probability 1 − rate, drawn from a hash of (key, i, j); self loops are always kept.
+def keep_entries(adj: Adjacency, rate: float, key: int, ids: Tensor, *, loops: bool = True) -> Tensor:
+    """`kept[k] = 1` with probability 1 − rate, drawn from a hash of (key, i, j); with `loops`, self loops are always kept.
 
     i and j are the global ids of the entry's row and column, so that the result is the same for every node order, batch
     and rank. (i, j) and (j, i) are drawn independently.
@@ -27,28 +27,29 @@ def keep_entries(adj: Adjacency, rate: float, key: int, ids: Tensor) -> Tensor:
         raise ShoalError(
             f"ids have shape {tuple(ids.shape)}: expected ({adj.num_columns},), one for each column"
         )
-    kept: Tensor = kernel_of("keep_entries", adj.indices)(adj, rate, key, ids)
+    kept: Tensor = kernel_of("keep_entries", adj.indices)(adj, rate, key, ids, loops)
     return kept
 
 
 @implements("keep_entries")
-def keep_entries_reference(adj: Adjacency, rate: float, key: int, ids: Tensor) -> Tensor:
+def keep_entries_reference(adj: Adjacency, rate: float, key: int, ids: Tensor, loops: bool = True) -> Tensor:
     """The same in plain torch, on any device."""
     rows, columns = ids[row_of_entries(adj.indptr)], ids[adj.indices.long()]
-    return keep_mask_reference(key, rows, columns, rate) | (rows == columns)
+    kept = keep_mask_reference(key, rows, columns, rate)
+    return kept | (rows == columns) if loops else kept
 
 
 @implements("keep_entries", "cpu")
-def _keep_entries_cpu(adj: Adjacency, rate: float, key: int, ids: Tensor) -> Tensor:
+def _keep_entries_cpu(adj: Adjacency, rate: float, key: int, ids: Tensor, loops: bool) -> Tensor:
     _, *mask = make_mask(torch.empty(0), rate, key, ids)
     kept = torch.empty(adj.num_entries, dtype=torch.bool)
     with worker_threads(8 * adj.num_entries) as threads:
-        _keep(adj.indptr.numpy(), adj.indices.numpy(), *mask, kept.numpy(), threads)
+        _keep(adj.indptr.numpy(), adj.indices.numpy(), *mask, loops, kept.numpy(), threads)
     return kept
 
 
 @parallel_kernel
-def _keep(indptr, indices, threshold, key, ids, kept, num_threads):
+def _keep(indptr, indices, threshold, key, ids, loops, kept, num_threads):
     n = len(indptr) - 1
     num_chunks = (n + _ROWS_PER_CHUNK - 1) // _ROWS_PER_CHUNK
     counter = new_counter()
@@ -59,5 +60,5 @@ def _keep(indptr, indices, threshold, key, ids, kept, num_threads):
                 low, high = hash_row(ids[i], key)
                 for k in range(indptr[i], indptr[i + 1]):
                     j = np.int64(indices[k])
-                    kept[k] = j == i or is_kept(ids[j], threshold, low, high)
+                    kept[k] = (loops and j == i) or is_kept(ids[j], threshold, low, high)
             chunk = next_chunk(counter)

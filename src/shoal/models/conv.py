@@ -74,6 +74,7 @@ class Conv(nn.Module, ABC):
     max_order: ClassVar[int] = 1  # the highest power of the operator
     norm_widths: list[int] | None = None  # widths of parts of the result that layer norm treats separately
     draws: bool = False  # forward takes a `draw` in training
+    values_per_entry: int = 0  # values that a training step keeps for every entry of the operator
     projects: bool | None = None  # True: `A (H W)`; False: `(A H) W`; None: the cheaper order
     aggregated_width: int | None = None  # columns of H W that are aggregated; None: all
 

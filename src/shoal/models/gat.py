@@ -16,9 +16,9 @@ from shoal.kernels.fused import mix_key
 from shoal.kernels.row_sets import Rows
 from shoal.models.conv import CONVS, Conv, Draw
 from shoal.models.layerwise import Input, LayerWork, Stored, multiply_weight, read_rows
-from shoal.settings import AtLeast, Rate
+from shoal.settings import AtLeast, Null, Rate
 
-_EDGES = 0xED6E  # keeps these draws apart from those of dropout
+_EDGES, _ATTENTION = 0xED6E, 0xA77E  # keep these draws apart from those of dropout
 
 
 @CONVS.register
@@ -27,10 +27,11 @@ class GATConv(Conv):
 
     With `symmetric` it is `H' = D^½ A_att D^-½ H W`, where D are the degrees with self loops. Uniform attention is then
     GCN's aggregation, and `D^-½ H W` gives a neighbour's part of the scores. `edge_dropout` leaves edges out of the
-    softmax in training, never self loops. The choice depends on seed, step, layer and both ends of the edge.
+    softmax in training, never self loops. `attention_dropout` is dropout of `A_att`, self loops included. What they leave
+    out depends on seed, step, layer and both ends of the edge, with attention_dropout on the head too.
 
-    The results of the `heads` are concatenated, each out_features / heads wide, or with `mean` averaged, each
-    out_features wide. A sampler's edge norms are ignored, because the softmax normalises.
+    The results of the `heads` are concatenated, each out_features / heads wide, or with `mean` those of `output_heads`
+    averaged, each out_features wide. A sampler's edge norms are ignored, because the softmax normalises.
 
     Args:
         mean: average the heads. False: concatenate them.
@@ -48,14 +49,22 @@ class GATConv(Conv):
         heads: Annotated[
             int, AtLeast(1), "attention heads; concatenated, averaged in the last aggregation"
         ] = 4,
+        output_heads: Annotated[
+            int | None, AtLeast(1), Null("as many as heads"), "attention heads of the last aggregation"
+        ] = None,
         symmetric: Annotated[
             bool, "scale attention by degrees, D^½ A_att D^-½, as GCN scales its aggregation"
         ] = False,
         edge_dropout: Annotated[
             float, Rate, "share of the edges left out of attention in a training step"
         ] = 0.0,
+        attention_dropout: Annotated[
+            float, Rate, "dropout of the attention that the softmax gives, for each head and edge"
+        ] = 0.0,
         mean: bool = False,
     ) -> None:
+        if mean and output_heads is not None:
+            heads = output_heads
         if not mean and out_features % heads:
             raise ShoalError(
                 f"a GAT layer is {out_features} wide with {heads} heads: expected a multiple of the heads"
@@ -64,7 +73,9 @@ class GATConv(Conv):
         super().__init__(in_features, heads * width)
         self.heads = heads
         self.mean = mean
-        self.edge_dropout, self.draws = edge_dropout, edge_dropout > 0
+        self.edge_dropout, self.attention_dropout = edge_dropout, attention_dropout
+        self.draws = max(edge_dropout, attention_dropout) > 0
+        self.values_per_entry = heads * (4 if attention_dropout else 2)
         if symmetric:
             self.kind = "symmetric-attention"
         self.attend = nn.Parameter(nn.init.xavier_uniform_(torch.empty(2, heads, width)))
@@ -78,10 +89,10 @@ class GATConv(Conv):
     def forward(
         self, adj: Adjacency, h: Input, aggregated: Tensor | None = None, draw: Draw | None = None
     ) -> Tensor:
-        """`Conv.forward` with edge dropout.
+        """`Conv.forward` with dropout of edges and attention.
 
         Args:
-            draw: what edge dropout depends on. None: no edge is dropped.
+            draw: what dropout depends on. None: nothing is dropped.
         """
         projected = multiply_weight(h, self.weight)
         row_scale = self.scale_rows(adj, projected.dtype)
@@ -92,16 +103,35 @@ class GATConv(Conv):
         out = None
         for piece, rows in adj.pieces(projected):
             z, own, other = self.score(rows)
-            own, kept = own[: piece.num_rows], None
-            if draw is not None and ids is not None:
-                key = mix_key(draw.key, _EDGES, 0)
-                kept = keep_entries(piece, self.edge_dropout, key, ids[: piece.num_columns])
+            own = own[: piece.num_rows]
+            kept, factors = self.drop(piece, draw, ids)
             if row_scale is not None:
                 own = own / row_scale
                 piece = piece.without_scales(None if counts is None else counts[: piece.num_columns])
-            out = gat_attention(piece, z, own, other, onto=out, kept=kept)
+            out = gat_attention(piece, z, own, other, onto=out, kept=kept, factors=factors)
         assert out is not None
         return self.join(out, row_scale)
+
+    def drop(
+        self, adj: Adjacency, draw: Draw | None, ids: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Which entries a training step keeps, and by what it multiplies their attention; None for all and for 1.
+
+        Args:
+            adj: the operator.
+            draw: what dropout depends on.
+            ids: global ids of the operator's columns, and of more behind them.
+        """
+        kept = factors = None
+        if draw is not None and ids is not None:
+            ids = ids[: adj.num_columns]
+            if self.edge_dropout:
+                kept = keep_entries(adj, self.edge_dropout, mix_key(draw.key, _EDGES, 0), ids)
+            if rate := self.attention_dropout:
+                keys = [mix_key(draw.key, _ATTENTION, head) for head in range(self.heads)]
+                heads = [keep_entries(adj, rate, key, ids, loops=False) for key in keys]
+                factors = torch.stack(heads, 1).to(self.weight.dtype) / (1 - rate)
+        return kept, factors
 
     def scale_rows(self, adj: Adjacency, dtype: torch.dtype) -> Tensor | None:
         """`D^-½` of the rows, (num_rows, 1); None if attention is not scaled.

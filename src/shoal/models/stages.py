@@ -128,7 +128,7 @@ def list_stages(model: nn.Module, *, sparse: bool) -> list[Stage]:
                     knows and model.knows_aggregate(layer.linear, sparse),
                     _find_norm(layer) if is_last and source == h else None,
                     layer.linear.out_features,
-                    2 * getattr(layer.linear, "heads", 1) if layer.linear.needs_whole_rows else 0,
+                    layer.linear.values_per_entry,
                     layer.linear.draws,
                     _find_drop(model, number, layer) if is_last else None,
                 )
