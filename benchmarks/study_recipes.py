@@ -61,6 +61,7 @@ def _deep(
 
 
 _LOG = {"loss": "log_epsilon"}
+_ATTENTION = {"heads": 8, "output_heads": 1, "attention_dropout": 0.6}
 FEW = {
     "gcn 64 .8 .8 decay .005 log_epsilon, raw": _few("gcn", 64, 0.8, 0.8, 0.01, 0.005, rows=False, **_LOG),
     "gcn 256 .7 .5 lr .01 decay .0005 log_epsilon": _few("gcn", 256, 0.7, 0.5, 0.01, 0.0005, **_LOG),
@@ -84,6 +85,19 @@ FEW = {
     ),
     "gat 64 .6 .8 edges .6 lr .005 decay .001 ema": _few(
         "gat", 64, 0.6, 0.8, 0.005, 0.001, heads=8, edge_dropout=0.6, ema=0.9
+    ),
+    "gat 64 .6 .6 attention .6 lr .005 decay .0005": _few("gat", 64, 0.6, 0.6, 0.005, 0.0005, **_ATTENTION),
+    "gat symmetric 64 .6 .6 attention .6 lr .01 decay .001": _few(
+        "gat", 64, 0.6, 0.6, 0.01, 0.001, symmetric=True, **_ATTENTION
+    ),
+    "gat symmetric 64 .6 .6 attention .6 lr .01 decay .001 log_epsilon": _few(
+        "gat", 64, 0.6, 0.6, 0.01, 0.001, symmetric=True, **_ATTENTION, **_LOG
+    ),
+    "gat symmetric 64 .6 .8 attention .6 lr .01 decay .0005": _few(
+        "gat", 64, 0.6, 0.8, 0.01, 0.0005, symmetric=True, **_ATTENTION
+    ),
+    "gat symmetric 64 .6 .6 attention .6 lr .01 decay .001, raw": _few(
+        "gat", 64, 0.6, 0.6, 0.01, 0.001, rows=False, symmetric=True, **_ATTENTION
     ),
     "mixhop 96 .6 .8 lr .01 decay .001": _few("mixhop", 96, 0.6, 0.8, 0.01, 0.001),
     "mixhop 192 .6 .8 lr .01 decay .002 ema": _few("mixhop", 192, 0.6, 0.8, 0.01, 0.002, ema=0.9),
