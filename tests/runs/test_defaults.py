@@ -113,6 +113,20 @@ def test_a_class_with_most_training_nodes_chooses_the_metric():
     assert choose(num_classes=1, largest_class=1.0) == []
 
 
+def test_more_than_four_layers_take_batch_norm_unless_a_norm_is_given():
+    """With layer norm they stay at the largest class for many epochs."""
+    for layers, norm in ((4, "layer"), (5, "batch"), (8, "batch")):
+        config, notices = settle(f"model.num_layers={layers}", data="blocks")
+        assert config.model.norm == norm
+        assert any("learn slowly with layer norm: model.norm=batch" in one for one in notices) == (
+            norm == "batch"
+        )
+    config, _ = settle("model.num_layers=6", "model.hidden=32-32-32-32-32-32", data="blocks")
+    assert config.model.norm == "batch"
+    config, _ = settle("model.num_layers=8", "model.norm=layer", data="blocks")
+    assert config.model.norm == "layer"
+
+
 def test_few_and_many_labels_get_other_settings():
     few = Facts(num_nodes=1000, num_entries=5000, num_features=10, num_classes=4, num_labels=80)
     many = Facts(num_nodes=1000, num_entries=5000, num_features=10, num_classes=4, num_labels=4 * FEW_LABELS)

@@ -32,6 +32,7 @@ _EPOCHS = range(60, 501)
 _WIDTHS = {128: 0.5, 64: 0.2}  # widths with many labels, and the dropout of each
 _MULTI_WIDTHS = {512: 0.1, 256: 0.1, 128: 0.1}
 _WARMUP = 20
+_LAYER_NORMED = 4  # layers that layer norm serves well; more take batch norm
 _LEAST_PATIENCE, _DEEP_PATIENCE = 20, 50  # deep models can begin with the largest class for all
 _WORDS = 256  # columns of features that may be words
 _VALUES = 1 << 20  # values that are looked at
@@ -146,6 +147,11 @@ def choose_settings(
         reason = f"{facts.largest_class:.0%} of the training nodes are of one class, so accuracy tells little"
         shapes.append(Choice(reason, {"training.metric": "roc_auc"}))
     widths = read_widths(model)
+    if len(widths) > _LAYER_NORMED and not is_few(facts):
+        # layer norm keeps what all nodes have in common: docs/lab/2026-11-18-first-runs.md
+        shape.settings.pop("model.norm")
+        reason = f"{len(widths)} layers learn slowly with layer norm"
+        shapes.append(Choice(reason, {"model.norm": "batch"}))
     is_deep = len(widths) > 1 and not facts.regression and not is_few(facts)
     least = _DEEP_PATIENCE if is_deep else _LEAST_PATIENCE
     if epochs is None:
