@@ -127,6 +127,52 @@ def test_more_than_four_layers_take_batch_norm_unless_a_norm_is_given():
     assert config.model.norm == "layer"
 
 
+def test_directed_graphs_are_aggregated_both_ways_where_the_run_can():
+    directed = make_labelled(directed=True)
+    cases = {
+        "training.epochs=3": "both",
+        "model.name=sage": "both",
+        "model.directions=in": "in",
+        "method=full": "both",
+        "sampler.name=frontier": "both",
+        "sampler.coverage=50": "in",
+        "sampler.name=neighbor": "in",
+        "method=swapped": "in",
+        "model.name=gat": "in",
+        "model.name=mlp": "in",
+        "training.history=true": "in",
+    }
+    for setting, expected in cases.items():
+        config = RunConfig(defaults=FROM_GRAPH)
+        apply_setting(config, setting)
+        lines = follow_graph(config, directed)
+        assert getattr(config.model, "directions", "in") == expected, setting
+        assert any("model.directions=both" in line for line in lines) == (expected == "both")
+    config = RunConfig(defaults=FROM_GRAPH)
+    follow_graph(config, make_labelled())
+    assert config.model.directions == "in"
+
+
+def test_few_labels_of_many_classes_take_cross_entropy():
+    """The log-ε loss weighs nodes by 1 / (ε + loss): those of many classes, whose losses begin large, hardly count."""
+    few = Facts(num_nodes=1000, num_entries=5000, num_features=10, num_classes=7, num_labels=140)
+    assert choose_settings(few)[0].settings["training.loss"] == "log_epsilon"
+    many = replace(few, num_classes=44, num_labels=880)
+    assert choose_settings(many)[0].settings["training.loss"] == "cross_entropy"
+
+
+def test_long_texts_with_few_labels_keep_their_rows():
+    """Divided by the sum of many words, values are too small for the weight decay of few labels."""
+    few = Facts(num_nodes=1000, num_entries=5000, num_features=20, num_classes=7, num_labels=140, words=True)
+    long, many = replace(few, num_features=267), replace(few, num_features=267, num_labels=7000)
+    settings = [
+        {name: value for one in choose_settings(facts) for name, value in one.settings.items()}
+        for facts in (few, long, many)
+    ]
+    assert [one.get("model.input_norm") for one in settings] == ["rows", None, "rows"]
+    assert settings[0]["training.weight_decay"] < settings[1]["training.weight_decay"]
+
+
 def test_few_and_many_labels_get_other_settings():
     few = Facts(num_nodes=1000, num_entries=5000, num_features=10, num_classes=4, num_labels=80)
     many = Facts(num_nodes=1000, num_entries=5000, num_features=10, num_classes=4, num_labels=4 * FEW_LABELS)

@@ -224,8 +224,8 @@ def import_(
     report_stored(folder, str(folder), as_json=as_json, like=settings.get("like"))
     if graph.directed and not as_json:
         open_console().say(
-            "the edges are directed: a node aggregates from the nodes that point to it; train with --set model.directions=both "
-            "to aggregate both ways, or import with --undirected if direction has no meaning"
+            "the edges are directed: a node aggregates from the nodes that point to it, and by default from those it points to, "
+            "with weights of their own (not with --set model.directions=in); import with --undirected if direction has no meaning"
         )
 
 

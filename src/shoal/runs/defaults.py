@@ -35,6 +35,8 @@ _WARMUP = 20
 _LAYER_NORMED = 4  # layers that layer norm serves well; more take batch norm
 _LEAST_PATIENCE, _DEEP_PATIENCE = 20, 50  # deep models can begin with the largest class for all
 _WORDS = 256  # columns of features that may be words
+_SHORT_TEXT = 64  # words a node; longer texts divided by their sums are too small for strong weight decay
+_MANY_CLASSES = 20  # the log-ε loss gives nodes of many classes, whose losses begin large, too little weight
 _VALUES = 1 << 20  # values that are looked at
 _RUN = 1 << 10  # values of neighbouring rows that are looked at together
 ENOUGH_STEPS = 250  # full-batch steps that decide width and method: docs/lab/2026-11-18-first-runs.md
@@ -48,6 +50,7 @@ class Facts:
         num_features: mean number of stored values per row; for sparse features fewer than columns.
         words: whether the features are like counts of words: sparse, whole numbers, not negative, of many columns.
         largest_class: share of the training nodes in the class that has most of them; 0 if labels are not single.
+        two_way: whether layers can aggregate over edges and reversed edges, which is for directed graphs.
     """
 
     num_nodes: int
@@ -59,6 +62,7 @@ class Facts:
     regression: bool = False
     words: bool = False
     largest_class: float = 0.0
+    two_way: bool = False
 
     @property
     def labels_per_class(self) -> float:
@@ -95,6 +99,7 @@ def choose_settings(
 ) -> list[Choice]:
     """The settings for a graph with these facts, for the number of epochs and the model's settings that were given."""
     is_single = not facts.multi_label and not facts.regression
+    is_short = facts.words and facts.num_features < _SHORT_TEXT
     if is_few(facts):
         shape = Choice(
             f"on average {facts.labels_per_class:.0f} training nodes per class are few",
@@ -104,10 +109,10 @@ def choose_settings(
                 "model.head_layers": 0,
                 "model.norm": "none",
                 "model.dropout": 0.7,
-                "model.input_dropout": 0.8 if facts.words else 0.5,
-                "training.loss": "log_epsilon",
-                "training.lr": 0.02 if facts.words else 0.005,
-                "training.weight_decay": 0.001 if facts.words else 0.005,
+                "model.input_dropout": 0.8 if is_short else 0.5,
+                "training.loss": "log_epsilon" if facts.num_classes < _MANY_CLASSES else "cross_entropy",
+                "training.lr": 0.02 if is_short else 0.005,
+                "training.weight_decay": 0.001 if is_short else 0.005,
             },
             {"model.num_layers": "shallow", "training.weight_decay": "strongly regularised"},
         )
@@ -139,7 +144,10 @@ def choose_settings(
     if not facts.regression and not is_few(facts):
         shapes.append(choose_width(facts, model))
         model = {"hidden": shapes[-1].settings["model.hidden"]} | model
-    if facts.words and is_single:
+    if facts.two_way:
+        reason = "edges are directed, and their reverse tells about a node too"
+        shapes.append(Choice(reason, {"model.directions": "both"}))
+    if is_single and (is_short if is_few(facts) else facts.words):
         shapes.append(
             Choice("features are like counts of words, which differ in length", {"model.input_norm": "rows"})
         )
@@ -206,8 +214,9 @@ def choose_epochs(facts: Facts, widths: Sequence[int]) -> int:
 
 def count_passes(facts: Facts, widths: Sequence[int]) -> int:
     """Full passes over all nodes that the work of a default run allows for layers of these widths."""
-    dense = 2 * facts.num_nodes * sum(width**2 for width in widths)
-    sparse = facts.num_entries * sum(widths)
+    ways = 2 if facts.two_way else 1
+    dense = (1 + ways) * facts.num_nodes * sum(width**2 for width in widths)
+    sparse = ways * facts.num_entries * sum(widths)
     inputs = 2 * facts.num_nodes * facts.num_features * widths[0]
     return int(_WORK / max(3 * (dense + sparse + inputs), 1))
 
@@ -227,6 +236,7 @@ def follow_graph(
     facts = measure_facts(graph, total)
     if not may_normalize(config) or config.model.given.get("name", "gcn") != "gcn":  # GAT loses by it
         facts = replace(facts, words=False)
+    facts = replace(facts, two_way=facts.two_way and may_reverse(config))
     depth = count_drawn_layers(config)
     if depth is not None and not {"num_layers", "orders"} & config.model.given.keys():
         config.model.num_layers = depth
@@ -252,6 +262,21 @@ def may_normalize(config: RunConfig) -> bool:
     name, given = config.model.name, config.model.given.get("input_norm", "rows")
     reads_hops = name in CONVS and CONVS[name].trains_on_rows
     return given == "rows" and not reads_hops and config.training.label_reuse is None
+
+
+def may_reverse(config: RunConfig) -> bool:
+    """Whether a model may aggregate over reversed edges too, by its conv and the way it is trained."""
+    name, method = config.model.given.get("name", "gcn"), config.make_exchange()
+    reads_edges = name in CONVS and CONVS[name].kind is not None
+    if not reads_edges or CONVS[name].needs_whole_rows or CONVS[name].trains_on_rows:
+        return False
+    if config.model.given.get("directions", "both") == "in" or config.training.history:
+        return False
+    if config.draws:
+        draws_subgraphs = SAMPLERS[config.sampler.name].draws_subgraphs
+        if not draws_subgraphs or config.sampler.resolve().get("coverage") is not None:
+            return False
+    return config.method != "swapped" and not method.thins and not method.is_stale
 
 
 def draws_layers(config: RunConfig) -> bool:
@@ -341,6 +366,7 @@ def measure_facts(
         regression=is_regression(graph.y),
         words=others == 0,
         largest_class=float(classes.max(initial=0)) / max(labels, 1),
+        two_way=graph.directed,
     )
 
 
