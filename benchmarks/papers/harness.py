@@ -233,16 +233,23 @@ def train_on_ranks(
     graph: Any, parts: int, method: str, jobs: list[dict[str, Any]], **options: Any
 ) -> list[Row]:
     """What rank 0 reports of each job (`boundary_rank.py`), one rank of one thread for every part; `options` go to the partition method."""
+    from shoal.partitioning.partition import Partition
+
+    return train_on_parts(
+        graph, Partition(graph, cut_graph(graph, parts, method, **options), parts, method), jobs
+    )
+
+
+def train_on_parts(graph: Any, partition: Any, jobs: list[dict[str, Any]]) -> list[Row]:
+    """The same with a partition at hand."""
     import tempfile
 
     from bench_boundary import start_ranks
-    from shoal.partitioning.partition import Partition
     from shoal.partitioning.stored import store_parts
 
-    partition = Partition(graph, cut_graph(graph, parts, method, **options), parts, method)
     with tempfile.TemporaryDirectory() as place:
         store_parts(graph, partition, Path(place) / "parts")
-        start_ranks(parts, Path(place) / "parts", jobs, Path(place) / "out")
+        start_ranks(partition.num_parts, Path(place) / "parts", jobs, Path(place) / "out")
         return [json.loads(line) for line in (Path(place) / "out").read_text().splitlines()]
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import harness
 from harness import Published, Row, Table, declare, group, mean, span
 
 import shoal
-from bench_boundary import make_job, start_ranks
-from shoal.partitioning.stored import store_parts
+from bench_boundary import make_job
 from timing import use_threads
 
 MODEL = {"model": "gcn", "hidden": 64, "num_layers": 2, "dropout": 0.0, "norm": "none"}
@@ -38,14 +34,10 @@ def run(settings: dict[str, Any]) -> list[Row]:
             {"model": MODEL, "training": training} | make_job(1.0, "nodes", seed)
             for seed in range(settings["seeds"])
         ]
-        with tempfile.TemporaryDirectory() as place:
-            store_parts(graph, partition, Path(place) / "parts")
-            start_ranks(ranks, Path(place) / "parts", jobs, Path(place) / "out")
-            for line in (Path(place) / "out").read_text().splitlines():
-                found = json.loads(line)
-                rows.append(
-                    {"graph": settings["graph"], "ranks": ranks, "seed": found["seed"], "test": found["test"]}
-                )
+        rows += [
+            {"graph": settings["graph"], "ranks": ranks, "seed": found["seed"], "test": found["test"]}
+            for found in harness.train_on_parts(graph, partition, jobs)
+        ]
         print(rows[-1], flush=True)
     return rows
 
