@@ -74,8 +74,9 @@ def swap(graph: shoal.Graph, settings: dict[str, Any]) -> Row:
     return {"graph": settings["graph"], "parts": settings["parts"], "model": "sage", **found}
 
 
-def list_hosts() -> list[Row]:
-    lines = harness.read_saved(SAVED)
+def list_hosts(graph: str = "grid:20000", method: str = "random") -> list[Row]:
+    """Epochs of four hosts joined by slow links, with their gain over p = 1."""
+    lines = [one for one in harness.read_saved(SAVED) if (one["graph"], one["method"]) == (graph, method)]
     whole = {one["speed"]: one["epoch"] for one in lines if one["rate"] == 1.0}
     return [one | {"gain": whole[one["speed"]] / one["epoch"]} for one in lines]
 
