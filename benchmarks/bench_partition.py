@@ -189,8 +189,10 @@ def make_batches(graph: shoal.Graph, args: argparse.Namespace, seed: int) -> sho
     return shoal.RandomWalkSampler(graph, roots=nodes // 3, depth=2, seed=seed)
 
 
-def compare_on_batches(name: str, parts: int, args: argparse.Namespace) -> dict:
-    """Mean rows sent in 1,000 batches of a sampler whose seed no method has seen."""
+def compare_on_batches(
+    name: str, parts: int, args: argparse.Namespace, made: dict[str, shoal.Partition] | None = None
+) -> dict:
+    """Mean rows sent in 1,000 batches of a sampler whose seed no method has seen; `made` receives the partitions."""
     graph = shoal.load(name)
     unseen = make_batches(graph, args, seed=1)
     nodes = float(np.mean([len(unseen.draw_nodes(k)) for k in range(20)]))
@@ -201,6 +203,8 @@ def compare_on_batches(name: str, parts: int, args: argparse.Namespace) -> dict:
         partition = shoal.partition_graph(graph, parts, method, **options)
         result[f"{method}_seconds"] = time.perf_counter() - began
         result[method] = mean_batch_volume(unseen, partition.assignment, 0, 1000)
+        if made is not None:
+            made[method] = partition
     result["stochastic_over_hypergraph"] = result["stochastic"] / max(result["hypergraph"], 1e-9)
     print(
         f"{graph.name}, {parts} parts, {args.sampler} batches of {nodes:,.0f}: stochastic / hypergraph {result['stochastic_over_hypergraph']:.3f}  "
