@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import harness
+import items
 import pages
 import pytest
 from matplotlib.figure import Figure
@@ -20,7 +22,7 @@ def test_pages_of_papers_are_in_step_with_the_results(page):
 
 def test_every_experiment_is_on_a_page_and_every_result_has_an_experiment():
     names = set(pages.list_names())
-    files = {path.stem for path in harness.HERE.glob("*.py")} - {"harness", "pages", "run"}
+    files = {path.stem for path in harness.HERE.glob("*.py")} - {"harness", "items", "pages", "run"}
     assert files == names
     assert {path.stem for path in harness.RESULTS.glob("*.json")} <= names
     assert {path.stem for path in pages.FOLDER.glob("*.svg")} <= names
@@ -31,6 +33,37 @@ def test_experiments_have_all_profiles_and_a_place_in_the_paper(name):
     experiment = pages.load_experiment(name)
     assert set(experiment.profiles) == {"tiny", *harness.PROFILES}
     assert experiment.published.place
+
+
+def test_every_item_of_the_papers_has_an_experiment_or_a_reason():
+    for item in items.ITEMS:
+        assert item.paper in items.PAPERS
+        assert item.made or item.left, f"{item.paper} {item.name} is neither made nor explained"
+    assert {name for item in items.ITEMS for name in item.made} == set(pages.list_names())
+    assert len({(item.paper, item.name) for item in items.ITEMS}) == len(items.ITEMS)
+
+
+def list_numbers(place: str) -> set[tuple[str, str, str]]:
+    """(paper, kind, number) of what an experiment's place names: `JPDC'21 figures 3 A to F, 4A and 4C, table 3`."""
+    found = set()
+    for part in place.split(";"):
+        paper = next((paper for paper in items.PAPERS if paper in part), None)
+        for kind, numbers in re.findall(
+            r"(figure|table|theorem)s? ([^(§]*?)(?= (?:figure|table|theorem)|[(§]|$)", part
+        ):
+            found |= {(paper, kind, number) for number in re.findall(r"\b(\d+|I+)(?!\w{2})", numbers)}
+    return found
+
+
+@pytest.mark.parametrize("name", pages.list_names())
+def test_items_are_those_that_experiments_name(name):
+    listed = {
+        (item.paper, *re.match(r"(\w+) (\d+|I+)", item.name).groups())
+        for item in items.ITEMS
+        if name in item.made and item.name.startswith(("figure", "table"))
+    }
+    named = list_numbers(pages.load_experiment(name).published.place)
+    assert {one for one in named if one[1] != "theorem"} == listed
 
 
 def test_an_experiment_is_made_of_the_names_of_its_file():

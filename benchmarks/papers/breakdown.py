@@ -111,7 +111,7 @@ def draw(axes: Any, rows: list[Row]) -> None:
 
 
 PUBLISHED = Published(
-    "JPDC'21 figure 3 G and H, table 3",
+    "IPDPS'19 figure 3; JPDC'21 figure 3 G and H, table 3",
     {"iteration": {"ppi": 0.1974, "reddit": 0.3676, "yelp": 0.2917, "amazon": 0.4416}},
 )
 EXPERIMENT = declare(

@@ -7,16 +7,23 @@ place. `tests/test_papers_pages.py` holds the pages in step.
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from typing import Any
 
 import harness
+import items
 from harness import ROOT, Experiment, Row, read_record
 
 from page import _wrap as wrap
 
 FOLDER = ROOT / "docs/papers"
 PAGES = {
+    "items": (
+        "Figures and tables of the papers",
+        "What IPDPS'19, JPDC'21, VLDB'22 and BNS-GCN show, the experiment that makes it here, and what is not made and why. The list is `benchmarks/papers/items.py`.",
+        ("graphs",),
+    ),
     "subgraphs": (
         "Experiments of IPDPS'19 and JPDC'21",
         "Training on sampled subgraphs. IPDPS'19 is *Accurate, Efficient and Scalable Graph Embedding*, JPDC'21 *Accurate, Efficient and Scalable Training of Graph Neural Networks*.",
@@ -44,8 +51,8 @@ PAGES = {
         "Experiments of BNS-GCN",
         "Boundary node sampling. BNS-GCN is *Efficient Full-Graph Training of Graph Convolutional Networks with Partition-Parallelism and Random Boundary Node Sampling*. p is the share of boundary nodes kept.",
         (
-            *("throughput", "variance", "boundary_memory", "rates", "convergence", "random_parts"),
-            *("edge_sampling", "sampling_overhead", "sampling_methods", "parts192"),
+            *("throughput", "variance", "boundary_memory", "rates", "choice_of_p", "convergence"),
+            *("random_parts", "edge_sampling", "sampling_overhead", "sampling_methods", "parts192"),
         ),
     ),
 }
@@ -102,9 +109,28 @@ def build_section(experiment: Experiment, record: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def build_items() -> str:
+    """The tables of `items`: a paper's figures and tables, and the experiments that make them."""
+    text = ""
+    for paper in items.PAPERS:
+        listed = [item for item in items.ITEMS if item.paper == paper]
+        made = sum(bool(item.made) for item in listed)
+        text += f"\n## {paper}\n\n{made} of {len(listed)} are made.\n\n"
+        text += render(items.tabulate(paper, link_section))
+    return text
+
+
+def link_section(name: str) -> str:
+    experiment = load_experiment(name)
+    anchor = re.sub(r"[^\w -]", "", experiment.title.lower()).replace(" ", "-")
+    return f"[{name}.py]({'' if experiment.paper == 'items' else experiment.paper + '.md'}#{anchor})"
+
+
 def build_page(page: str) -> str:
     title, about, names = PAGES[page]
     text = HEAD.format(title=title, about=about)
+    if page == "items":
+        text += build_items()
     for name in names:
         if name in list_names():
             experiment = load_experiment(name)
