@@ -156,7 +156,7 @@ EXPERIMENT = declare(
     theirs="10,000 random batches of 20,000 nodes (6 %) of com-Amazon on 3 to 27 GPUs, θ = 0.1, δ = 0.5, imbalance 0.01; total volume, and running time, which is drawn but not printed.",
     profiles={
         "tiny": {"graphs": ["digits"], "parts": [3], "ranks": [3]},
-        "small": {"graphs": ["wordnet30"], "parts": [2, 27]},
+        "small": {"graphs": ["wordnet30"], "parts": [2, 9, 27]},
         "regular": {"graphs": ["wordnet30", "ca-AstroPh", "soc-Slashdot0902"], "parts": [3, 9, 27]},
         "large": {
             "graphs": ["wordnet30", "soc-Slashdot0902", "road-world-highways"],

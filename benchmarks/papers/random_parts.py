@@ -157,7 +157,7 @@ def explain_throughput(rows: list[Row]) -> str:
     agrees = "agrees across slow links" if more and all(more) else "is not seen on every link"
     return (
         f"p = 0.1 has this many times the throughput of p = 1 with METIS's and with random parts of {name}: {here}{there}; table 8 has {span(theirs[0], 1)} and {span(theirs[1], 1)}. "
-        f"That random parts gain more, since they send more, {agrees}; on one machine messages are memory copies, so that there is little to gain, and ranks that share two cores with other work wait for each other more than for bytes ({', '.join(waiting)} of an epoch at p = 1). "
+        f"That random parts gain more, since they send more, {agrees}; on one machine messages are memory copies, so that there is little to gain, and ranks that share two cores with other work wait for each other more than for bytes ({', '.join(waiting)} of an epoch at p = 1): [other runs](../lab/2026-11-16-ranks.md#boundary-sampling) have other ratios. "
     )
 
 
@@ -198,7 +198,7 @@ EXPERIMENT = declare(
     globals(),
     paper="boundary",
     title="Random parts",
-    ours="METIS's cut and random parts; memory by the model (3 n_inner + p n_boundary) of the largest part. acl-anthology stands in for Reddit, wordnet30 and amazon-computers for the sparser graphs. Ranks: SAGE of 3 layers of 64, one thread each, gloo on two cores, the shortest epoch, one seed; the first layer's input is exchanged once. Hosts: four network namespaces with links of the stated rate, GCN of 3 layers of 64, made-up features, partial sums at p = 1 where they are fewer than rows, measured before.",
+    ours="METIS's cut and random parts; memory by the model (3 n_inner + p n_boundary) of the largest part. acl-anthology stands in for Reddit, wordnet30 and amazon-computers for the sparser graphs. Ranks: SAGE of 3 layers of 64, one thread each, gloo on two cores, the shortest epoch, one run of one seed; the first layer's input is exchanged once. Hosts: four network namespaces with links of the stated rate, GCN of 3 layers of 64, made-up features, partial sums at p = 1 where they are fewer than rows, measured before.",
     theirs="METIS minimising volume; memory and throughput measured on 8 and 10 GPUs at p = 0.1 over p = 1, each GPU a part.",
     profiles={
         "tiny": {"graphs": [["digits", 4]], "trained": "digits", "ranks": [2], "epochs": 5},
