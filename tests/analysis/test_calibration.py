@@ -7,6 +7,7 @@ import pytest
 
 from shoal.analysis.calibration import find_calibration, join_calibration, measure_rates, read_calibration
 from shoal.analysis.machine import Machine, read_machine
+from shoal.threads import available_cores
 
 WIRE = (
     "--latency",
@@ -32,6 +33,8 @@ def test_this_machine_is_measured_once_and_again_on_request(shoal, tmp_path):
     (path,) = find_files(tmp_path)
     kept = read_machine(path)
     assert min(kept.dense_rate, kept.sparse_rate, kept.code_rate, kept.layer_seconds) > 0
+    assert kept.batch_seconds >= 0
+    assert (kept.cores, kept.host_ranks) == (available_cores(), 1)
     again = shoal("simulate", "digits", *WIRE, "--json")
     assert "measuring" not in again.stderr
     assert json.loads(again.stdout)[0]["epoch"] == json.loads(first.stdout)[0]["epoch"]
@@ -47,7 +50,12 @@ def test_messages_between_two_ranks_are_measured_where_no_network_is_given(shoal
     assert said.code == 0, said.stderr
     assert "messages cost what they cost between two ranks here" in said.stdout
     wire = next(path for path in find_files(tmp_path) if path.name.startswith("wire"))
-    assert len(read_machine(wire).crowd) >= 2
+    kept = read_machine(wire)
+    assert len(kept.crowd) >= 2
+    assert [size for size, _ in kept.sums] == sorted(size for size, _ in kept.sums)
+    assert min(seconds for _, seconds in kept.sums) > 0
+    assert kept.message_seconds >= 0
+    assert kept.ranks == 2
     told = shoal("simulate", "digits", *WIRE[4:], "--latency", "5")
     assert "measuring" not in told.stderr
 
@@ -58,6 +66,11 @@ def test_rates_and_messages_are_kept_apart_and_joined(monkeypatch, tmp_path):
     rates = measure_rates()
     assert read_calibration(wire=False) == rates
     assert find_calibration(wire=True) != find_calibration(wire=False)
-    joined = join_calibration(rates, Machine(1e-3, 1e6, ((8.0, 1e-3), (16.0, 2e-3))))
+    wire = Machine(
+        1e-3, 1e6, ((8.0, 1e-3), (16.0, 2e-3)), sums=((16.0, 1.0), (32.0, 2.0)), message_seconds=0.5, ranks=2
+    )
+    joined = join_calibration(rates, wire)
     assert (joined.latency, joined.bandwidth, len(joined.crowd)) == (1e-3, 1e6, 2)
+    assert (len(joined.sums), joined.message_seconds, joined.ranks) == (2, 0.5, 2)
+    assert joined.sharing == 1
     assert joined.dense_rate == pytest.approx(rates.dense_rate)

@@ -14,6 +14,7 @@ import pytest
 
 from launched_ranks import find_mpiexec, rank_environment
 from shoal.analysis.machine import read_machine
+from shoal.threads import available_cores
 
 SETTINGS = ("--set", "model.hidden=16", "--set", "partition.method=metis", "--set", "training.patience=null")
 
@@ -82,6 +83,9 @@ def test_doctor_keeps_what_ranks_measured_and_simulate_predicts_with_it(shoal, t
     assert 1e6 < machine.bandwidth < 1e12
     assert [size for size, _ in machine.crowd] == sorted(size for size, _ in machine.crowd)
     assert min(machine.dense_rate, machine.sparse_rate) > 1e6
+    assert [size for size, _ in machine.sums] == sorted(size for size, _ in machine.sums)
+    assert min(machine.message_seconds, machine.batch_seconds) >= 0
+    assert (machine.ranks, machine.host_ranks, machine.cores) == (2, 2, available_cores())
     said = shoal("simulate", "digits", "--parts", "2", "--machine", tmp_path / "machine.json")
     assert said.code == 0, said.stderr
     assert "unknown" not in said.stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -13,17 +13,18 @@ import torch
 
 from shoal.analysis.machine import Machine, read_machine
 from shoal.analysis.probe import probe_network
-from shoal.analysis.speed import probe_rates
+from shoal.analysis.speed import probe_rates, probe_steps
 from shoal.distributed.transport import LocalTransport, Transport
 from shoal.errors import ShoalError
 from shoal.home import home_folder
 
+_MESSAGES = ("latency", "bandwidth", "crowd", "sums", "message_seconds", "ranks")  # fields of `measure_wire`
 _NO_WIRE = (1e-6, 1e12)  # latency and bandwidth of one rank, which sends nothing
 
 
 def find_calibration(*, wire: bool) -> Path:
-    """The cache file for this host, number of threads and versions; with `wire`, the one for messages."""
-    versions = [version(name) for name in ("torch", "numba")]
+    """The cache file for this host, number of threads, versions and what is measured; with `wire`, the one for messages."""
+    versions = [version(name) for name in ("torch", "numba")] + [field.name for field in fields(Machine)]
     told = [platform.node(), platform.machine(), str(torch.get_num_threads()), *versions]
     key = sha256("\n".join(told).encode()).hexdigest()[:12]
     return home_folder() / "machines" / f"{'wire' if wire else 'rates'}-{key}.json"
@@ -49,13 +50,16 @@ def measure_rates() -> Machine:
 def measure_wire(transport: Transport, path: Path) -> None:
     """Measure messages between ranks; rank 0 writes the result to `path`."""
     network = probe_network(transport)
+    message = probe_steps(transport, network.sums)["message_seconds"]
     if transport.rank == 0:
-        _keep(Machine(network.typical_latency, network.worst_bandwidth, tuple(network.crowd)), path)
+        wire = network.typical_latency, network.worst_bandwidth, tuple(network.crowd)
+        machine = Machine(*wire, sums=tuple(network.sums), message_seconds=message, ranks=transport.size)
+        _keep(machine, path)
 
 
 def join_calibration(rates: Machine, wire: Machine) -> Machine:
     """A machine with the compute rates of `rates` and the messages of `wire`."""
-    return replace(rates, latency=wire.latency, bandwidth=wire.bandwidth, crowd=wire.crowd)
+    return replace(rates, **{name: getattr(wire, name) for name in _MESSAGES})
 
 
 def _keep(machine: Machine, path: Path) -> None:

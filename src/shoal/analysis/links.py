@@ -12,6 +12,8 @@ from shoal.analysis.machine import Machine
 from shoal.distributed.ledger import FORWARD
 from shoal.models.gnn import GNN
 
+_LOSS_BYTES = 16
+
 
 def hide_behind(compute: float, seconds: list[float]) -> list[float]:
     """Exposed seconds of each exchange, where all of them overlap with the computing of an epoch."""
@@ -82,6 +84,12 @@ def measure_tree(num_ranks: int) -> tuple[int, int]:
 
 
 def time_sum(model: GNN, num_ranks: int, machine: Machine) -> float:
-    """Seconds of a ring all-reduce of the gradients: every rank sends 1/P of them 2 (P - 1) times."""
+    """Seconds of a step's all-reduces: the loss, for which ranks wait for each other, and the gradients."""
     weights = sum(weight.numel() for weight in model.parameters()) * 4
-    return 2 * (num_ranks - 1) * (machine.latency + weights / num_ranks / machine.bandwidth)
+    loss = machine.time_sum(_LOSS_BYTES, num_ranks) if machine.sums else 0.0
+    return loss + machine.time_sum(weights, num_ranks)
+
+
+def time_fixed(messages: np.ndarray, machine: Machine) -> np.ndarray:
+    """(P,): fixed seconds of each rank's messages in an exchange, from the (P, P) messages sent; 0 if unknown."""
+    return np.asarray(np.maximum(messages.sum(1), messages.sum(0)) * (machine.message_seconds or 0.0))

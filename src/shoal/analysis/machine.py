@@ -27,7 +27,11 @@ class Machine:
         sparse_rates: (bytes, rate) of the same, for growing dense operands; empty: `sparse_rate` for all.
         code_rate: values a second that a rank encodes and decodes as int8 or int4.
         layer_seconds: fixed seconds of a layer in a step, independent of its rows.
+        sums: (bytes, seconds) of an all-reduce, for growing tensors; empty: a ring by latency and bandwidth.
+        message_seconds: fixed seconds of a message in a training step: packing, sending, receiving and adding its rows.
+        batch_seconds: fixed seconds of a step on a new pattern, such as a shared batch, besides drawing it.
         ranks: number of ranks it was measured with; None if unknown.
+        cores, host_ranks: cores of the fullest host, and ranks on it; None if unknown.
     """
 
     latency: float
@@ -38,7 +42,28 @@ class Machine:
     sparse_rates: tuple[tuple[float, float], ...] = ()
     code_rate: float | None = None
     layer_seconds: float | None = None
+    sums: tuple[tuple[float, float], ...] = ()
+    message_seconds: float | None = None
+    batch_seconds: float | None = None
     ranks: int | None = None
+    cores: int | None = None
+    host_ranks: int | None = None
+
+    @property
+    def sharing(self) -> float:
+        """Ranks that share a core, at least 1. Rates were measured with all ranks computing, so they include it."""
+        if self.cores is None or self.host_ranks is None:
+            return 1.0
+        return max(self.host_ranks / self.cores, 1.0)
+
+    def find_slowest(self, seconds: np.ndarray) -> float:
+        """Seconds until all ranks have computed, from the `seconds` (P,) of each while all compute.
+
+        Ranks with a core of their own wait for the slowest. Where ranks share cores, one that has finished leaves its share
+        to the others: the mean, unless a single rank takes longer with a core to itself.
+        """
+        slowest = float(seconds.max(initial=0.0))
+        return slowest if self.sharing == 1 else max(float(seconds.mean()), slowest / self.sharing)
 
     def time_product(
         self, entries: np.ndarray, num_rows: np.ndarray, width: int, item_bytes: int
@@ -58,11 +83,23 @@ class Machine:
         if len(self.crowd) < 2:
             seconds = self.latency + num_bytes / self.bandwidth
         else:
-            sizes, times = np.array(self.crowd).T
-            slope = (times[-1] - times[-2]) / (sizes[-1] - sizes[-2])
-            beyond = np.maximum(num_bytes - sizes[-1], 0) * max(slope, 0.0)
-            seconds = np.interp(num_bytes, sizes, times) + beyond
+            seconds = _interpolate(num_bytes, self.crowd)
         return np.where(num_bytes > 0, seconds, 0.0)
+
+    def time_sum(self, num_bytes: int, num_ranks: int) -> float:
+        """Seconds of an all-reduce: a ring of 2 (P - 1) steps, each with 1/P of the bytes.
+
+        Measured ones are scaled to other numbers of ranks in the same way.
+        """
+        if num_ranks == 1:
+            return 0.0
+        steps, sent = 2 * (num_ranks - 1), 2 * (num_ranks - 1) / num_ranks
+        if len(self.sums) < 2:
+            return steps * self.latency + sent * num_bytes / self.bandwidth
+        known = self.ranks or num_ranks
+        shortest = self.sums[0][1]
+        longer = float(_interpolate(np.array(num_bytes), self.sums)) - shortest
+        return shortest * steps / (2 * (known - 1)) + longer * sent / (2 * (known - 1) / known)
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""
@@ -70,21 +107,31 @@ class Machine:
             scratch.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
 
+def _interpolate(num_bytes: np.ndarray, measured: tuple[tuple[float, float], ...]) -> np.ndarray:
+    """Seconds of messages between the measured sizes, and beyond the largest with the slope of the last two."""
+    sizes, times = np.array(measured).T
+    slope = (times[-1] - times[-2]) / (sizes[-1] - sizes[-2])
+    beyond = np.maximum(num_bytes - sizes[-1], 0) * max(slope, 0.0)
+    return np.asarray(np.interp(num_bytes, sizes, times) + beyond)
+
+
 def read_machine(path: Path) -> Machine:
     """Read a machine file, written by `shoal doctor --save` or by hand."""
     names = [field.name for field in fields(Machine)]
     try:
         content = parse_json(path.read_bytes())
-        crowd, products = (
-            tuple((float(size), float(found)) for size, found in content.pop(name, None) or ())
-            for name in ("crowd", "sparse_rates")
-        )
+        pairs: Any = {
+            name: tuple((float(size), float(found)) for size, found in content.pop(name, None) or ())
+            for name in ("crowd", "sparse_rates", "sums")
+        }
         numbers: Any = {name: None if value is None else float(value) for name, value in content.items()}
-        ranks = None if numbers.get("ranks") is None else int(numbers["ranks"])
-        machine = Machine(**numbers | {"ranks": ranks}, crowd=crowd, sparse_rates=products)
-        rates = [machine.bandwidth, machine.dense_rate, machine.sparse_rate, machine.code_rate, ranks]
-        rates += [number for pair in products for number in pair]
-        least = min(machine.latency, machine.layer_seconds or 0)
+        counts = {name: numbers.pop(name, None) for name in ("ranks", "cores", "host_ranks")}
+        whole: Any = {name: None if number is None else int(number) for name, number in counts.items()}
+        machine = Machine(**numbers, **whole, **pairs)
+        rates = [machine.bandwidth, machine.dense_rate, machine.sparse_rate, machine.code_rate]
+        rates += [*whole.values(), *(number for pair in machine.sparse_rates for number in pair)]
+        fixed = [machine.latency, machine.layer_seconds, machine.message_seconds, machine.batch_seconds]
+        least = min(number or 0 for number in fixed)
         if least >= 0 and all(rate is None or rate > 0 for rate in rates):
             return machine
     except FileNotFoundError:

@@ -6,7 +6,9 @@ import os
 import socket
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import psutil
@@ -20,6 +22,7 @@ _MAX_SECONDS = 1.0  # of large messages between a pair
 _CROWD_SIZES = (8, 1 << 14, 1 << 16, 1 << 18, 1 << 20)  # bytes of a message while all send to all
 _CROWD_BYTES = 1 << 22  # most that a rank then sends to all others; not a limit for the two shortest sizes
 _CROWD_ROUNDS, _CROWD_SECONDS = 9, 2.0
+_SUM_SIZES = (16, 1 << 16, 1 << 20)  # bytes of an all-reduce
 _IN_A_ROW = 4  # exchanges timed together, as a step has several
 
 
@@ -34,6 +37,7 @@ class Network:
         latency: (P, P) seconds one way; 0 on the diagonal.
         bandwidth: (P, P) bytes a second one way; infinite on the diagonal.
         crowd: (bytes, seconds) of each message of a rank while all ranks send to all, for growing messages.
+        sums: (bytes, seconds) of an all-reduce, for growing tensors.
     """
 
     hosts: list[str]
@@ -42,6 +46,7 @@ class Network:
     latency: np.ndarray
     bandwidth: np.ndarray
     crowd: list[tuple[float, float]]
+    sums: list[tuple[float, float]]
 
     @property
     def typical_latency(self) -> float:
@@ -75,7 +80,8 @@ def probe_network(transport: Transport) -> Network:
     both = transport.sum(torch.from_numpy(np.stack([latency, bandwidth])))
     latency, bandwidth = both.numpy()
     np.fill_diagonal(bandwidth, np.inf)
-    return Network(hosts, addresses, interfaces, latency, bandwidth, _probe_crowd(transport))
+    crowd, sums = _probe_crowd(transport), _probe_sums(transport)
+    return Network(hosts, addresses, interfaces, latency, bandwidth, crowd, sums)
 
 
 def _probe_pair(transport: Transport, peer: int, leads: bool) -> tuple[float, float]:
@@ -106,32 +112,53 @@ def _probe_crowd(transport: Transport) -> list[tuple[float, float]]:
     for number, size in enumerate(_CROWD_SIZES):
         if number > 1 and size * others > _CROWD_BYTES:
             break
-        trial = _time_crowd(transport, size, 1)
-        rounds = int(max(1, min(_CROWD_ROUNDS, _CROWD_SECONDS / trial / _IN_A_ROW)))
-        found.append((float(size), _time_crowd(transport, size, rounds) / others))
+        found.append((float(size), _time_together(transport, _make_exchange(transport, size)) / others))
     return found
 
 
-def _time_crowd(transport: Transport, num_bytes: int, rounds: int) -> float:
-    """Seconds of the slowest rank in an all-to-all exchange of `num_bytes` messages; the same result on every rank."""
+def _probe_sums(transport: Transport) -> list[tuple[float, float]]:
+    """(bytes, seconds) of an all-reduce; its steps wait for each other, so that busy hosts add more than to an exchange."""
+    if transport.size == 1:
+        return []
+    transport.phase = "the test of sums"
+    tensors = [torch.zeros(size // 4) for size in _SUM_SIZES]
+    return [
+        (float(size), _time_together(transport, partial(transport.sum, tensor)))
+        for size, tensor in zip(_SUM_SIZES, tensors)
+    ]
+
+
+def _make_exchange(transport: Transport, num_bytes: int) -> Callable[[], None]:
+    """An all-to-all exchange of `num_bytes` messages."""
     size, rank = transport.size, transport.rank
     peers = [(rank + step) % size for step in range(1, size)]
     out = torch.zeros(num_bytes, dtype=torch.uint8)
     back = torch.zeros(size, num_bytes, dtype=torch.uint8)
-    seconds = []
-    for _ in range(rounds):
+
+    def work() -> None:
+        exchange = transport.start({q: back[q] for q in peers})
+        for q in peers:
+            exchange.send(q, out)
+        for _ in exchange.arrivals():
+            pass
+        exchange.finish()
+
+    return work
+
+
+def _time_together(transport: Transport, work: Callable[[], object]) -> float:
+    """Median seconds of the slowest rank, several times in a row; the same result on every rank."""
+
+    def time_once() -> float:
         transport.barrier()
         started = time.perf_counter()
         for _ in range(_IN_A_ROW):
-            exchange = transport.start({q: back[q] for q in peers})
-            for q in peers:
-                exchange.send(q, out)
-            for _ in exchange.arrivals():
-                pass
-            exchange.finish()
+            work()
         spent = transport.gather(np.array([time.perf_counter() - started]))
-        seconds.append(float(spent.max()) / _IN_A_ROW)
-    return statistics.median(seconds)
+        return float(spent.max()) / _IN_A_ROW
+
+    rounds = int(max(1, min(_CROWD_ROUNDS, _CROWD_SECONDS / time_once() / _IN_A_ROW)))
+    return statistics.median(time_once() for _ in range(rounds))
 
 
 def _bounce(transport: Transport, peer: int, leads: bool, num_bytes: int, rounds: int) -> float:

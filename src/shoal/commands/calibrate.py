@@ -67,7 +67,7 @@ def describe_machine(
         return known, said
     alpha = known.latency if latency is None else latency * 1e-6
     rate = known.bandwidth if given is None else given
-    return replace(known, latency=alpha, bandwidth=rate, crowd=()), said
+    return replace(known, latency=alpha, bandwidth=rate, crowd=(), sums=(), message_seconds=None), said
 
 
 def _measure_here(*, wire: bool, again: bool) -> Machine:

@@ -61,7 +61,8 @@ def _save_machine(transport: Transport, network: Network, path: Path) -> None:
         network.typical_latency,
         network.worst_bandwidth,
         tuple(network.crowd),
-        **probe_rates(transport),
+        **probe_rates(transport, network.sums),
+        sums=tuple(network.sums),
         ranks=transport.size,
     )
     if transport.rank == 0:

@@ -130,7 +130,7 @@ def simulate(
         return
     console = open_console()
     console.say(f"{config.model.name}, hidden {config.model.hidden}, {_describe(config, target)}")
-    if note and (described.ranks is None or set(said) != {described.ranks}):
+    if note and (machine is None or set(said) != {described.ranks}):
         console.say(note)
     console.print(_make_table(said))
 
