@@ -148,10 +148,68 @@ def test_every_layer_takes_what_a_step_of_few_rows_does():
     )
 
 
+def test_ranks_with_a_core_each_wait_for_the_slowest_and_others_share_what_is_left():
+    seconds = np.array([8.0, 2.0, 1.0, 1.0])
+    assert Machine(1, 1).find_slowest(seconds) == 8
+    assert Machine(1, 1, cores=4, host_ranks=4).find_slowest(seconds) == 8
+    shared = Machine(1, 1, cores=2, host_ranks=4)
+    assert shared.sharing == 2
+    assert shared.find_slowest(np.full(4, 5.0)) == 5
+    assert shared.find_slowest(seconds) == 4  # alone on a core, the first rank needs half of its 8 seconds
+    assert shared.find_slowest(np.array([4.0, 4.0, 2.0, 2.0])) == 3
+
+
+def test_measured_sums_replace_the_ring_and_scale_with_the_number_of_ranks():
+    ring = Machine(1e-3, 1e6)
+    assert ring.time_sum(1000, 5) == pytest.approx(8 * (1e-3 + 200e-6))
+    measured = Machine(1e-3, 1e6, sums=((16, 1e-2), (1016, 2e-2), (2016, 4e-2)), ranks=5)
+    assert [measured.time_sum(size, 5) for size in (16, 516, 3016)] == pytest.approx([0.01, 0.015, 0.06])
+    assert measured.time_sum(16, 9) == pytest.approx(0.02)
+    assert measured.time_sum(516, 9) == pytest.approx(0.02 + 0.005 * (8 / 9) / (4 / 5))
+    assert measured.time_sum(516, 1) == 0
+    model = shoal.GNN("gcn", 8, 16, 3, num_layers=2)
+    weights = 4 * sum(weight.numel() for weight in model.parameters())
+    rows = np.array([[0, 10], [7, 0]])
+    both = measured.time_sum(16, 2) + measured.time_sum(weights, 2)
+    assert predict_epoch(rows, model, measured).reduce == pytest.approx(both)
+
+
+@pytest.mark.parametrize("settings", [{"cover": False}, {"cover": False, "staleness": 1}])
+def test_fixed_costs_of_messages_overlap_only_where_every_rank_has_a_core(settings):
+    parts = split_graph(make_labelled(200), np.arange(200) % 4, 4)
+    model = shoal.GNN("sage", 8, 16, 3, num_layers=2)
+    fast = {"latency": 1e-9, "bandwidth": 1e12, "dense_rate": 1e9, "sparse_rate": 1e4}  # a long local product
+    exchange = PointToPoint(**settings)
+    own, shared = (
+        predict_epoch(
+            parts, model, Machine(**fast, message_seconds=1e-3, cores=cores, host_ranks=4), exchange=exchange
+        )
+        for cores in (4, 2)
+    )
+    assert own.seconds == shared.seconds == pytest.approx((3e-3, 3e-3))  # three messages each
+    assert own.exposed == (0, 0)
+    assert shared.exposed == pytest.approx((3e-3, 3e-3))
+    quick = predict_epoch(parts, model, Machine(1e-9, 1e12, message_seconds=1e-3), exchange=exchange)
+    assert quick.exposed == pytest.approx((3e-3, 3e-3))  # nothing to overlap with
+
+
+def test_boundary_rates_take_the_fixed_cost_of_a_new_pattern():
+    parts = split_graph(make_labelled(200), np.arange(200) % 4, 4)
+    model = shoal.GNN("sage", 8, 16, 3, num_layers=2)
+    machine = Machine(1e-3, 1e6, batch_seconds=0.25)
+    assert predict_epoch(parts, model, machine).sampling == 0
+    thinned = PointToPoint(boundary_rate=0.5)
+    assert predict_epoch(parts, model, machine, exchange=thinned).sampling == 0.25
+    crowded = Machine(1e-3, 1e6, batch_seconds=0.25, cores=2, host_ranks=4)
+    lists = time_messages(thinned.count_ids(parts), crowded).max()
+    assert predict_epoch(parts, model, crowded, exchange=thinned).sampling == pytest.approx(0.25 + lists)
+
+
 def test_a_machine_is_read_as_it_was_saved_and_nonsense_is_refused(tmp_path):
     machine = Machine(
-        1e-4, 1e8, ((8.0, 1e-3), (1e6, 0.1)), 1e9, 1e8, ((4e6, 5e8), (3e7, 1e8)), 1e9, 1e-3, ranks=2
-    )
+        1e-4, 1e8, ((8.0, 1e-3), (1e6, 0.1)), 1e9, 1e8, ((4e6, 5e8), (3e7, 1e8)), 1e9, 1e-3,
+        sums=((16.0, 1e-3), (1e6, 0.1)), message_seconds=1e-4, batch_seconds=2e-3, ranks=2, cores=4, host_ranks=2,
+    )  # fmt: skip
     machine.save(tmp_path / "machine.json")
     assert read_machine(tmp_path / "machine.json") == machine
     for text in (
@@ -163,6 +221,11 @@ def test_a_machine_is_read_as_it_was_saved_and_nonsense_is_refused(tmp_path):
         '{"latency": 1, "bandwidth": 1, "sparse_rates": [[1000, 0]]}',
         '{"latency": 1, "bandwidth": 1, "code_rate": 0}',
         '{"latency": 1, "bandwidth": 1, "layer_seconds": -1}',
+        '{"latency": 1, "bandwidth": 1, "message_seconds": -1}',
+        '{"latency": 1, "bandwidth": 1, "batch_seconds": -1}',
+        '{"latency": 1, "bandwidth": 1, "sums": [1]}',
+        '{"latency": 1, "bandwidth": 1, "cores": 0}',
+        '{"latency": 1, "bandwidth": 1, "host_ranks": 0.5}',
         '{"latency": 1, "bandwidth": 1, "ranks": 0}',
         '{"latency": 1, "bandwidth": 1, "ranks": Infinity}',
         "no",

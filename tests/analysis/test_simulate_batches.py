@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -39,6 +40,25 @@ def test_some_batches_stand_for_an_epoch(graph, model):
     assert some.num_bytes % 3 == 0
     assert whole.sampling > 0
     assert whole.epoch == pytest.approx(whole.sampling + whole.compute + sum(whole.exposed) + whole.reduce)
+
+
+def test_every_shared_batch_takes_the_fixed_cost_of_a_new_pattern(graph, model):
+    parts = split_graph(graph, np.arange(300) % 3, 3)
+    sampler = package.NodeSampler(graph, budget=50)
+    said = predict_shared(parts, sampler, model, replace(MACHINE, batch_seconds=100.0))
+    assert said.sampling == pytest.approx(6 * 100, rel=0.01)
+
+
+def test_drawing_takes_longer_where_ranks_share_cores(graph, model):
+    """By a factor of 10,000, far beyond what other work on this machine adds."""
+    parts = split_graph(graph, np.arange(300) % 3, 3)
+    sampler = package.NodeSampler(graph, budget=50)
+    shared = replace(MACHINE, cores=1, host_ranks=10_000)
+    for predict in (
+        lambda machine: predict_shared(parts, sampler, model, machine),
+        lambda machine: predict_replicas(sampler, model, machine, 3),
+    ):
+        assert predict(shared).sampling > 100 * predict(MACHINE).sampling
 
 
 def test_what_serves_no_batches_is_refused(graph, model):

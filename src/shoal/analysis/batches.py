@@ -8,12 +8,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from shoal.aggregation import AGGREGATIONS
 from shoal.analysis.links import time_sum
 from shoal.analysis.machine import Machine
 from shoal.analysis.prediction import Prediction, add_steps
 from shoal.analysis.rank_memory import count_received, estimate_replicas, estimate_shared, model_ranks
 from shoal.analysis.simulate import count_row_macs, list_exchanges, measure_load, predict_step
+from shoal.distributed.batch_cover import cover_batch
 from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
+from shoal.distributed.minibatch import cut_batch
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.models.gnn import GNN
@@ -51,6 +54,7 @@ def predict_shared(
         )
     graph, num_ranks = sampler.graph, len(parts)
     owner = find_owners(parts)
+    may_cover = method.covers(model.kinds)
     method = method.settle(parts)
     exchanges = list_exchanges(
         model, sparse_features=sparse_features, fixed=False, label_iterations=label_iterations
@@ -59,27 +63,59 @@ def predict_shared(
     steps, received = [], np.zeros(num_ranks, np.int64)
     largest = np.zeros((num_ranks, 3), np.int64)
     count = min(num_batches or sampler.num_batches, sampler.num_batches)
-    sampler.extract_drawn(sampler.draw_nodes(0))  # compiles and fills caches
+    covers = may_cover and method.covers(["sum"])
+    cutting = _Cutting(parts, sampler, owner, covers=covers, scales=_scales(model))
+    cutting.measure(0)  # compiles and fills caches
     for k in range(count):
-        started = time.perf_counter()
-        nodes = sampler.draw_nodes(k)
-        drawing = time.perf_counter() - started
+        nodes, owners, sampling = cutting.measure(k)
         indptr, indices, _ = sampler.extract_drawn(nodes)
-        extracting = time.perf_counter() - started - drawing
         batch = Graph(indptr, indices, directed=graph.directed, checked=True)
-        shares = split_graph(batch, owner[graph.global_ids(nodes)], num_ranks)
+        shares = split_graph(batch, owners, num_ranks)
         load = measure_load(shares, method, overlaps)
         assert load.entries is not None
         received = np.maximum(received, count_received(shares, load, exchanges, method))
         sizes = np.concatenate([load.held, load.entries.sum(1, keepdims=True)], axis=1)
         largest = np.maximum(largest, sizes.astype(np.int64))
         step = predict_step(load, exchanges, model, machine, method, item_bytes)
-        steps.append(replace(step, sampling=drawing + extracting / num_ranks))
+        sampling = machine.sharing * sampling + (machine.batch_seconds or 0.0)
+        steps.append(replace(step, sampling=sampling))
     return replace(
         add_steps(steps, sampler.num_batches / count),
         memory=estimate_shared(parts, model, graph, largest, model.in_features, process=process),
         modelled=model_ranks(parts, model, received),
     )
+
+
+class _Cutting:
+    """Times what a rank does to take its share of a batch: that of the rank with most rows."""
+
+    def __init__(
+        self, parts: Sequence[Part], sampler: Sampler, owner: np.ndarray, *, covers: bool, scales: bool
+    ) -> None:
+        self.parts, self.sampler, self.owner = parts, sampler, owner
+        self.covers, self.scales = covers, scales
+        self.place = np.full(sampler.graph.num_nodes, -1, np.int32)
+
+    def measure(self, k: int) -> tuple[np.ndarray, np.ndarray, float]:
+        """(nodes of batch k, their ranks, seconds of drawing it and of cutting the largest share)."""
+        graph = self.sampler.graph
+        started = time.perf_counter()
+        nodes = self.sampler.draw_nodes(k)
+        owners = self.owner[graph.global_ids(nodes)]
+        drawing = time.perf_counter() - started
+        part = self.parts[int(np.bincount(owners, minlength=1).argmax())]
+        started = time.perf_counter()
+        share, _ = cut_batch(
+            part, graph, nodes, owners, self.place, halo_degrees=self.scales and not self.covers
+        )
+        if self.covers:
+            cover_batch(share, graph, nodes, owners, self.place)
+        return nodes, owners, drawing + time.perf_counter() - started
+
+
+def _scales(model: GNN) -> bool:
+    """Whether aggregations depend on the degrees of neighbours."""
+    return any(AGGREGATIONS[kind].scales_columns for kind in model.kinds)
 
 
 def predict_replicas(
@@ -123,8 +159,9 @@ def predict_replicas(
         seconds[k] += _time_layers(model, batch.nodes_per_layer, machine)
         size = batch.num_outputs, batch.num_nodes - batch.num_outputs, batch.num_edges
         largest = max(largest, size, key=sum)
-    slowest = [seconds[np.arange(s * num_ranks, (s + 1) * num_ranks) % count].max() for s in range(num_steps)]
-    drawing = float(sampling.mean()) * num_steps
+    turns = [seconds[np.arange(s * num_ranks, (s + 1) * num_ranks) % count] for s in range(num_steps)]
+    slowest = [machine.find_slowest(turn) for turn in turns]
+    drawing = float(sampling.mean()) * num_steps * machine.sharing
     compute = float(np.sum(slowest))
     if sampling_threads:
         drawing = max(drawing / sampling_threads - compute, 0.0)

@@ -39,7 +39,7 @@ class Prediction:
         reduce: all-reduce of the gradients.
         compute: of the slowest rank; 0 where the machine has no rates.
         steps: of an epoch.
-        sampling: drawing batches, as measured here.
+        sampling: drawing batches and cutting them into ranks' shares, as measured here; choosing the halo rows of a boundary rate.
         memory: bytes of every rank's process in training, estimated (`rank_memory`).
         modelled: bytes of every rank by BNS-GCN's formula, as in `ranks.json`.
     """

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.analysis.links import hide_behind, time_broadcasts, time_messages, time_sum
+from shoal.analysis.links import hide_behind, time_broadcasts, time_fixed, time_messages, time_sum
 from shoal.analysis.machine import Machine as Machine
 from shoal.analysis.prediction import LayerExchange, Load
 from shoal.analysis.prediction import Prediction as Prediction
@@ -138,8 +138,11 @@ def predict_step(
     method: ExchangeMethod,
     item_bytes: int = 4,
 ) -> Prediction:
-    """Predict the cost of a step with this load."""
-    seconds, exposed, compute = [], [], 0.0
+    """Predict the cost of a step with this load.
+
+    The fixed cost of messages overlaps with computing only where every rank has a core of its own.
+    """
+    seconds, exposed, fixed, compute = [], [], [], 0.0
     num_bytes, num_messages = float(load.ids.sum()), float((load.ids > 0).sum())
     known: dict[tuple[bool, int], np.ndarray] = {}
     for one in exchanges:
@@ -150,12 +153,14 @@ def predict_step(
         )
         num_bytes += float(moved.sum()) * row
         num_messages += float(chance.sum())
+        least = np.zeros(len(moved))
         if method.is_collective:
             sent = (moved if one.direction == FORWARD else moved.T) * row
             took = time_broadcasts(sent, one.direction, machine)
         else:  # forward and backward take the same
+            least = time_fixed(chance, machine)
             if (one.overlaps, row) not in known:
-                known[one.overlaps, row] = time_messages(moved * row, machine)
+                known[one.overlaps, row] = np.maximum(time_messages(moved * row, machine), least)
             took = known[one.overlaps, row]
         hidden = np.zeros(len(moved))
         if load.entries is not None and (one.layer != INPUT or one.overlaps):
@@ -163,16 +168,21 @@ def predict_step(
                 machine.time_product(load.entries[:, side], load.held[:, side], one.width, item_bytes)
                 for side in (0, 1)
             ]
-            compute += float((products[0] + products[1]).max())
+            compute += machine.find_slowest(products[0] + products[1])
             if one.overlaps and not method.is_collective:
                 hidden = products[0]
         if method.is_coded and coded and machine.code_rate is not None:
-            compute += float((moved.sum(0) + moved.sum(1)).max()) / 2 * one.width / machine.code_rate
+            coded_rows = (moved.sum(0) + moved.sum(1)) / 2
+            compute += machine.find_slowest(coded_rows * one.width / machine.code_rate)
         seconds.append(float(took.max()))
-        exposed.append(float(np.maximum(took - hidden, 0).max()))
-    compute += time_dense(model, int(load.held[:, 0].max(initial=0)), machine)
+        fixed.append(float(least.max()) if machine.sharing > 1 else 0.0)
+        exposed.append(max(float((took - hidden).max()), fixed[-1], 0.0))
+    compute += time_dense(model, load.held[:, 0], machine)
     if method.is_stale:
-        exposed = hide_behind(compute, seconds)
+        exposed = [max(pair) for pair in zip(hide_behind(compute, seconds), fixed)]
+    sampling = (machine.batch_seconds or 0.0) if method.thins else 0.0
+    if machine.sharing > 1:  # lists of kept rows are sent during the previous epoch
+        sampling += float(time_messages(load.ids, machine).max())
     return Prediction(
         round(num_bytes),
         round(num_messages),
@@ -181,12 +191,14 @@ def predict_step(
         tuple(exposed),
         time_sum(model, len(load.held), machine),
         compute,
+        sampling=sampling,
     )
 
 
-def time_dense(model: GNN, rows: int, machine: Machine) -> float:
-    """Seconds of a step's dense products over `rows`, and of the fixed cost of every layer."""
-    macs = 0.0 if machine.dense_rate is None else rows * count_row_macs(model) / machine.dense_rate
+def time_dense(model: GNN, rows: np.ndarray, machine: Machine) -> float:
+    """Seconds of a step's dense products over the `rows` of every rank, and of the fixed cost of every layer."""
+    rate = machine.dense_rate
+    macs = 0.0 if rate is None else machine.find_slowest(rows * count_row_macs(model) / rate)
     return macs + (machine.layer_seconds or 0.0) * len(list(model.list_layers()))
 
 
