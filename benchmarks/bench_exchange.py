@@ -5,6 +5,7 @@
     python benchmarks/bench_exchange.py --here               no hosts: ranks on this machine, where messages are hidden
     python benchmarks/bench_exchange.py metis-mdual --here --ways "rows on cover's parts" covers       a mesh: little is gained
     python benchmarks/bench_exchange.py --ranks 1 2 3 4 6 8 --ways all --json FILE      predicted beside measured epochs, for every way of training
+    python benchmarks/bench_exchange.py --here --memory --ranks 2 8 --ways all          predicted beside measured memory of ranks, each way in processes of its own
 
 Rows on the parts of `hypergraph` stand beside covers, integer messages and stale halos on the parts of `cover`, and beside
 CAGNET's broadcast. All ways are trained in turn by the same processes, a few epochs at a time; times are medians, CPU seconds those
@@ -45,6 +46,7 @@ from shoal.distributed.launch import joined_ranks
 from shoal.distributed.ledger import KINDS
 from shoal.distributed.runtime import share_cores
 from shoal.distributed.transport import Transport
+from shoal.memory import anonymous_memory, base_memory
 from shoal.partitioning.part import Part
 from shoal.partitioning.stored import open_part, store_parts
 
@@ -138,6 +140,40 @@ def run_rank(folder: Path, job: dict[str, Any]) -> None:
         transport.barrier()
 
 
+def run_memory(folder: Path, job: dict[str, Any]) -> None:
+    """One rank that trains one way for two epochs; rank 0 prints every rank's anonymous memory, before data and at its peak."""
+    with joined_ranks() as transport:
+        share_cores(transport, 1)
+        before = base_memory()
+        trainer = make_trainer(transport, folder, job["ways"][0], job)
+        trainer.fit(2)
+        told = trainer.share.describe_ranks()
+        peak = told[transport.rank]["peak"] if told else anonymous_memory()
+        found = transport.gather(np.array([before, peak]))
+        if transport.rank == 0:
+            print(json.dumps({"before": found[:, 0].tolist(), "peak": found[:, 1].tolist()}), flush=True)
+        transport.barrier()
+
+
+def compare_memory(folder: Path, graph: shoal.Graph, job: dict[str, Any], name: str) -> dict[str, Any]:
+    """Measured and predicted bytes of every rank of a way."""
+    answer = run_hosts(folder, job | {"ways": [name]}, None)
+    model = make_model(job, graph.num_features, graph.num_classes)
+    parts, exchange, settings = (WAYS | MORE)[name]
+    method, cut = EXCHANGES[exchange](**settings), open_parts(folder / parts)
+    process = int(statistics.median(answer["before"]))
+    said = predict(name, graph, cut, model, Machine(1, 1), method, process)
+    row = {"graph": graph.name, "way": name, "ranks": job["ranks"], "process": process}
+    row |= {"peak": answer["peak"], "predicted": said.memory}
+    print(
+        f"{job['ranks']} ranks, {name:22} largest rank {max(answer['peak']) / 1e6:7.1f} MB, {process / 1e6:.1f} of them before data; "
+        f"predicted {max(said.memory) / max(answer['peak']):.2f} of it, "
+        f"{(max(said.memory) - process) / (max(answer['peak']) - process):.2f} of what data and steps add",
+        flush=True,
+    )
+    return row
+
+
 def run_hosts(folder: Path, job: dict[str, Any], hosts: list[str] | None) -> dict[str, Any]:
     """All ranks, each on its host or all here; what rank 0 printed."""
     with socket.socket() as door:
@@ -205,18 +241,18 @@ def predict(
     model: shoal.GNN,
     machine: Machine,
     method: ExchangeMethod,
+    process: int = 0,
 ) -> Prediction:
-    sparse = not isinstance(parts[0].x, np.ndarray)
+    given: dict[str, Any] = {"sparse_features": not isinstance(parts[0].x, np.ndarray), "process": process}
     if name == "own batches":
-        return predict_replicas(make_sampler(graph), model, machine, len(parts), sparse_features=sparse)
+        return predict_replicas(make_sampler(graph), model, machine, len(parts), **given)
     if name in BATCHES:
-        sampler = make_sampler(graph)
-        return predict_shared(parts, sampler, model, machine, exchange=method, sparse_features=sparse)
-    return predict_epoch(parts, model, machine, exchange=method)
+        return predict_shared(parts, make_sampler(graph), model, machine, exchange=method, **given)
+    return predict_epoch(parts, model, machine, exchange=method, process=process)
 
 
 def _read(machine: dict[str, Any]) -> Machine:
-    pairs = {name: tuple(map(tuple, machine[name])) for name in ("crowd", "sparse_rates")}
+    pairs = {name: tuple(map(tuple, machine[name])) for name in ("crowd", "sparse_rates", "sums")}
     return Machine(**machine | pairs)
 
 
@@ -236,9 +272,16 @@ def report(rate: str, rows: list[dict[str, Any]]) -> None:
         )
 
 
+def keep(rows: list[dict[str, Any]], path: Path | None) -> None:
+    if path is not None:
+        kept = json.loads(path.read_text()) if path.is_file() else []
+        path.write_text(json.dumps(kept + rows, indent=1) + "\n")
+
+
 def main() -> None:
     if sys.argv[1:2] == ["--rank"]:
-        run_rank(Path(sys.argv[2]), json.loads(sys.argv[3]))
+        job = json.loads(sys.argv[3])
+        (run_memory if job["memory"] else run_rank)(Path(sys.argv[2]), job)
         return
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -249,6 +292,7 @@ def main() -> None:
     )
     parser.add_argument("--rates", nargs="+", default=RATES)
     parser.add_argument("--here", action="store_true", help="Ranks on this machine, without hosts.")
+    parser.add_argument("--memory", action="store_true", help="Compare memory instead of epochs.")
     parser.add_argument("--ways", nargs="+", default=list(WAYS), help="Some of them, or `all`.")
     parser.add_argument("--model", default="gcn")
     parser.add_argument("--hidden", type=int, default=128)
@@ -268,7 +312,7 @@ def main() -> None:
     for name, ranks in product(args.graphs, args.ranks):
         graph = open_graph(name, args.data)
         job = {key: getattr(args, key) for key in ("model", "hidden", "layers", "rounds", "epochs", "ways")}
-        job |= {"ranks": ranks, "graph": name, "data": str(args.data)}
+        job |= {"ranks": ranks, "graph": name, "data": str(args.data), "memory": args.memory}
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place) if args.parts is None else args.parts / f"{name}-{ranks}"
             for method in {(WAYS | MORE)[way][0] for way in args.ways}:
@@ -276,6 +320,9 @@ def main() -> None:
                     partition = shoal.partition_graph(graph, ranks, method if ranks > 1 else "random", seed=0)
                     store_parts(graph, partition, folder / method)
             print(f"{graph}, {args.model} {args.layers} × {args.hidden}, {ranks} ranks", flush=True)
+            if args.memory:
+                keep([compare_memory(folder, graph, job, way) for way in args.ways], args.json)
+                continue
             for rate in ["none"] if args.here else args.rates:
                 hosts = nullcontext(None) if args.here else network_hosts(ranks, rate)
                 with hosts as names:
@@ -283,9 +330,9 @@ def main() -> None:
                 rows = [row | {"rate": rate} for row in summarize(folder, graph, job, answer)]
                 report(rate, rows)
                 found += rows
-                if args.json is not None:
-                    kept = json.loads(args.json.read_text()) if args.json.is_file() else []
-                    args.json.write_text(json.dumps(kept + rows, indent=1) + "\n")
+                keep(rows, args.json)
+    if args.memory:
+        return
     off = [abs(row["predicted"] / row["epoch"] - 1) for row in found]
     near = sum(one <= WITHIN for one in off)
     print(f"{near} of {len(off)} epochs predicted within {WITHIN:.0%}; the worst is off by {max(off):.0%}")

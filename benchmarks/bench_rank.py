@@ -58,7 +58,8 @@ def probe_machine(transport: Transport) -> Machine:
     """What `shoal doctor --save` keeps."""
     network = probe_network(transport)
     wire = network.typical_latency, network.worst_bandwidth
-    return Machine(*wire, tuple(network.crowd), **probe_rates(transport))
+    rates = probe_rates(transport, network.sums)
+    return Machine(*wire, tuple(network.crowd), **rates, sums=tuple(network.sums), ranks=transport.size)
 
 
 def peak_memory() -> int:
