@@ -91,6 +91,22 @@ def test_memory_grows_with_the_largest_part_and_has_the_process_in_it(graph, mod
     assert said.modelled[0] == 4 * (8 + 16) * (3 * 200 + int(PointToPoint().count_rows(parts).sum(0)[0]))
 
 
+def test_halo_rows_have_activations_only_in_attention():
+    """A ring in two halves, and in two sets of every other node: without attention a halo row takes less than two values a column."""
+    nodes = np.arange(300)
+    x = np.ones((300, 8), np.float32)
+    ring = package.Graph.from_edge_index(np.stack([nodes, (nodes + 1) % 300]), 300, directed=False, x=x)
+    few, many = (split_graph(ring, assignment, 2) for assignment in (nodes // 150, nodes % 2))
+    assert (few[0].num_halo, many[0].num_halo) == (2, 150)
+    for name, least, most in (("gcn", 0, 2), ("gat", 3, 6)):
+        stack = package.GNN(name, 8, 256, 3, num_layers=3)
+        less, more = (
+            predict_epoch(parts, stack, MACHINE, exchange=PointToPoint(cover=False)).memory[0]
+            for parts in (few, many)
+        )
+        assert least < (more - less) / 4 / sum(stack.widths) / 148 < most
+
+
 def test_a_changing_rate_is_predicted_by_its_mean(shoal):
     line = (
         "simulate",

@@ -50,9 +50,11 @@ def estimate_parts(
     """Bytes of every rank's process in full-batch training on parts, without evaluation.
 
     They include the part, its features, operators, activations, all copies of weights, message buffers, and the
-    `process` itself.
+    `process` itself. Halo rows have activations only in attention; sums read them from the message buffers.
     """
     weights, found = count_weights(model), []
+    attends = any(layer.kind is not None and layer.linear.needs_whole_rows for layer in model.list_layers())
+    reads_input = model.needs_halo_input(sparse=sparse)
     for part, rows in zip(parts, received):
         step, kept = count_whole(
             model,
@@ -61,11 +63,13 @@ def estimate_parts(
             num_features,
             sparse=sparse,
             weighted=part.local_weight is not None,
-            halo=part.num_halo,
+            halo=part.num_halo if attends else 0,
             more=len(part.halo_indices),
         )
+        features = count_features(part, num_features)
+        inputs = features * part.num_halo // max(part.num_local, 1) if reads_input else 0
         buffers = count_buffers(int(rows), part.num_sent, exchanges, method)
-        found.append(process + count_part(part, num_features) + step + kept + weights + buffers)
+        found.append(process + count_part(part, num_features) + inputs + step + kept + weights + buffers)
     return tuple(found)
 
 
@@ -123,10 +127,14 @@ def count_buffers(
 
 
 def count_part(part: Part, num_features: int) -> int:
-    """Bytes of a part's arrays, with `num_features` dense features unless it has sparse ones."""
+    """Bytes of a part's arrays and features."""
     arrays = [value for name, value in vars(part).items() if isinstance(value, np.ndarray) and name != "x"]
-    features = count_csr(part.x) if sp.issparse(part.x) else VALUE * part.num_local * num_features
-    return sum(array.nbytes for array in arrays) + features
+    return sum(array.nbytes for array in arrays) + count_features(part, num_features)
+
+
+def count_features(part: Part, num_features: int) -> int:
+    """Bytes of a part's features: `num_features` dense ones unless it has sparse ones."""
+    return count_csr(part.x) if sp.issparse(part.x) else VALUE * part.num_local * num_features
 
 
 def count_pattern(graph: Graph) -> int:
