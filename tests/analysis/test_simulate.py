@@ -101,6 +101,12 @@ def test_messages_in_a_crowd_take_what_was_measured_for_their_size():
     )
 
 
+def test_a_message_takes_no_longer_than_a_longer_one():
+    machine = Machine(1e-4, 1e8, crowd=((8, 5e-3), (1008, 2e-3), (2008, 4e-3)), sums=((16, 9.0), (1016, 1.0)))
+    assert machine.time_message(np.array([8, 508, 2008])) == pytest.approx([2e-3, 2e-3, 4e-3])
+    assert machine.time_sum(16, 3) == pytest.approx(1.0)
+
+
 def test_a_crowd_slows_links_that_are_as_busy_as_those_around_them():
     machine = Machine(1e-3, 1e6, crowd=((8, 1e-3), (1e6, 1.5)))
     everyone = 1e6 * (1 - np.eye(3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ class Machine:
         if len(self.crowd) < 2:
             seconds = self.latency + num_bytes / self.bandwidth
         else:
-            seconds = _interpolate(num_bytes, self.crowd)
+            seconds = interpolate(num_bytes, self.crowd)
         return np.where(num_bytes > 0, seconds, 0.0)
 
     def time_sum(self, num_bytes: int, num_ranks: int) -> float:
@@ -97,8 +98,8 @@ class Machine:
         if len(self.sums) < 2:
             return steps * self.latency + sent * num_bytes / self.bandwidth
         known = self.ranks or num_ranks
-        shortest = self.sums[0][1]
-        longer = float(_interpolate(np.array(num_bytes), self.sums)) - shortest
+        shortest, whole = interpolate(np.array([self.sums[0][0], num_bytes]), self.sums).tolist()
+        longer = whole - shortest
         return shortest * steps / (2 * (known - 1)) + longer * sent / (2 * (known - 1) / known)
 
     def save(self, path: Path) -> None:
@@ -107,11 +108,15 @@ class Machine:
             scratch.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
 
-def _interpolate(num_bytes: np.ndarray, measured: tuple[tuple[float, float], ...]) -> np.ndarray:
-    """Seconds of messages between the measured sizes, and beyond the largest with the slope of the last two."""
+def interpolate(num_bytes: np.ndarray, measured: Sequence[tuple[float, float]]) -> np.ndarray:
+    """Seconds of messages between the measured sizes, and beyond the largest with the slope of the last two.
+
+    A message takes no longer than a longer one: where it was measured so, other work on the host delayed it.
+    """
     sizes, times = np.array(measured).T
+    times = np.minimum.accumulate(times[::-1])[::-1]
     slope = (times[-1] - times[-2]) / (sizes[-1] - sizes[-2])
-    beyond = np.maximum(num_bytes - sizes[-1], 0) * max(slope, 0.0)
+    beyond = np.maximum(num_bytes - sizes[-1], 0) * slope
     return np.asarray(np.interp(num_bytes, sizes, times) + beyond)
 
 

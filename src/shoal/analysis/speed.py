@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from shoal.analysis.machine import interpolate
 from shoal.distributed.codec import CODECS
 from shoal.distributed.exchanges.p2p import PointToPoint
 from shoal.distributed.ledger import SAMPLING
@@ -39,7 +40,7 @@ _CODED_ROWS = 4096
 _FEW_ROWS, _LAYERS = 32, 3  # of a rank in a step whose products take almost no time
 _PEERS = 16  # ranks after each one that it exchanges rows with in such a step; as many before it
 _STEPS = 24  # of a test of small steps; the first quarter compiles and settles
-_SUMMED = (16, 1 << 10)  # bytes of the loss and of a small model's gradients
+_SUMMED = np.array([16, 1 << 10])  # bytes of the loss and of a small model's gradients
 _ROUNDS, _MIN_SECONDS, _MOST = 5, 0.05, 50  # of a test: least rounds, seconds to reach, most rounds
 
 
@@ -83,13 +84,13 @@ def probe_steps(transport: Transport, sums: Sequence[tuple[float, float]] = ()) 
     local = _time_all(transport, alone.train_epoch)
     graph = _make_ring(size)
     part = make_part(graph, np.arange(graph.num_nodes) // _FEW_ROWS, size, transport.rank)
-    known = local + (float(np.interp(_SUMMED, *np.array(sums).T).sum()) if sums else 0.0)
+    known = local + (float(interpolate(_SUMMED, sums).sum()) if sums else 0.0)
     message, exchanging = None, 0.0  # seconds of a message and of an exchange
     if size > 1:
         exchange = PointToPoint(cover=False)
         whole, _ = _time_steps(Trainer(model(), part, transport=transport, exchange=exchange))
         exchanging = max(whole - known, 0.0) / (2 * (_LAYERS - 1))
-        message = exchanging / np.count_nonzero(np.diff(part.halo_offsets))
+        message = exchanging / int(np.count_nonzero(np.diff(part.halo_offsets)))
     batches = Trainer(
         model(), part, _WholeBatches(graph), transport=transport, exchange=PointToPoint(cover=False)
     )
