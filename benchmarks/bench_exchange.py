@@ -166,9 +166,8 @@ def compare_memory(folder: Path, graph: shoal.Graph, job: dict[str, Any], name: 
     row = {"graph": graph.name, "way": name, "ranks": job["ranks"], "process": process}
     row |= {"peak": answer["peak"], "predicted": said.memory}
     print(
-        f"{job['ranks']} ranks, {name:22} largest rank {max(answer['peak']) / 1e6:7.1f} MB, {process / 1e6:.1f} of them before data; "
-        f"predicted {max(said.memory) / max(answer['peak']):.2f} of it, "
-        f"{(max(said.memory) - process) / (max(answer['peak']) - process):.2f} of what data and steps add",
+        f"{job['ranks']} ranks, {name:22} largest rank {max(answer['peak']) / 1e6:7.1f} MB, "
+        f"predicted {max(said.memory) / max(answer['peak']):.2f} of it",
         flush=True,
     )
     return row
