@@ -13,6 +13,7 @@ from shoal.runs.build import make_trainer
 from shoal.runs.config import RunConfig, make_config
 from shoal.runs.space import SPACE, STARTS, Interval, list_values, propose, select_start
 from shoal.settings import list_settings
+from small_graphs import make_labelled
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,19 @@ def test_every_proposal_is_a_configuration_that_can_be_made(digits, seed):
     config.validate()
     assert make_config(config.to_dict()).to_dict() == config.to_dict()
     make_trainer(config, digits)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_directions_are_searched_for_directed_graphs_only(digits, seed):
+    graph = make_labelled(300, directed=True)
+    suggest, asked = draw(seed)
+    config = propose(RunConfig(data="digits"), (), graph, suggest)
+    config.validate()
+    make_trainer(config, graph)
+    assert ("model.directions" in asked) == (config.model.name in ("gcn", "sage", "mixhop"))
+    suggest, asked = draw(seed)
+    propose(RunConfig(data="digits"), (), digits, suggest)
+    assert "model.directions" not in asked
 
 
 def test_choices_come_from_the_declarations(digits):

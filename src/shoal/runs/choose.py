@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from shoal.graph import Graph
@@ -32,7 +33,8 @@ def choose_method(config: RunConfig, graph: Graph, num_ranks: int = 1) -> Choice
     share = min(sampler.batch_size / max(num_nodes, 1), 1.0)
     batch = f"a batch of sampler {config.sampler.name} holds {share:.0%} of the {num_nodes:,} nodes"
     shape = {name: getattr(config.model, name, None) for name in ("num_layers", "hidden", "orders")}
-    steps = count_passes(measure_facts(graph), read_widths(shape))
+    facts = replace(measure_facts(graph), two_way=getattr(config.model, "directions", "in") == "both")
+    steps = count_passes(facts, read_widths(shape))
     if share < _COVERED and steps < ENOUGH_STEPS:
         return Choice("sampled", f"{batch}, and an epoch has {sampler.num_batches:,} steps")
     model = make_model(config, graph.num_features, graph.num_classes)

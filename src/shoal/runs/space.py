@@ -11,7 +11,7 @@ from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.models.conv import CONVS
 from shoal.runs.config import RunConfig
-from shoal.runs.defaults import is_counted, may_normalize
+from shoal.runs.defaults import is_counted, may_normalize, may_reverse
 from shoal.runs.sections import Section, model_settings
 from shoal.settings import Setting
 
@@ -37,6 +37,8 @@ SPACE: Mapping[str, Values | Interval | None] = {
     "model.num_layers": (1, 2, 3, 4, 6),
     "model.hops": (2, 3, 4, 6),
     "model.heads": (1, 2, 4, 8),
+    "model.attention_dropout": (0.0, 0.3, 0.6),
+    "model.directions": None,
     "model.norm": None,
     "model.norm_place": None,
     "model.residual": None,
@@ -190,6 +192,8 @@ def _is_searched(config: RunConfig, key: str, graph: Graph) -> bool:
     """Whether a setting is searched for a graph and the model that was chosen."""
     if key == "model.input_norm":
         return may_normalize(config) and is_counted(graph)
+    if key == "model.directions":
+        return graph.directed and may_reverse(config)
     return not (graph.regression and key in CLASSES_ONLY)
 
 
