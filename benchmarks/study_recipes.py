@@ -64,6 +64,9 @@ _LOG = {"loss": "log_epsilon"}
 _ATTENTION = {"heads": 8, "output_heads": 1, "attention_dropout": 0.6}
 FEW = {
     "gcn 64 .8 .8 decay .005 log_epsilon, raw": _few("gcn", 64, 0.8, 0.8, 0.01, 0.005, rows=False, **_LOG),
+    "gcn 256 .7 .5 lr .005 decay .005 log_epsilon, raw": _few(
+        "gcn", 256, 0.7, 0.5, 0.005, 0.005, rows=False, **_LOG
+    ),
     "gcn 256 .7 .5 lr .01 decay .0005 log_epsilon": _few("gcn", 256, 0.7, 0.5, 0.01, 0.0005, **_LOG),
     "gcn 256 .7 .8 lr .02 decay .001 log_epsilon": _few("gcn", 256, 0.7, 0.8, 0.02, 0.001, **_LOG),
     "gcn 64 .7 .8 lr .02 decay .002": _few("gcn", 64, 0.7, 0.8, 0.02, 0.002),
