@@ -196,4 +196,4 @@ def test_a_directed_import_says_what_is_aggregated(shoal: Callable[..., Run], tm
     for option, is_said in (("--directed", True), ("--undirected", False)):
         run = shoal("data", "import", "edges.csv", "-o", option.strip("-"), option)
         assert run.code == 0, run
-        assert ("model.directions=both" in run.stdout) == is_said
+        assert ("model.directions=in" in run.stdout) == is_said

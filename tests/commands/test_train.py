@@ -28,6 +28,15 @@ def train(capsys, folder: Path, *more: str) -> tuple[int, str, str]:
     return run(capsys, "train", "digits", *small, *more)
 
 
+def test_a_run_says_that_patience_ended_it(capsys, tmp_path):
+    still = ("--set", "training.lr=1e-9", "--set", "training.patience=2", "--set", "training.eval_every=2")
+    code, out, _ = train(capsys, tmp_path / "run", "--epochs", "30", *still)
+    assert code == 0
+    assert re.search(r"in epoch (\d+); ended after epoch (\d+) by training.patience=2", out)
+    code, out, _ = train(capsys, tmp_path / "short", "--epochs", "2", *still)
+    assert "by training.patience" not in out
+
+
 def test_a_run_that_evaluates_a_sample_ends_with_exact_scores(capsys, tmp_path):
     code, out, _ = train(capsys, tmp_path / "run", "--epochs", "2", "--set", "training.eval_sample=100")
     assert code == 0

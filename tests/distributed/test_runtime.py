@@ -68,14 +68,14 @@ def test_doctor_names_the_setting_where_a_host_name_leads_nowhere_and_the_pair_t
     bandwidth[0, 2] = bandwidth[2, 0] = 1e6
     np.fill_diagonal(bandwidth, np.inf)
     network = Network(
-        ["a", "b", "c"], ["127.0.1.1", "10.0.0.2", "10.0.0.3"], ["", "", ""], latency, bandwidth, []
+        ["a", "b", "c"], ["127.0.1.1", "10.0.0.2", "10.0.0.3"], ["", "", ""], latency, bandwidth, [], []
     )
     advice = advise(network, [("lo", "127.0.0.1"), ("eth1", "10.0.0.1")])
     assert any("rank 0 (a)" in line and "GLOO_SOCKET_IFNAME=eth1" in line for line in advice)
     assert any("ranks 0 and 2: 1.0 MB/s" in line for line in advice)
     assert len(advice) == 2
     bandwidth[0, 2] = bandwidth[2, 0] = 1e8
-    assert advise(Network(["a"] * 3, ["127.0.0.1"] * 3, [""] * 3, latency, bandwidth, []), []) == []
+    assert advise(Network(["a"] * 3, ["127.0.0.1"] * 3, [""] * 3, latency, bandwidth, [], []), []) == []
 
 
 def test_a_process_group_of_the_users_keeps_its_own_limit() -> None:

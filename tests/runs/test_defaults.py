@@ -12,17 +12,16 @@ import yaml
 
 import shoal
 from shoal.partitioning.part import Part, make_part
+from shoal.runs.build import make_trainer
 from shoal.runs.config import FROM_GRAPH, RunConfig, apply_setting, make_config
 from shoal.runs.data import load_graph
 from shoal.runs.defaults import (
     FEW_LABELS,
-    Facts,
     choose_epochs,
     choose_settings,
-    draw_values,
     follow_graph,
-    measure_facts,
 )
+from shoal.runs.facts import Facts, draw_values, measure_facts
 from small_graphs import make_labelled
 
 
@@ -141,13 +140,19 @@ def test_directed_graphs_are_aggregated_both_ways_where_the_run_can():
         "model.name=gat": "in",
         "model.name=mlp": "in",
         "training.history=true": "in",
+        "method=partitioned": "both",
+        "method=partitioned partition.boundary_rate=0.5": "in",
+        "method=partitioned partition.staleness=1": "in",
     }
-    for setting, expected in cases.items():
+    for settings, expected in cases.items():
         config = RunConfig(defaults=FROM_GRAPH)
-        apply_setting(config, setting)
+        for setting in settings.split():
+            apply_setting(config, setting)
         lines = follow_graph(config, directed)
-        assert getattr(config.model, "directions", "in") == expected, setting
+        assert getattr(config.model, "directions", "in") == expected, settings
         assert any("model.directions=both" in line for line in lines) == (expected == "both")
+        if config.method not in ("partitioned", "swapped"):
+            make_trainer(config, directed)  # raises if directions cannot be aggregated
     config = RunConfig(defaults=FROM_GRAPH)
     follow_graph(config, make_labelled())
     assert config.model.directions == "in"

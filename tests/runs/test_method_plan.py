@@ -123,6 +123,17 @@ def test_swapped_parts_are_taken_where_nothing_else_fits(graph):
     assert planner._choose([sampled, full, swapped])[0] is swapped
 
 
+def test_a_plan_of_a_directed_graph_varies_the_direction_with_the_method(graph):
+    """What follows the graph, model.directions=both, is for ways of training that can."""
+    planner = make_planner(graph, asked=make_config(SMALL))
+    planner.config.model.directions = "both"
+    ways = [("full", None), ("sampled", "node"), ("sampled", "neighbor"), ("swapped", None)]
+    found = [planner._vary(*way).model.directions for way in ways]
+    assert found == ["both", "both", "in", "in"]
+    planner.asked.model.directions = "both"
+    assert planner._vary("swapped").model.directions == "both"  # which is then refused
+
+
 @pytest.mark.parametrize(("last", "fits"), [("kill -9 $$", False), ("exit 3", True)])
 def test_a_candidate_whose_process_dies_is_predicted_and_the_plan_goes_on(
     graph, tmp_path, monkeypatch, last, fits

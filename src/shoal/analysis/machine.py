@@ -97,7 +97,7 @@ class Machine:
         steps, sent = 2 * (num_ranks - 1), 2 * (num_ranks - 1) / num_ranks
         if len(self.sums) < 2:
             return steps * self.latency + sent * num_bytes / self.bandwidth
-        known = self.ranks or num_ranks
+        known = max(self.ranks or num_ranks, 2)
         shortest, whole = interpolate(np.array([self.sums[0][0], num_bytes]), self.sums).tolist()
         longer = whole - shortest
         return shortest * steps / (2 * (known - 1)) + longer * sent / (2 * (known - 1) / known)

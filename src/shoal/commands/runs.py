@@ -191,12 +191,7 @@ def _train_run(
         best = {f"val_{trainer.metric}": trainer.best_score}
         of = "" if trainer.eval_sample is None else f" of {trainer.eval_sample.size:,} nodes"
         score = f"{trainer.metric}{of} {trainer.best_score:.4f}"
-        since = trainer.epoch - scores["best_epoch"]
-        ended = (
-            trainer.patience is not None
-            and trainer.patience <= since
-            and trainer.epoch < config.training.epochs
-        )
+        ended = trainer.is_out_of_patience() and trainer.epoch < config.training.epochs
         why = f"; ended after epoch {trainer.epoch} by training.patience={trainer.patience}" if ended else ""
         console.say(f"best validation {score} in epoch {scores['best_epoch']}{why}")
     for name, value in scores.items():

@@ -55,6 +55,10 @@ def gat_attention(
         raise ShoalError(
             f"onto has shape {tuple(onto.shape)} and {onto.dtype}: expected {(n, heads, z.shape[2])} and {z.dtype}"
         )
+    if factors is not None and tuple(factors.shape) != (adj.num_entries, heads):
+        raise ShoalError(
+            f"factors have shape {tuple(factors.shape)}: expected {(adj.num_entries, heads)}, one for each entry and head"
+        )
     attend_rows = kernel_of("gat_attention", z)
     attended: Tensor = attend_rows(adj, z, score_dst, score_src, negative_slope, onto, kept, factors)
     return attended

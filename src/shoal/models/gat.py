@@ -130,7 +130,7 @@ class GATConv(Conv):
             if rate := self.attention_dropout:
                 keys = [mix_key(draw.key, _ATTENTION, head) for head in range(self.heads)]
                 heads = [keep_entries(adj, rate, key, ids, loops=False) for key in keys]
-                factors = torch.stack(heads, 1).to(self.weight.dtype) / (1 - rate)
+                factors = torch.stack(heads, 1).to(self.weight.dtype).div_(1 - rate)
         return kept, factors
 
     def scale_rows(self, adj: Adjacency, dtype: torch.dtype) -> Tensor | None:

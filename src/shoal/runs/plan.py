@@ -27,6 +27,7 @@ from shoal.runs.build import make_model, make_trainer
 from shoal.runs.choose import choose_method
 from shoal.runs.config import RunConfig
 from shoal.runs.data import partition_for_run
+from shoal.runs.defaults import may_reverse
 from shoal.runs.need import Need, estimate_need
 from shoal.runs.rehearsal import ProcessEnded, Rehearsal, rehearse_apart
 from shoal.settings import list_settings
@@ -180,6 +181,9 @@ class Planner:
         elif sampler != config.sampler.name:
             config.sampler.clear()
             config.sampler.name = sampler
+        is_open = "directions" not in self.asked.model.given and "directions" in config.model.declared
+        if is_open and not may_reverse(config):
+            config.model.directions = "in"
         return config
 
     def _measure(self, candidate: Candidate, config: RunConfig) -> None:

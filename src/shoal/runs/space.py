@@ -11,7 +11,8 @@ from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.models.conv import CONVS
 from shoal.runs.config import RunConfig
-from shoal.runs.defaults import is_counted, may_normalize, may_reverse
+from shoal.runs.defaults import may_normalize, may_reverse
+from shoal.runs.facts import is_counted
 from shoal.runs.sections import Section, model_settings
 from shoal.settings import Setting
 

@@ -50,7 +50,16 @@ def count_held(model: nn.Module, whole: Batch) -> int:
     layers = [(layer.linear.in_features, layer.linear.out_features) for layer in stack.list_layers()]
     last = (stack.embedding_width, stack.num_classes)
     normal = 0 if getattr(model, "input_norm", "none") == "none" else _count_normal(stack.in_features, whole)
-    return normal + count_chunk_bytes([*layers, last], whole.num_nodes, whole.num_edges)
+    reverse = (
+        count_reverse(whole.num_nodes, whole.num_edges) if getattr(stack, "directions", "in") == "both" else 0
+    )
+    return normal + reverse + count_chunk_bytes([*layers, last], whole.num_nodes, whole.num_edges)
+
+
+def count_reverse(num_nodes: int, num_entries: int) -> int:
+    """Bytes of the reversed edges of a graph: indices, with those of self loops, and where each entry comes from."""
+    entries = num_nodes + num_entries
+    return (8 + (4 if entries < 1 << 31 else 8)) * entries + 8 * num_nodes
 
 
 def _count_normal(width: int, whole: Batch) -> int:

@@ -58,7 +58,13 @@ def count_whole(
     known = rows * (joined + (num_features if keeps_aggregate(model, sparse=sparse) else 0))
     kept = VALUE * ((6 if weighted else 2) * (entries + more) + known)
     prepared = rows * count_prepared(model, sparse=sparse)  # x itself is not copied
-    return VALUE * ((rows + halo) * count_row(model) + prepared), kept
+    attended = (rows + entries + more) * count_entry(model)
+    return VALUE * ((rows + halo) * count_row(model) + prepared + attended), kept
+
+
+def count_entry(model: nn.Module) -> int:
+    """Values that a step of a GNN keeps for every entry of its operators, as attention does."""
+    return sum(layer.linear.values_per_entry for layer in list_layers(model))
 
 
 def count_weights(model: nn.Module) -> int:

@@ -246,12 +246,9 @@ def _note_extra(edges: Table, ends: list[str], weight: WeightColumn | None, noti
 
 
 def _describe_arcs(graph: Graph) -> str:
-    """The notice on how arcs are aggregated, with the share of reciprocal arcs."""
+    """The notice on edges that are arcs, with the share of reciprocal ones."""
     share = share_mirrored(graph.indptr, graph.indices)
-    return (
-        f"edges are arcs: a node aggregates from the sources of its arcs, not from their targets; {share:.0%} of the arcs "
-        "have their reverse; --undirected adds the others, model.directions=both aggregates over both directions"
-    )
+    return f"edges are arcs: {share:.0%} of them have their reverse; --undirected adds the others, if direction has no meaning"
 
 
 def read_like(graph: str | Path | Graph) -> Like:
