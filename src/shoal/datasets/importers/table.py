@@ -246,9 +246,12 @@ def _note_extra(edges: Table, ends: list[str], weight: WeightColumn | None, noti
 
 
 def _describe_arcs(graph: Graph) -> str:
-    """The notice on edges that are arcs, with the share of reciprocal ones."""
+    """The notice on how arcs are aggregated, with the share of reciprocal arcs."""
     share = share_mirrored(graph.indptr, graph.indices)
-    return f"edges are arcs: {share:.0%} of them have their reverse; --undirected adds the others, if direction has no meaning"
+    return (
+        "edges are arcs: a node aggregates from the sources of its arcs, from their targets only with model.directions=both; "
+        f"{share:.0%} of the arcs have their reverse; --undirected adds the others"
+    )
 
 
 def read_like(graph: str | Path | Graph) -> Like:
