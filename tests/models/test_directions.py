@@ -91,6 +91,9 @@ def test_what_has_no_reversed_edges_is_refused(graph):
     ):
         with pytest.raises(shoal.ShoalError, match=message):
             shoal.Trainer(model, *given)
+    walks = shoal.RandomWalkSampler(graph, roots=10, depth=2, seed=0)
+    with pytest.raises(shoal.ShoalError, match="histories keep results of one direction only"):
+        shoal.Trainer(model, graph, walks, history=True)
     parts = shoal.partition_graph(graph, 2, "random")
     with pytest.raises(shoal.ShoalError, match="swapped parts have no reversed edges"):
         shoal.Trainer(model, graph, swapped=parts)

@@ -67,7 +67,7 @@ def _choose_share(
 ) -> Share:
     check_hops(model, graph)
     if getattr(model, "directions", "in") == "both":
-        check_directions(graph, sampler, method, swapped)
+        check_directions(graph, sampler, method, swapped, history=history)
     if isinstance(graph, Graph):
         check_weights(model, graph)
     if history and (isinstance(graph, Part) or swapped is not None):
@@ -96,12 +96,19 @@ def _choose_share(
 
 
 def check_directions(
-    graph: Graph | Part, sampler: Sampler | None, method: ExchangeMethod, swapped: Partition | None
+    graph: Graph | Part,
+    sampler: Sampler | None,
+    method: ExchangeMethod,
+    swapped: Partition | None,
+    *,
+    history: bool,
 ) -> None:
     """Raise if a model with directions=both cannot be trained this way."""
     leave = "leave out model.directions=both"
     if not graph.directed:
         raise ShoalError(f"graph {graph.name!r} is undirected, its edges go both ways already: {leave}")
+    if history:
+        raise ShoalError(f"histories keep results of one direction only: {leave}, or training.history")
     if swapped is not None:
         raise ShoalError(f"swapped parts have no reversed edges: {leave}, or train with --method full")
     if sampler is not None and not (sampler.draws_subgraphs or isinstance(sampler, FullSampler)):
