@@ -157,7 +157,7 @@ def explain_throughput(rows: list[Row]) -> str:
     agrees = "agrees across slow links" if more and all(more) else "is not seen on every link"
     return (
         f"p = 0.1 has this many times the throughput of p = 1 with METIS's and with random parts of {name}: {here}{there}; table 8 has {span(theirs[0], 1)} and {span(theirs[1], 1)}. "
-        f"That random parts gain more, since they send more, {agrees}; on one machine messages are memory copies, so that there is little to gain, and ranks that share two cores with other work wait for each other more than for bytes ({', '.join(waiting)} of an epoch at p = 1): [other runs](../lab/2026-11-16-ranks.md#boundary-sampling) have other ratios. "
+        f"That random parts gain more, since they send more, {agrees}; on one machine messages are memory copies, so that there is little to gain, and ranks that share two cores wait for each other more than for bytes ({', '.join(waiting)} of an epoch at p = 1): [other runs](../lab/2026-11-16-ranks.md#boundary-sampling) have other ratios. "
     )
 
 
