@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import yaml
 
 import shoal
 from shoal.analysis.links import measure_tree, time_broadcasts, time_messages
@@ -11,6 +12,7 @@ from shoal.distributed.exchange import EXCHANGES
 from shoal.distributed.exchanges.p2p import PointToPoint
 from shoal.errors import ShoalError
 from shoal.partitioning.part import split_graph
+from shoal.store import save_graph
 from small_graphs import make_labelled
 
 
@@ -244,12 +246,21 @@ def test_a_machine_is_read_as_it_was_saved_and_nonsense_is_refused(tmp_path):
 
 
 def test_the_command_predicts_for_several_numbers_of_ranks_and_for_stored_parts(shoal):
-    wire = ("--latency", "100", "--bandwidth", "12.5", "--set", "model.hidden=16")
+    wire = (
+        "--latency",
+        "100",
+        "--bandwidth",
+        "12.5",
+        "--set",
+        "model.hidden=16",
+        "--set",
+        "model.num_layers=2",
+    )
     told = shoal("simulate", "digits", "--parts", "4,1,2", "--method", "random", *wire)
     assert told.code == 0, told.stderr
     lines = {line.split("  ")[0].strip(): line.split() for line in told.stdout.splitlines()}
     assert told.stdout.splitlines()[:2] == [
-        "sage, hidden 16, parts by random, p2p exchange",
+        "gcn, 2 layers of width 16, parts by random, p2p exchange",
         "every rank is assumed to compute as fast as this machine",
     ]
     assert told.stdout.splitlines()[2].split() == ["an", "epoch", "1", "rank", "2", "ranks", "4", "ranks"]
@@ -264,6 +275,24 @@ def test_the_command_predicts_for_several_numbers_of_ranks_and_for_stored_parts(
     assert float(half.stdout.splitlines()[3].split()[-1]) == pytest.approx(
         float(lines["MB sent"][3]) / 2, abs=0.01
     )
+
+
+def test_the_command_predicts_the_model_that_training_would_choose(shoal, tmp_path):
+    directed = make_labelled(400, directed=True)
+    save_graph(directed, tmp_path / "graph")
+    wire = ("--latency", "100", "--bandwidth", "12.5")
+    trained = shoal("train", "graph", "--epochs", "1", "--no-report", "--out", "run")
+    assert trained.code == 0, trained.stderr
+    model = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["model"]
+    chosen = f"{model['name']}, {model['num_layers']} layers of width {model['hidden']}, both directions"
+    whole = shoal("simulate", "graph", *wire, "--parts", "2", "--method", "random").stdout
+    assert whole.startswith(chosen)
+    assert shoal("partition", "graph", "--parts", "2", "--method", "random", "-o", "parts").code == 0
+    stored = shoal("simulate", "parts", *wire).stdout
+    assert stored.startswith(chosen)
+    assert [line for line in stored.splitlines() if "MB sent" in line] == [
+        line for line in whole.splitlines() if "MB sent" in line
+    ]
 
 
 def test_the_command_says_where_a_machine_was_measured_with_other_ranks(shoal, tmp_path):

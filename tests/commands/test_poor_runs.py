@@ -65,6 +65,11 @@ def test_a_class_with_most_labels_makes_the_metric_of_a_default_run(shoal, tmp_p
     said = shoal("train", "graph", "--model", "mlp", *SMALL).stdout
     line = f"{share:.0%} of the training nodes are of one class, so accuracy tells little: training.metric=roc_auc"
     assert line in said
+    baseline = shoal("baseline", "graph").stdout
+    assert line in baseline
+    assert "most frequent class: roc_auc validation 0.5000, test 0.5000" in baseline
+    given = shoal("baseline", "graph", "--set", "training.metric=accuracy").stdout
+    assert "most frequent class: accuracy" in given
     assert "best validation roc_auc" in said
     chosen = shoal(
         "train", "graph", "--model", "mlp", "--set", "training.metric=f1_macro", *SMALL[:-1], "run-2"

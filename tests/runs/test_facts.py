@@ -53,6 +53,7 @@ def test_ranks_with_parts_find_the_facts_of_the_graph():
     assignment = np.arange(graph.num_nodes) % 3
     parts = [make_part(graph, assignment, 3, rank) for rank in range(3)]
     whole = measure_facts(graph)
+    assert measure_facts(parts) == whole
     for found in measure_together(parts):
         for name in ("num_nodes", "num_entries", "num_features", "num_labels", "num_classes", "multi_label"):
             assert getattr(found, name) == getattr(whole, name)

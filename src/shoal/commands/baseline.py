@@ -58,6 +58,8 @@ def baseline(
     from shoal.commands.train import configure
     from shoal.runs.config import FIXED
     from shoal.runs.data import load_graph
+    from shoal.runs.defaults import choose_score
+    from shoal.runs.facts import measure_facts
     from shoal.training.metrics import choose_metric
     from shoal.training.smoothing import check_labels, encode_labels
     from shoal.training.smoothing_choice import choose_propagation, make_score
@@ -71,6 +73,9 @@ def baseline(
     graph, notices = load_graph(config, features=False)
     console = open_console(stderr=as_json)
     console.notice(*notices)
+    for choice in choose_score(measure_facts(graph)) if "metric" not in config.training.given else ():
+        config.training.metric = choice.settings["training.metric"]
+        console.notice(choice.explain(["training.metric"]))
     metric = config.training.metric
     known = check_labels(graph)
 

@@ -61,7 +61,10 @@ class Ranks(NamedTuple):
     type=click.IntRange(1),
     help="Batches to draw, from which the epoch is extrapolated  [default: all]",
 )
-@click.option("--model", help="Name of a model  [default: chosen by the graph]")
+@click.option(
+    "--model",
+    help="Name of a model  [default: chosen by the graph, as in training; sage if it has no labels]",
+)
 @click.option("--recipe", metavar="NAME|FILE", help="Take model and exchange from a recipe.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of `shoal train`.")
 @json_option()
@@ -129,7 +132,7 @@ def simulate(
         print_json([{"ranks": count} | one.to_dict() for count, one in said.items()])
         return
     console = open_console()
-    console.say(f"{config.model.name}, hidden {config.model.hidden}, {_describe(config, target)}")
+    console.say(f"{_describe_model(config)}, {_describe(config, target)}")
     if note and (machine is None or set(said) != {described.ranks}):
         console.say(note)
     console.print(_make_table(said))
@@ -146,6 +149,18 @@ def _refuse(config: RunConfig, batches: int | None) -> None:
         raise ShoalError("an epoch with histories is not predicted: leave out training.history")
     if batches is not None and not config.draws:
         raise ShoalError("--batches counts batches and none are drawn: add --sampler NAME, or leave it out")
+
+
+def _describe_model(config: RunConfig) -> str:
+    """The model's name, layers and width."""
+    from shoal.runs.defaults import read_widths
+    from shoal.wording import count
+
+    model = config.model.resolve()
+    widths = read_widths(model)
+    width = str(widths[0]) if len(set(widths)) == 1 else "-".join(map(str, widths))
+    both = ", both directions" if model.get("directions") == "both" else ""
+    return f"{config.model.name}, {count(len(widths), 'layer')} of width {width}{both}"
 
 
 def _describe(config: RunConfig, target: str) -> str:
@@ -200,6 +215,7 @@ def _open_or_cut(target: str, parts: str | None, method: str | None, config: Run
 
     from shoal.analysis.simulate import open_parts
     from shoal.errors import ShoalError
+    from shoal.runs.defaults import follow_graph
 
     if (Path(target) / "manifest.json").is_file():
         if parts is not None or method is not None:
@@ -216,6 +232,8 @@ def _open_or_cut(target: str, parts: str | None, method: str | None, config: Run
             )
         stored = open_parts(Path(target))
         first = stored[0]
+        if first.num_classes:
+            follow_graph(config, stored)
         sparse = first.x is not None and not isinstance(first.x, np.ndarray)
         yield Ranks(len(stored), stored, None, first.num_features, first.num_classes, sparse)
         return
@@ -228,7 +246,9 @@ def _open_or_cut(target: str, parts: str | None, method: str | None, config: Run
     from shoal.runs.data import partition_for_run
 
     graph = load(config.data, **config.data_options)
-    graph = graph if graph.has_split or not graph.num_classes else graph.with_split(seed=0)
+    if graph.num_classes:
+        graph = graph if graph.has_split else graph.with_split(seed=0)
+        follow_graph(config, graph)
     about = graph.num_features, graph.num_classes, sp.issparse(graph.x)
     inductive = config.training.setting == "inductive" and not config.draws
     seen = graph.train_graph("inductive") if inductive else graph

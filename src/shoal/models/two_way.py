@@ -18,6 +18,11 @@ from shoal.models.layerwise import Input, LayerWork, Stored, count_rows
 DIRECTIONS = ("in", "both")
 
 
+def can_reverse(conv: type[Conv]) -> bool:
+    """Whether a model of this conv can aggregate over reversed edges too (`directions=both`)."""
+    return conv.kind is not None and not conv.needs_whole_rows and not conv.trains_on_rows
+
+
 class TwoWayConv(Conv):
     """`H' = conv_in(A, H) + conv_out(Aᵀ, H)`. Each conv has its own weights and scales by its own degrees.
 

@@ -16,6 +16,7 @@ from shoal.graph import Graph
 from shoal.memory import given_budget
 from shoal.models.conv import CONVS
 from shoal.models.pattern import parse_orders
+from shoal.models.two_way import can_reverse
 from shoal.partitioning.part import Part
 from shoal.runs.config import FIXED, FROM_GRAPH, RunConfig
 from shoal.runs.facts import Facts, measure_facts
@@ -120,9 +121,7 @@ def choose_settings(
         shapes.append(
             Choice("features are like counts of words, which differ in length", {"model.input_norm": "rows"})
         )
-    if facts.largest_class > IMBALANCED and facts.num_classes > 1:
-        reason = f"{facts.largest_class:.0%} of the training nodes are of one class, so accuracy tells little"
-        shapes.append(Choice(reason, {"training.metric": "roc_auc"}))
+    shapes += choose_score(facts)
     widths = read_widths(model)
     if len(widths) > _LAYER_NORMED and not is_few(facts):
         # layer norm keeps what all nodes have in common: docs/lab/2026-11-18-first-runs.md
@@ -147,6 +146,14 @@ def choose_settings(
         rise = Choice("large first steps can keep a deep model from learning", {"training.warmup": warmup})
         return [*shapes, length, rise]
     return [*shapes, length]
+
+
+def choose_score(facts: Facts) -> list[Choice]:
+    """The metric, where the usual one tells little."""
+    if facts.largest_class <= IMBALANCED or facts.num_classes < 2:
+        return []
+    reason = f"{facts.largest_class:.0%} of the training nodes are of one class, so accuracy tells little"
+    return [Choice(reason, {"training.metric": "roc_auc"})]
 
 
 def choose_width(facts: Facts, model: Mapping[str, Any]) -> Choice:
@@ -191,7 +198,9 @@ def count_passes(facts: Facts, widths: Sequence[int]) -> int:
 
 
 def follow_graph(
-    config: RunConfig, graph: Graph | Part, total: Callable[[np.ndarray], np.ndarray] = lambda counts: counts
+    config: RunConfig,
+    graph: Graph | Part | Sequence[Part],
+    total: Callable[[np.ndarray], np.ndarray] = lambda counts: counts,
 ) -> tuple[str, ...]:
     """Fill in settings that were not given by the rule, if `defaults` is graph; returns a notice for each reason.
 
@@ -236,8 +245,7 @@ def may_normalize(config: RunConfig) -> bool:
 def may_reverse(config: RunConfig) -> bool:
     """Whether a model may aggregate over reversed edges too, by its conv and the way it is trained."""
     name, method = config.model.given.get("name", "gcn"), config.make_exchange()
-    reads_edges = name in CONVS and CONVS[name].kind is not None
-    if not reads_edges or CONVS[name].needs_whole_rows or CONVS[name].trains_on_rows:
+    if name not in CONVS or not can_reverse(CONVS[name]):
         return False
     if config.model.given.get("directions", "both") == "in" or config.training.history:
         return False

@@ -80,21 +80,16 @@ def _is_words(x: Any, ids: Sequence[int] | np.ndarray, rows: float, values: floa
 
 
 def measure_facts(
-    graph: Graph | Part, total: Callable[[np.ndarray], np.ndarray] = lambda counts: counts
+    graph: Graph | Part | Sequence[Part], total: Callable[[np.ndarray], np.ndarray] = lambda counts: counts
 ) -> Facts:
-    """The facts of a graph, or over all ranks of the graph that a part belongs to."""
-    ids: Sequence[int] | np.ndarray
-    if isinstance(graph, Part):
-        ids, entries = graph.n_id, len(graph.local_indices) + len(graph.halo_indices)
-    else:
-        ids, entries = range(graph.num_nodes), graph.num_entries
-    labels = 0 if graph.train_mask is None else int(np.count_nonzero(graph.train_mask))
-    x = graph.x
-    values = x.nnz if isinstance(x, sp.csr_array) else len(ids) * graph.num_features
-    counts = np.array([len(ids), entries, labels, values], np.float64)
+    """The facts of a graph, of all its parts, or over all ranks of the graph that a part belongs to."""
+    pieces = [graph] if isinstance(graph, Graph | Part) else list(graph)
+    graph = pieces[0]
+    counts = np.sum([_count(piece) for piece in pieces], 0)
     rows, entries, labels, values = total(counts).tolist()
-    others = total(np.array([not _is_words(x, ids, rows, values)], np.float64)).item()
-    classes = total(count_classes(graph))
+    others = sum(not _is_words(piece.x, _number(piece), rows, values) for piece in pieces)
+    others = total(np.array([others], np.float64)).item()
+    classes = total(np.sum([count_classes(piece) for piece in pieces], 0))
     return Facts(
         num_nodes=int(rows),
         num_entries=int(entries),
@@ -107,6 +102,23 @@ def measure_facts(
         largest_class=float(classes.max(initial=0)) / max(labels, 1),
         two_way=graph.directed,
     )
+
+
+def _number(piece: Graph | Part) -> Sequence[int] | np.ndarray:
+    """The numbers of a graph's or a part's nodes."""
+    return piece.n_id if isinstance(piece, Part) else range(piece.num_nodes)
+
+
+def _count(piece: Graph | Part) -> np.ndarray:
+    """Nodes, entries, labelled training nodes and stored values of the features, as floats."""
+    if isinstance(piece, Part):
+        entries = len(piece.local_indices) + len(piece.halo_indices)
+    else:
+        entries = piece.num_entries
+    labels = 0 if piece.train_mask is None else int(np.count_nonzero(piece.train_mask))
+    nodes, x = len(_number(piece)), piece.x
+    values = x.nnz if isinstance(x, sp.csr_array) else nodes * piece.num_features
+    return np.array([nodes, entries, labels, values], np.float64)
 
 
 def count_classes(graph: Graph | Part) -> np.ndarray:
