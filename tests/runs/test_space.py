@@ -56,6 +56,19 @@ def test_directions_are_searched_for_directed_graphs_only(digits, seed):
     assert "model.directions" not in asked
 
 
+def test_both_directions_leave_models_that_have_them():
+    base = make_config({"data": "digits", "model": {"directions": "both"}})
+    graph = make_labelled(300, directed=True)
+    for seed in range(10):
+        suggest, asked = draw(seed)
+        propose(base, {"model.directions"}, graph, suggest)
+        assert set(asked["model.name"]) == {"gcn", "sage", "mixhop"}
+    base.model.directions = "in"
+    suggest, asked = draw(0)
+    propose(base, {"model.directions"}, graph, suggest)
+    assert "gat" in asked["model.name"]
+
+
 def test_choices_come_from_the_declarations(digits):
     suggest, asked = draw(0)
     propose(RunConfig(data="digits"), {"model.name"}, digits, suggest)

@@ -10,6 +10,7 @@ from typing import Any
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.models.conv import CONVS
+from shoal.models.two_way import can_reverse
 from shoal.runs.config import RunConfig
 from shoal.runs.defaults import may_normalize, may_reverse
 from shoal.runs.facts import is_counted
@@ -181,11 +182,13 @@ def _find_values(config: RunConfig, key: str, fixed: Collection[str]) -> Values 
     if key != "model.name" or isinstance(values, Interval):
         return values
     needed = [one.partition(".")[2] for one in fixed if one.startswith("model.")]
+    both = "directions" in needed and config.model.given.get("directions") == "both"
     return tuple(
         model
         for model in values
         if all(one in model_settings(model) for one in needed)
         and not (_trains_on_rows(model) and (_has_batches(fixed) or "model.input_norm" in fixed))
+        and not (both and not can_reverse(CONVS[model]))
     )
 
 
