@@ -41,6 +41,17 @@ class PlainConv(Conv):
         return shoal.spmm(adj, h) @ self.weight
 
 
+class WholeConv(PlainConv):
+    """A conv with weights of its own for whole rows, which says nothing of memory."""
+
+    needs_whole_rows = True
+
+
+def test_a_conv_of_whole_rows_keeps_values_for_every_entry_unless_it_says_so():
+    assert WholeConv(3, 2).values_per_entry == 2
+    assert PlainConv(3, 2).values_per_entry == 0
+
+
 @pytest.fixture
 def gin(monkeypatch):
     monkeypatch.setattr(CONVS, "_components", dict(CONVS))

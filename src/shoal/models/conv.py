@@ -68,19 +68,21 @@ class Conv(nn.Module, ABC):
     needs_whole_rows: ClassVar[bool] = False  # a row has no partial sums, as in a softmax over its entries
     starts_from_aggregate: ClassVar[bool] = False  # forward takes a precomputed `A h` as third argument
     default_order: ClassVar[int] = 1  # of a layer, if no pattern is given
-    trains_on_rows: ClassVar[bool] = (
-        False  # only the first layer is such a conv, the others are dense: batches need no edges
-    )
+    trains_on_rows: ClassVar[bool] = False  # only the first layer is such a conv: batches need no edges
     max_order: ClassVar[int] = 1  # the highest power of the operator
     norm_widths: list[int] | None = None  # widths of parts of the result that layer norm treats separately
     draws: bool = False  # forward takes a `draw` in training
-    values_per_entry: int = 0  # values that a training step keeps for every entry of the operator
+    values_per_entry: int = (
+        0  # values that a step keeps for every entry; two for whole rows unless a conv says more
+    )
     projects: bool | None = None  # True: `A (H W)`; False: `(A H) W`; None: the cheaper order
     aggregated_width: int | None = None  # columns of H W that are aggregated; None: all
 
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
+        if self.needs_whole_rows:  # an entry's weight and its gradient
+            self.values_per_entry = max(self.values_per_entry, 2)
         self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(in_features, out_features)))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
