@@ -38,6 +38,14 @@ def test_sparse_ones_become_float_csr_and_half_floats_float32(tmp_path):
     assert not graph.directed
 
 
+def test_another_array_can_hold_the_labels(tmp_path):
+    np.savez(tmp_path / "v.npz", **PATH, y=[0, 1, 1], y_venue=[3, -1, 0], num_classes=2)
+    graph = import_graph(tmp_path / "v.npz", labels="y_venue")
+    assert (graph.num_classes, graph.y.tolist(), graph.notices) == (4, [3, -1, 0], ())
+    with pytest.raises(ShoalError, match="has no array 'venue': expected one of indptr, indices, num_nodes"):
+        import_graph(tmp_path / "v.npz", labels="venue")
+
+
 def test_packed_folds_are_used_when_there_is_no_mask(tmp_path):
     folds = np.packbits([[1, 0, 0], [0, 1, 0]], axis=1)
     np.savez(tmp_path / "f.npz", **PATH, y=[0, 1, 1], train_masks=folds)

@@ -34,6 +34,13 @@ def test_csv_folder_with_node_table(tmp_path):
     assert graph.edge_weight.tolist() == [1, 2]
 
 
+def test_a_column_called_splits_is_the_split(tmp_path):
+    write(tmp_path, "weight,to,from\n1,a,z\n2,m,z\n", NODES.replace("split", "splits"))
+    graph = import_graph(tmp_path)
+    assert graph.train_mask.tolist() == [True, False, False]
+    assert graph.x.tolist() == [[1.5, 2], [0, 3], [-1, 4]]
+
+
 def test_ids_without_a_node_table_are_numbered_in_order(tmp_path):
     graph = import_graph(write(tmp_path, "source,target\n10,9\n9,-1\n"))
     assert graph.indices.tolist() == [1, 2]  # -1, 9, 10 numerically: -1 ← 9, 9 ← 10

@@ -115,7 +115,7 @@ def table_options(command: Any) -> Any:
         ("--like", "like", "GRAPH", "Tables: encode columns and number classes as in this stored graph."),
         ("--target", "target", "COLUMN", "Tables: column with the target of an edge."),
         ("--source", "source", "COLUMN", "Tables: column with the source of an edge."),
-        ("--label", "labels", "COLUMN", "Tables: column with the labels of the nodes."),
+        ("--label", "labels", "COLUMN", "Column of the node table, or array of an .npz, with the labels."),
         ("--id", "id", "COLUMN", "Tables: column of the node table with its ids."),
         ("--nodes", "nodes", "FILE", "Tables: file or folder of the node table."),
     ):

@@ -33,6 +33,7 @@ from shoal.workspace import FeatureRows
 
 ID_NAMES = ("id", "node_id", "nodeid", "node")
 LABEL_NAMES = ("label", "y", "class", "target")
+SPLIT_NAMES = ("split", "splits")
 ROWS_AT_ONCE = 1 << 16
 
 
@@ -73,7 +74,7 @@ def read_nodes(table: Table, options: NodeOptions, notices: list[str]) -> tuple[
     """The ids in row order and the fields of the graph: x, encoding, y, class_names and masks.
 
     The id is column `id`, else the first; the label `label`, `y`, `class` or `target`, or the columns named by
-    `labels`; the split is column `split`. Every other column is a feature if it can be encoded as one
+    `labels`; the split is column `split` or `splits`. Every other column is a feature if it can be encoded as one
     (`feature_columns`); other columns are left out with a notice. `features` names the feature columns instead.
     The table is read twice unless all features are lists: first for means and categories.
     """
@@ -91,7 +92,7 @@ def read_nodes(table: Table, options: NodeOptions, notices: list[str]) -> tuple[
         used = (None, id_column, *excluded, *encoded)
         free = [name for name in LABEL_NAMES if table.find(name) not in used]
         label_columns = [name for one in free[:1] if (name := table.find(one)) is not None]
-    split_column = table.find("split")
+    split_column = table.find(*SPLIT_NAMES)
     if split_column in (id_column, *label_columns, *excluded):
         split_column = None
     taken = [name for name in dict.fromkeys((id_column, split_column, *label_columns)) if name is not None]

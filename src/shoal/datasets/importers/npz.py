@@ -57,6 +57,7 @@ def read_npz_graph(
         bool, "scale features with mean and standard deviation of the training rows"
     ] = False,
     weight: Annotated[str | None, Null("edge_weight, if any"), WEIGHT] = None,
+    labels: Annotated[str | None, Null("y, if any"), "array of labels"] = None,
     task: TaskChoice = None,
 ) -> Graph:
     """One .npz with indptr, indices, edge_weight, x or x_data …, y and masks; rows are sources.
@@ -73,12 +74,10 @@ def read_npz_graph(
     indptr, indices = arrays["indptr"].astype(np.int64, copy=False), arrays["indices"]
     n = len(indptr) - 1
     fields: dict[str, Any] = {"x": _read_features(path, arrays), "task": task}
-    fields["y"] = arrays.get("y")
-    if fields["y"] is not None and fields["y"].ndim == 2 and fields["y"].dtype.kind not in "fiub":
-        raise ShoalError(f"{path}: y holds {fields['y'].dtype}: expected integers or a 0/1 matrix")
-    if "num_classes" in arrays and task != "regression":
+    fields["y"] = _find_labels(path, arrays, labels)
+    if "num_classes" in arrays and task != "regression" and labels in (None, "y"):
         fields["num_classes"] = read_scalar(path, "num_classes", arrays["num_classes"])
-    used = {*KNOWN, weight}
+    used = {*KNOWN, weight, labels}
     for mask in MASKS:
         fields[mask] = arrays.get(mask)
         if f"{mask}s" in arrays and (fold is not None or fields[mask] is None):
@@ -125,6 +124,16 @@ def _make_dense(path: Path, x: sp.csr_array) -> np.ndarray:
         )
     dense: np.ndarray = x.toarray()
     return dense
+
+
+def _find_labels(path: Path, arrays: dict[str, np.ndarray], name: str | None) -> np.ndarray | None:
+    """The chosen array of labels; None without labels."""
+    y = arrays.get(name or "y")
+    if y is None and name is not None:
+        raise ShoalError(f"{path} has no array {name!r}: expected one of {', '.join(arrays)}")
+    if y is not None and y.ndim == 2 and y.dtype.kind not in "fiub":
+        raise ShoalError(f"{path}: {name or 'y'} holds {y.dtype}: expected integers or a 0/1 matrix")
+    return y
 
 
 def _find_weights(
