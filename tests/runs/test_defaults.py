@@ -117,6 +117,18 @@ def test_few_labels_of_many_classes_take_cross_entropy():
     assert choose_settings(many)[0].settings["training.loss"] == "cross_entropy"
 
 
+def test_few_labels_whose_neighbours_have_other_classes_keep_own_features_apart():
+    few = Facts(num_nodes=1000, num_entries=5000, num_features=10, num_classes=5, num_labels=100, words=True)
+    mixed = choose_settings(replace(few, homophily=0.1))
+    assert "edges seldom join equal classes" in mixed[0].reason
+    assert mixed[0].settings["model.name"] == "sage"
+    assert mixed[0].settings["model.input_dropout"] == 0.5
+    assert not any("model.input_norm" in one.settings for one in mixed)
+    assert choose_settings(few)[0].settings["model.name"] == "gcn"
+    many = replace(few, num_labels=5000, homophily=0.1)
+    assert choose_settings(many)[0].settings["model.name"] == "gcn"
+
+
 def test_long_texts_with_few_labels_keep_their_rows():
     """Divided by the sum of many words, values are too small for the weight decay of few labels."""
     few = Facts(num_nodes=1000, num_entries=5000, num_features=20, num_classes=7, num_labels=140, words=True)

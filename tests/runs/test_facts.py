@@ -40,6 +40,42 @@ def test_facts_are_those_of_a_dense_count():
     assert facts.num_features == graph.num_features
 
 
+def label_by_edges(share: float, seed: int = 0) -> shoal.Graph:
+    """A block model of 1,000 nodes whose edges join equal classes with probability `share`; 30 labels a class."""
+    graph = shoal.load("blocks", num_nodes=1000, num_classes=4, degree=12, homophily=share, seed=seed)
+    mask = np.zeros(graph.num_nodes, np.bool_)
+    for one in range(4):
+        mask[np.flatnonzero(graph.y == one)[:30]] = True
+    return graph._copy(train_mask=mask)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.9])
+def test_homophily_is_bounded_by_edges_between_training_nodes(share: float):
+    graph = label_by_edges(share)
+    rows = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    seen = graph.train_mask[rows] & graph.train_mask[graph.indices] & (rows != graph.indices)
+    same, joined = (graph.y[rows] == graph.y[graph.indices])[seen].sum() / 2, seen.sum() / 2
+    assert joined > 20
+    estimate = (same + 2) / (joined + 4)
+    highest = estimate + 1.645 * np.sqrt(estimate * (1 - estimate) / (joined + 4))
+    found = measure_facts(graph).homophily
+    assert found == pytest.approx((highest - 0.25) / 0.75)
+    assert (found < 0.3) == (share == 0.02)
+
+
+def test_a_bound_of_homophily_is_rarely_below_the_true_one():
+    bounds = [measure_facts(label_by_edges(0.55, seed)).homophily for seed in range(60)]
+    assert np.mean(np.array(bounds) < (0.55 - 0.25) / 0.75) < 0.15  # 5 % are expected
+
+
+def test_without_edges_between_training_nodes_homophily_is_not_bounded():
+    graph = label_by_edges(0.02)
+    lone = np.zeros(graph.num_nodes, np.bool_)
+    lone[[np.flatnonzero(graph.y == one)[0] for one in range(4)]] = True
+    assert measure_facts(graph._copy(train_mask=lone)).homophily > 0.8
+    assert measure_facts(graph._copy(train_mask=None)).homophily == 1
+
+
 def test_labels_of_other_splits_change_no_fact():
     graph = make_labelled()
     y = np.where(graph.train_mask, graph.y, (graph.y + 1) % graph.num_classes)
@@ -58,6 +94,7 @@ def test_ranks_with_parts_find_the_facts_of_the_graph():
         for name in ("num_nodes", "num_entries", "num_features", "num_labels", "num_classes", "multi_label"):
             assert getattr(found, name) == getattr(whole, name)
         assert found.largest_class == whole.largest_class > 0
+        assert found.homophily == whole.homophily < 1
 
 
 @pytest.mark.parametrize("density", [0.02, 0.6])

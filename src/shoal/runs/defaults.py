@@ -37,6 +37,7 @@ _LAYER_NORMED = 4  # layers that layer norm serves well; more take batch norm
 _LEAST_PATIENCE, _DEEP_PATIENCE = 20, 50  # deep models can begin with the largest class for all
 _SHORT_TEXT = 64  # words a node; longer texts divided by their sums are too small for strong weight decay
 _MANY_CLASSES = 20  # the log-ε loss gives nodes of many classes, whose losses begin large, too little weight
+_MIXED = 0.3  # bound of adjusted homophily, below which neighbours of few labelled nodes are of other classes
 ENOUGH_STEPS = 250  # full-batch steps that decide width and method: docs/lab/2026-11-18-first-runs.md
 
 
@@ -69,12 +70,16 @@ def choose_settings(
 ) -> list[Choice]:
     """The settings for a graph with these facts, for the number of epochs and the model's settings that were given."""
     is_single = not facts.multi_label and not facts.regression
-    is_short = facts.words and facts.num_features < _SHORT_TEXT
+    is_mixed = is_few(facts) and facts.homophily < _MIXED
+    is_short = facts.words and facts.num_features < _SHORT_TEXT and not is_mixed
     if is_few(facts):
+        reason = f"on average {facts.labels_per_class:.0f} training nodes per class are few"
+        if is_mixed:
+            reason += ", and edges seldom join equal classes"
         shape = Choice(
-            f"on average {facts.labels_per_class:.0f} training nodes per class are few",
+            reason,
             {
-                "model.name": "gcn",
+                "model.name": "sage" if is_mixed else "gcn",
                 "model.num_layers": 2,
                 "model.head_layers": 0,
                 "model.norm": "none",
@@ -84,7 +89,8 @@ def choose_settings(
                 "training.lr": 0.02 if is_short else 0.005,
                 "training.weight_decay": 0.001 if is_short else 0.005,
             },
-            {"model.num_layers": "shallow", "training.weight_decay": "strongly regularised"},
+            {"model.num_layers": "shallow", "training.weight_decay": "strongly regularised"}
+            | ({"model.name": "own features apart"} if is_mixed else {}),
         )
     else:
         labels = "regression" if facts.regression else "multi-label"

@@ -13,6 +13,7 @@ from shoal.graph import Graph
 from shoal.kernels.gather import gather_csr_rows
 from shoal.labels import is_regression
 from shoal.partitioning.part import Part
+from shoal.runs.homophily import bound_homophily
 
 _WORDS = 256  # columns of features that may be words
 _VALUES = 1 << 20  # values that are looked at
@@ -27,6 +28,7 @@ class Facts:
         num_features: mean number of stored values per row; for sparse features fewer than columns.
         words: whether the features are like counts of words: sparse, whole numbers, not negative, of many columns.
         largest_class: share of the training nodes in the class that has most of them; 0 if labels are not single.
+        homophily: upper bound of the adjusted homophily of edges between training nodes; 1 if not measured.
         two_way: whether layers can aggregate over edges and reversed edges, which is for directed graphs.
     """
 
@@ -39,6 +41,7 @@ class Facts:
     regression: bool = False
     words: bool = False
     largest_class: float = 0.0
+    homophily: float = 1.0
     two_way: bool = False
 
     @property
@@ -100,6 +103,7 @@ def measure_facts(
         regression=is_regression(graph.y),
         words=others == 0,
         largest_class=float(classes.max(initial=0)) / max(labels, 1),
+        homophily=bound_homophily(pieces, total, classes),
         two_way=graph.directed,
     )
 
