@@ -129,6 +129,13 @@ def test_few_labels_whose_neighbours_have_other_classes_keep_own_features_apart(
     assert choose_settings(many)[0].settings["model.name"] == "gcn"
 
 
+@pytest.mark.parametrize(("per_class", "short", "long"), [(49, 2, 2), (50, 2, 4), (99, 2, 4), (100, 4, 4)])
+def test_more_labels_of_short_texts_are_few(per_class: int, short: int, long: int):
+    texts = Facts(1000, 5000, num_features=30, num_classes=5, num_labels=5 * per_class, words=True)
+    for facts, layers in ((texts, short), (replace(texts, num_features=100), long)):
+        assert choose_settings(facts)[0].settings["model.num_layers"] == layers
+
+
 def test_long_texts_with_few_labels_keep_their_rows():
     """Divided by the sum of many words, values are too small for the weight decay of few labels."""
     few = Facts(num_nodes=1000, num_entries=5000, num_features=20, num_classes=7, num_labels=140, words=True)

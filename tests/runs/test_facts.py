@@ -57,7 +57,7 @@ def test_homophily_is_bounded_by_edges_between_training_nodes(share: float):
     same, joined = (graph.y[rows] == graph.y[graph.indices])[seen].sum() / 2, seen.sum() / 2
     assert joined > 20
     estimate = (same + 2) / (joined + 4)
-    highest = estimate + 1.645 * np.sqrt(estimate * (1 - estimate) / (joined + 4))
+    highest = estimate + 1.28 * np.sqrt(estimate * (1 - estimate) / (joined + 4))
     found = measure_facts(graph).homophily
     assert found == pytest.approx((highest - 0.25) / 0.75)
     assert (found < 0.3) == (share == 0.02)
@@ -65,14 +65,14 @@ def test_homophily_is_bounded_by_edges_between_training_nodes(share: float):
 
 def test_a_bound_of_homophily_is_rarely_below_the_true_one():
     bounds = [measure_facts(label_by_edges(0.55, seed)).homophily for seed in range(60)]
-    assert np.mean(np.array(bounds) < (0.55 - 0.25) / 0.75) < 0.15  # 5 % are expected
+    assert np.mean(np.array(bounds) < (0.55 - 0.25) / 0.75) < 0.25  # 10 % are expected
 
 
 def test_without_edges_between_training_nodes_homophily_is_not_bounded():
     graph = label_by_edges(0.02)
     lone = np.zeros(graph.num_nodes, np.bool_)
     lone[[np.flatnonzero(graph.y == one)[0] for one in range(4)]] = True
-    assert measure_facts(graph._copy(train_mask=lone)).homophily > 0.8
+    assert measure_facts(graph._copy(train_mask=lone)).homophily > 0.7
     assert measure_facts(graph._copy(train_mask=None)).homophily == 1
 
 

@@ -27,6 +27,7 @@ from shoal.sampling.neighbor import check_fanouts
 from shoal.training.inference import count_reverse
 
 FEW_LABELS = 50  # training nodes per class; fewer are few labels
+_FEW_TEXTS = 100  # the same where features are short texts: docs/lab/2026-11-18-unseen-graphs.md
 IMBALANCED = 0.8  # share of the training nodes in one class, above which accuracy tells little
 _WORK = 2e13  # multiply-adds of a default run: about ten minutes of one core
 _EPOCHS = range(60, 501)
@@ -62,7 +63,14 @@ class Choice:
 
 def is_few(facts: Facts) -> bool:
     """Whether a graph has few labels."""
-    return not facts.multi_label and not facts.regression and facts.labels_per_class < FEW_LABELS
+    if facts.multi_label or facts.regression:
+        return False
+    return facts.labels_per_class < (_FEW_TEXTS if has_short_texts(facts) else FEW_LABELS)
+
+
+def has_short_texts(facts: Facts) -> bool:
+    """Whether features are like counts of few words."""
+    return facts.words and facts.num_features < _SHORT_TEXT
 
 
 def choose_settings(
@@ -71,7 +79,7 @@ def choose_settings(
     """The settings for a graph with these facts, for the number of epochs and the model's settings that were given."""
     is_single = not facts.multi_label and not facts.regression
     is_mixed = is_few(facts) and facts.homophily < _MIXED
-    is_short = facts.words and facts.num_features < _SHORT_TEXT and not is_mixed
+    is_short = has_short_texts(facts) and not is_mixed
     if is_few(facts):
         reason = f"on average {facts.labels_per_class:.0f} training nodes per class are few"
         if is_mixed:

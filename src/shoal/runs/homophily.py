@@ -11,14 +11,14 @@ from shoal.graph import Graph
 from shoal.partitioning.part import Part
 
 MOST_LABELS = 1 << 16  # training nodes; more of them are not few
-_DEVIATIONS = 1.645  # of a normal distribution, above which lie 5 %
+_DEVIATIONS = 1.28  # of a normal distribution, above which lie 10 %
 _PRIOR = 2.0  # edges of each kind that are added before a share is estimated
 
 
 def bound_homophily(
     pieces: Sequence[Graph | Part], total: Callable[[np.ndarray], np.ndarray], classes: np.ndarray
 ) -> float:
-    """The upper 95 % bound of adjusted homophily, `(share - chance) / (1 - chance)`, by edges between training nodes.
+    """The upper 90 % bound of adjusted homophily, `(share - chance) / (1 - chance)`, by edges between training nodes.
 
     `share` is that of edges whose ends have the same class, `chance` what shares of classes alone would give. Few edges
     leave a bound near 1.
