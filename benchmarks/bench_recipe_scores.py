@@ -1,6 +1,6 @@
 """Test scores of recipes at their full length, over several seeds.
 
-    SHOAL_DATA=DIR python benchmarks/bench_recipe_scores.py ppi-frontier ppi-rw [--seeds 3]
+    SHOAL_DATA=DIR python benchmarks/bench_recipe_scores.py ppi-frontier ppi-rw [--seeds 0 1 2]
     python benchmarks/bench_recipe_scores.py --show
 
 Each run is `shoal train --recipe NAME --seed K` in a process of its own, with one thread. Rows are added to

@@ -180,9 +180,9 @@ def explain(rows: list[Row]) -> str:
     apart = [min(gains[one]) > max(gains[two]) for one, two in pairwise(ranked)]
     order = "no order of the three samplers can be told, since their rounds overlap"
     if all(apart):
-        drawn = {row["kind"]: row["ms"][0] / SUBGRAPHS for row in rows if row["kind"] in SAMPLERS}
-        took = ", ".join(f"{kind} {drawn[kind]:.2f} ms" for kind in ranked)
-        order = f"{', '.join(ranked)} scale in this order in every round (a subgraph on one thread: {took})"
+        drawn = {kind: [row["ms"][0] / SUBGRAPHS for row in rows if row["kind"] == kind] for kind in ranked}
+        took = ", ".join(f"{kind} {span(drawn[kind])} ms" for kind in ranked)
+        order = f"{', '.join(ranked)} scale in this order, the best first, in every round (a subgraph on one thread: {took})"
     is_free = min(gains[CONTROL]) > 0.8 * most
     verdict = "" if is_free else ": these figures do not say how the parts scale, those measured before do"
     return (

@@ -260,7 +260,7 @@ def test_the_command_predicts_for_several_numbers_of_ranks_and_for_stored_parts(
     assert told.code == 0, told.stderr
     lines = {line.split("  ")[0].strip(): line.split() for line in told.stdout.splitlines()}
     assert told.stdout.splitlines()[:2] == [
-        "gcn, 2 layers of width 16, parts by random, p2p exchange",
+        "gcn, 2 layers of width 16-10, parts by random, p2p exchange",
         "every rank is assumed to compute as fast as this machine",
     ]
     assert told.stdout.splitlines()[2].split() == ["an", "epoch", "1", "rank", "2", "ranks", "4", "ranks"]

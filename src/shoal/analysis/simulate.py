@@ -18,7 +18,6 @@ from shoal.analysis.rank_memory import count_received, estimate_parts, model_ran
 from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
 from shoal.distributed.ledger import BACKWARD, FORWARD, INPUT
 from shoal.errors import ShoalError
-from shoal.graph import MASKS
 from shoal.models.gnn import GNN
 from shoal.partitioning.part import Part
 
@@ -222,8 +221,8 @@ def open_parts(folder: Path, most_mapped: int = 1000) -> list[Part]:
 
 
 def _read_pattern(part: Part) -> Part:
-    """The part with its arrays in memory, except features, and without labels."""
-    left = {"y", *MASKS}
+    """The part with its arrays in memory, except features, and without the masks of evaluation."""
+    left = {"val_mask", "test_mask"}
     held = ((name, value) for name, value in vars(part).items() if name not in left | {"x"})
     arrays: dict[str, Any] = {name: np.array(value) for name, value in held if isinstance(value, np.ndarray)}
     arrays |= dict.fromkeys(left)

@@ -56,10 +56,10 @@ def baseline(
     from shoal.commands.node_files import check_output, write_nodes
     from shoal.commands.screen import open_console, print_json
     from shoal.commands.train import configure
-    from shoal.runs.config import FIXED
+    from shoal.runs.config import FIXED, FROM_GRAPH
     from shoal.runs.data import load_graph
     from shoal.runs.defaults import choose_score
-    from shoal.runs.facts import measure_facts
+    from shoal.runs.facts import share_largest
     from shoal.training.metrics import choose_metric
     from shoal.training.smoothing import check_labels, encode_labels
     from shoal.training.smoothing_choice import choose_propagation, make_score
@@ -69,11 +69,12 @@ def baseline(
         check_output(out)
     config = configure(data, None, None, None, None, None, recipe, settings, plugins)
     config.validate()
+    follows = config.defaults == FROM_GRAPH and "metric" not in config.training.given
     config.defaults = FIXED
     graph, notices = load_graph(config, features=False)
     console = open_console(stderr=as_json)
     console.notice(*notices)
-    for choice in choose_score(measure_facts(graph)) if "metric" not in config.training.given else ():
+    for choice in choose_score(share_largest(graph), graph.num_classes) if follows else ():
         config.training.metric = choice.settings["training.metric"]
         console.notice(choice.explain(["training.metric"]))
     metric = config.training.metric

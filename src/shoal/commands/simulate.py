@@ -127,12 +127,15 @@ def simulate(
             raise ShoalError(
                 f"{config.model.name} is not a stack of convs and does not declare what it exchanges: choose another --model"
             )
+        described_model = _describe_model(stack)
         said[ranks.size] = _predict(config, ranks, stack, described, batches, process)
     if as_json:
-        print_json([{"ranks": count} | one.to_dict() for count, one in said.items()])
+        print_json(
+            [{"ranks": count, "model": described_model} | one.to_dict() for count, one in said.items()]
+        )
         return
     console = open_console()
-    console.say(f"{_describe_model(config)}, {_describe(config, target)}")
+    console.say(f"{described_model}, {_describe(config, target)}")
     if note and (machine is None or set(said) != {described.ranks}):
         console.say(note)
     console.print(_make_table(said))
@@ -151,16 +154,13 @@ def _refuse(config: RunConfig, batches: int | None) -> None:
         raise ShoalError("--batches counts batches and none are drawn: add --sampler NAME, or leave it out")
 
 
-def _describe_model(config: RunConfig) -> str:
-    """The model's name, layers and width."""
-    from shoal.runs.defaults import read_widths
+def _describe_model(stack: GNN) -> str:
+    """The model's name, layers and widths."""
     from shoal.wording import count
 
-    model = config.model.resolve()
-    widths = read_widths(model)
-    width = str(widths[0]) if len(set(widths)) == 1 else "-".join(map(str, widths))
-    both = ", both directions" if model.get("directions") == "both" else ""
-    return f"{config.model.name}, {count(len(widths), 'layer')} of width {width}{both}"
+    width = str(stack.widths[0]) if len(set(stack.widths)) == 1 else "-".join(map(str, stack.widths))
+    both = ", both directions" if stack.directions == "both" else ""
+    return f"{stack.model}, {count(len(stack.widths), 'layer')} of width {width}{both}"
 
 
 def _describe(config: RunConfig, target: str) -> str:

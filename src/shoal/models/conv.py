@@ -73,7 +73,7 @@ class Conv(nn.Module, ABC):
     norm_widths: list[int] | None = None  # widths of parts of the result that layer norm treats separately
     draws: bool = False  # forward takes a `draw` in training
     values_per_entry: int = (
-        0  # values that a step keeps for every entry; two for whole rows unless a conv says more
+        0  # values that a step keeps for every entry; two for whole rows unless a conv says how many
     )
     projects: bool | None = None  # True: `A (H W)`; False: `(A H) W`; None: the cheaper order
     aggregated_width: int | None = None  # columns of H W that are aggregated; None: all
@@ -81,8 +81,8 @@ class Conv(nn.Module, ABC):
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        if self.needs_whole_rows:  # an entry's weight and its gradient
-            self.values_per_entry = max(self.values_per_entry, 2)
+        if self.needs_whole_rows and not self.values_per_entry:  # an entry's weight and its gradient
+            self.values_per_entry = 2
         self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(in_features, out_features)))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -135,7 +135,7 @@ def choose_settings(
         shapes.append(
             Choice("features are like counts of words, which differ in length", {"model.input_norm": "rows"})
         )
-    shapes += choose_score(facts)
+    shapes += choose_score(facts.largest_class, facts.num_classes)
     widths = read_widths(model)
     if len(widths) > _LAYER_NORMED and not is_few(facts):
         # layer norm keeps what all nodes have in common: docs/lab/2026-11-18-first-runs.md
@@ -162,11 +162,11 @@ def choose_settings(
     return [*shapes, length]
 
 
-def choose_score(facts: Facts) -> list[Choice]:
-    """The metric, where the usual one tells little."""
-    if facts.largest_class <= IMBALANCED or facts.num_classes < 2:
+def choose_score(largest_class: float, num_classes: int) -> list[Choice]:
+    """The metric, where accuracy tells little: one class has most of the training nodes."""
+    if largest_class <= IMBALANCED or num_classes < 2:
         return []
-    reason = f"{facts.largest_class:.0%} of the training nodes are of one class, so accuracy tells little"
+    reason = f"{largest_class:.0%} of the training nodes are of one class, so accuracy tells little"
     return [Choice(reason, {"training.metric": "roc_auc"})]
 
 

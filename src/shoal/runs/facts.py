@@ -125,6 +125,12 @@ def _count(piece: Graph | Part) -> np.ndarray:
     return np.array([nodes, entries, labels, values], np.float64)
 
 
+def share_largest(graph: Graph) -> float:
+    """The share of the training nodes in the class that has most of them; 0 if labels are not single."""
+    classes = count_classes(graph)
+    return float(classes.max(initial=0)) / max(float(classes.sum()), 1.0)
+
+
 def count_classes(graph: Graph | Part) -> np.ndarray:
     """Training nodes of every class, as floats; no classes if labels are not single."""
     if graph.y is None or graph.train_mask is None or graph.multi_label or is_regression(graph.y):

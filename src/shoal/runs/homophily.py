@@ -10,36 +10,38 @@ import numpy as np
 from shoal.graph import Graph
 from shoal.partitioning.part import Part
 
-MOST_LABELS = 1 << 16  # training nodes; more of them are not few
-_DEVIATIONS = 1.28  # of a normal distribution, above which lie 10 %
-_PRIOR = 2.0  # edges of each kind that are added before a share is estimated
+MOST_LABELS = 100  # training nodes per class; more are not few, and nothing follows from their homophily
+_DEVIATIONS = 1.645  # of a normal distribution, above which lie 5 %
+_ROWS = 1024  # rows whose entries are read at once
 
 
 def bound_homophily(
     pieces: Sequence[Graph | Part], total: Callable[[np.ndarray], np.ndarray], classes: np.ndarray
 ) -> float:
-    """The upper 90 % bound of adjusted homophily, `(share - chance) / (1 - chance)`, by edges between training nodes.
+    """The upper 95 % bound of adjusted homophily, `(share - chance) / (1 - chance)`, by edges between training nodes.
 
-    `share` is that of edges whose ends have the same class, `chance` what shares of classes alone would give. Few edges
-    leave a bound near 1.
+    `share` is that of edges whose ends have the same class, bounded by Wilson's interval; `chance` is what the classes
+    of their ends alone would give. 1 if there are no such edges, if all join equal classes, or if labels are not few.
+    Arcs of directed graphs count half, since an arc and its reverse say the same.
 
     Args:
-        pieces: the graph, some of its parts, or a rank's part.
+        pieces: the graph, all of its parts, or a rank's part.
         total: sums counts over ranks.
         classes: training nodes of each class, of the whole graph.
     """
-    if not 0 < classes.sum() <= MOST_LABELS:
-        return 1.0
-    chance = float(np.sum((classes / classes.sum()) ** 2))
-    if chance == 1:
+    if not 0 < classes.sum() < MOST_LABELS * len(classes):
         return 1.0
     ids, labels = _gather_labels(pieces, total)
-    counts = np.sum([_count_edges(piece, ids, labels) for piece in pieces], 0)
-    same, joined = total(counts / (1.0 if pieces[0].directed else 2.0)).tolist()
-    number = joined + 2 * _PRIOR
-    share = (same + _PRIOR) / number
-    highest = share + _DEVIATIONS * sqrt(share * (1 - share) / number)
-    return min((highest - chance) / (1 - chance), 1.0)
+    counts = total(np.sum([_count_edges(piece, ids, labels, len(classes)) for piece in pieces], 0) / 2)
+    same, ends = float(counts[0]), counts[1:]
+    joined = float(ends.sum())
+    chance = float(np.sum((ends / max(joined, 1e-9)) ** 2))
+    if joined == 0 or chance == 1:
+        return 1.0
+    share, prior = same / joined, _DEVIATIONS**2 / joined
+    spread = _DEVIATIONS * sqrt(share * (1 - share) / joined + prior / (4 * joined))
+    highest = (share + prior / 2 + spread) / (1 + prior)
+    return (highest - chance) / (1 - chance)
 
 
 def _gather_labels(
@@ -49,45 +51,53 @@ def _gather_labels(
     size = pieces[0].num_parts if isinstance(pieces[0], Part) else 1
     found, counts = {}, np.zeros(size)
     for piece in pieces:
-        assert piece.train_mask is not None
         assert piece.y is not None
-        rows = np.flatnonzero(piece.train_mask & (piece.y >= 0))
+        rows = _find_labelled(piece)
         rank, ids = (piece.rank, piece.n_id[rows]) if isinstance(piece, Part) else (0, rows)
         found[rank] = np.stack([ids, piece.y[rows]]).astype(np.float64)
         counts[rank] = len(rows)
-    ends = np.cumsum(total(counts)).astype(np.int64)
-    table = np.zeros((2, int(ends[-1])))
+    stops = np.cumsum(total(counts)).astype(np.int64)
+    table = np.zeros((2, int(stops[-1])))
     for rank, own in found.items():
-        table[:, ends[rank] - own.shape[1] : ends[rank]] = own
+        table[:, stops[rank] - own.shape[1] : stops[rank]] = own
     ids, labels = total(table.ravel()).reshape(2, -1).astype(np.int64)
     order = np.argsort(ids)
     return ids[order], labels[order]
 
 
-def _count_edges(piece: Graph | Part, ids: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Entries between training nodes: (those of the same class, all); self loops do not count."""
-    same = joined = 0
-    for rows, columns in _list_entries(piece, ids):
+def _find_labelled(piece: Graph | Part) -> np.ndarray:
+    """Rows of training nodes that have a label."""
+    assert piece.train_mask is not None
+    assert piece.y is not None
+    return np.flatnonzero(piece.train_mask & (piece.y >= 0))
+
+
+def _count_edges(piece: Graph | Part, ids: np.ndarray, labels: np.ndarray, num_classes: int) -> np.ndarray:
+    """Entries between training nodes: those of the same class, then all, by the class of the row; no self loops."""
+    found = np.zeros(1 + num_classes)
+    for rows, columns in _list_entries(piece):
         places = np.minimum(np.searchsorted(ids, columns), len(ids) - 1)
         kept = (ids[places] == columns) & (rows != columns)
         own = labels[np.searchsorted(ids, rows[kept])]
-        joined += len(own)
-        same += int(np.count_nonzero(own == labels[places[kept]]))
-    return np.array([same, joined], np.float64)
+        found[0] += np.count_nonzero(own == labels[places[kept]])
+        found[1:] += np.bincount(own, minlength=num_classes)
+    return found
 
 
-def _list_entries(piece: Graph | Part, ids: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(row, column) by global ids, of entries in the rows of the nodes `ids` that a piece holds."""
-    if not isinstance(piece, Part):
-        yield _read_rows(piece.indptr, piece.indices, ids, ids)
-        return
-    rows = np.flatnonzero(np.isin(piece.n_id, ids))
-    for indptr, indices, numbers in (
-        (piece.local_indptr, piece.local_indices, piece.n_id),
-        (piece.halo_indptr, piece.halo_indices, piece.halo_id),
-    ):
-        owners, columns = _read_rows(indptr, indices, rows, piece.n_id[rows])
-        yield owners, numbers[columns]
+def _list_entries(piece: Graph | Part) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(row, column) by global ids, of entries in the rows of a piece's labelled training nodes, some rows at a time."""
+    labelled = _find_labelled(piece)
+    for start in range(0, len(labelled), _ROWS):
+        rows = labelled[start : start + _ROWS]
+        if not isinstance(piece, Part):
+            yield _read_rows(piece.indptr, piece.indices, rows, rows)
+            continue
+        for indptr, indices, numbers in (
+            (piece.local_indptr, piece.local_indices, piece.n_id),
+            (piece.halo_indptr, piece.halo_indices, piece.halo_id),
+        ):
+            owners, columns = _read_rows(indptr, indices, rows, piece.n_id[rows])
+            yield owners, numbers[columns]
 
 
 def _read_rows(

@@ -188,7 +188,7 @@ def _find_values(config: RunConfig, key: str, fixed: Collection[str]) -> Values 
         for model in values
         if all(one in model_settings(model) for one in needed)
         and not (_trains_on_rows(model) and (_has_batches(fixed) or "model.input_norm" in fixed))
-        and not (both and not can_reverse(CONVS[model]))
+        and not (both and model in CONVS and not can_reverse(CONVS[model]))
     )
 
 

@@ -22,6 +22,7 @@ from shoal.datasets.importers.table_labels import (
     Classes,
     check_labelled,
     find_training_rows,
+    holds_split,
     read_labels,
     read_split,
 )
@@ -33,7 +34,7 @@ from shoal.workspace import FeatureRows
 
 ID_NAMES = ("id", "node_id", "nodeid", "node")
 LABEL_NAMES = ("label", "y", "class", "target")
-SPLIT_NAMES = ("split", "splits")
+SPLIT, SPLITS = "split", "splits"
 ROWS_AT_ONCE = 1 << 16
 
 
@@ -92,9 +93,7 @@ def read_nodes(table: Table, options: NodeOptions, notices: list[str]) -> tuple[
         used = (None, id_column, *excluded, *encoded)
         free = [name for name in LABEL_NAMES if table.find(name) not in used]
         label_columns = [name for one in free[:1] if (name := table.find(one)) is not None]
-    split_column = table.find(*SPLIT_NAMES)
-    if split_column in (id_column, *label_columns, *excluded):
-        split_column = None
+    split_column = _find_split(table, options, [id_column, *label_columns, *excluded])
     taken = [name for name in dict.fromkeys((id_column, split_column, *label_columns)) if name is not None]
     others = [name for name in table.names if name not in (*taken, *excluded)]
     named = dict.fromkeys(split_names(options.features)) if options.features else others
@@ -139,6 +138,19 @@ def read_nodes(table: Table, options: NodeOptions, notices: list[str]) -> tuple[
         fields |= {key: fields[key][rows] for key in each}
         ids = NodeIds(ids.values.filter(pa.array(rows)))
     return ids, fields
+
+
+def _find_split(table: Table, options: NodeOptions, used: list[str]) -> str | None:
+    """The column `split`, else `splits` if it is no feature and begins with the words of a split; None if there is none."""
+    name = table.find(SPLIT)
+    if name is not None and name not in used:
+        return name
+    other = table.find(SPLITS)
+    encoded = [] if options.like is None else [column.column for column in options.like.columns]
+    if other is None or other in (*used, *encoded, *split_names(options.features)):
+        return None
+    first = next(table.batches([other], ROWS_AT_ONCE), None)
+    return other if first is not None and holds_split(plain(first.column(other))) else None
 
 
 def _read_columns(table: Table, names: list[str]) -> dict[str, pa.Array]:

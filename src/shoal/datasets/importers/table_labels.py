@@ -228,6 +228,14 @@ def find_training_rows(column: pa.Array) -> np.ndarray:
     return np.asarray(pc.fill_null(pc.equal(pc.utf8_lower(column), "train"), False))
 
 
+def holds_split(column: pa.Array) -> bool:
+    """Whether a column holds the words of a split, and nothing else but empty cells."""
+    if not pa.types.is_large_string(column.type):
+        return False
+    lower = pc.utf8_lower(pc.fill_null(column, ""))
+    return bool(pc.all(pc.is_in(lower, pa.array(["", *MASK_OF], lower.type))).as_py())
+
+
 def read_split(table: Table, name: str, column: pa.Array, *, training: bool = True) -> dict[str, np.ndarray]:
     """Masks from a column of `train`, `val` and `test`; an empty cell is in none of them.
 
