@@ -44,6 +44,8 @@ def test_another_array_can_hold_the_labels(tmp_path):
     assert (graph.num_classes, graph.y.tolist(), graph.notices) == (4, [3, -1, 0], ())
     with pytest.raises(ShoalError, match="has no array 'venue': expected one of indptr, indices, num_nodes"):
         import_graph(tmp_path / "v.npz", labels="venue")
+    with pytest.raises(ShoalError, match="array 'indices' has another meaning"):
+        import_graph(tmp_path / "v.npz", labels="indices")
 
 
 def test_packed_folds_are_used_when_there_is_no_mask(tmp_path):

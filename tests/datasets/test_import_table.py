@@ -39,6 +39,9 @@ def test_a_column_called_splits_is_the_split(tmp_path):
     graph = import_graph(tmp_path)
     assert graph.train_mask.tolist() == [True, False, False]
     assert graph.x.tolist() == [[1.5, 2], [0, 3], [-1, 4]]
+    write(tmp_path, "weight,to,from\n1,a,z\n", "id,splits,label\nz,train,cat\na,trian,dog\n")
+    with pytest.raises(ShoalError, match=r"column 'splits' holds 'trian' in row 2: expected train, val"):
+        import_graph(tmp_path)
     numbers = "id,splits,label\nz,1,cat\na,2,dog\nm,4,cat\n"
     graph = import_graph(write(tmp_path, "weight,to,from\n1,a,z\n2,m,z\n", numbers))
     assert (graph.train_mask, graph.num_features) == (None, 1)

@@ -195,6 +195,7 @@ def test_failing_trials_are_told_and_end_the_search(tmp_path):
         (("method=partitioned",), "method partitioned is not searched"),
         (("training.seed=3",), "give --seed"),
         (("model.hiden=3",), "did you mean 'hidden'"),
+        (("model.directions=both",), "'digits' is undirected: leave out model.directions=both"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(tmp_path, settings, message):

@@ -115,6 +115,7 @@ def simulate(
     config.partition.method = method or config.partition.method
     config.validate()
     _refuse(config, batches)
+    _read_counts(parts)  # raises before anything is measured
     share_cores(LocalTransport(), config.training.threads)
     process = base_memory()
     described, note = describe_machine(machine, latency, bandwidth, measure=measure)

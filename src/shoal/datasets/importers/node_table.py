@@ -141,7 +141,7 @@ def read_nodes(table: Table, options: NodeOptions, notices: list[str]) -> tuple[
 
 
 def _find_split(table: Table, options: NodeOptions, used: list[str]) -> str | None:
-    """The column `split`, else `splits` if it is no feature and begins with the words of a split; None if there is none."""
+    """The column `split`, else `splits` if it is no feature and most of its first cells are words of a split; None if there is none."""
     name = table.find(SPLIT)
     if name is not None and name not in used:
         return name

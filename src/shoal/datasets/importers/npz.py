@@ -128,6 +128,8 @@ def _make_dense(path: Path, x: sp.csr_array) -> np.ndarray:
 
 def _find_labels(path: Path, arrays: dict[str, np.ndarray], name: str | None) -> np.ndarray | None:
     """The chosen array of labels; None without labels."""
+    if name in KNOWN - {"y"}:
+        raise ShoalError(f"{path}: array {name!r} has another meaning: expected one with labels")
     y = arrays.get(name or "y")
     if y is None and name is not None:
         raise ShoalError(f"{path} has no array {name!r}: expected one of {', '.join(arrays)}")

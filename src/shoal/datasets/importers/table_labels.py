@@ -229,11 +229,12 @@ def find_training_rows(column: pa.Array) -> np.ndarray:
 
 
 def holds_split(column: pa.Array) -> bool:
-    """Whether a column holds the words of a split, and nothing else but empty cells."""
+    """Whether at least half of a column's cells that are not empty hold the words of a split; others may be typos."""
     if not pa.types.is_large_string(column.type):
         return False
-    lower = pc.utf8_lower(pc.fill_null(column, ""))
-    return bool(pc.all(pc.is_in(lower, pa.array(["", *MASK_OF], lower.type))).as_py())
+    lower = pc.utf8_lower(column.drop_null())
+    known = pc.sum(pc.is_in(lower, pa.array(list(MASK_OF), lower.type))).as_py() or 0
+    return 2 * known >= len(lower) > 0
 
 
 def read_split(table: Table, name: str, column: pa.Array, *, training: bool = True) -> dict[str, np.ndarray]:
