@@ -109,9 +109,7 @@ class Search:
         self.threads = share_cores(LocalTransport(), self.base.training.threads)
         self._graph, self.notices = load_graph(self.base)
         if self.plain.model.given.get("directions") == "both" and not self._graph.directed:
-            raise ShoalError(
-                f"graph {self._graph.name!r} is undirected: leave out model.directions=both, which is for directed graphs"
-            )
+            raise ShoalError(f"graph {self._graph.name!r} is undirected: leave out model.directions=both")
         self.graph: Graph = hide_test_labels(self._graph)
         self.notices += settle_method(self.base, self.graph)
         settle_method(self.plain, self.graph)
