@@ -16,7 +16,8 @@ from shoal.wording import format_bytes
 
 _PAGE = mmap.PAGESIZE
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-KEPT = 1 << 30  # bytes of freed memory to keep
+_KEPT = 1 << 30  # bytes of freed memory to keep
+_RETURNED = 1 << 20  # bytes of a block that is returned when it is freed
 BUILDING = 48 << 20  # bytes that chunks of rows and edges take while a graph is built
 _CODE = 40 << 20  # bytes of kernels that a command still loads, each when it is first called
 _UNITS = {"": 1, "B": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -33,30 +34,20 @@ _VERSION_1 = (
 _budget: list[int] = []  # what `set_memory_budget` was given, at most one
 
 
-@lru_cache
-def keep_freed_memory() -> bool:
-    """Tell the C library to keep up to 1 GiB of freed memory instead of returning it at once.
+def keep_freed_memory(*, kept: bool = True) -> bool:
+    """Tell the C library to keep up to 1 GiB of freed memory, or to return blocks of 1 MiB and more at once.
 
     A training step frees and allocates the same large matrices again and again. Returned to the system, each
-    comes back as fresh pages whose first touch costs more than the arithmetic done on them. Returns True if the
-    C library supports it (glibc). It affects the whole process; only the first call does anything.
+    comes back as fresh pages whose first touch costs more than the arithmetic done on them. Kept, blocks of many sizes
+    fragment the heap, which then takes more than the matrices. Returns True if the C library supports it (glibc). It
+    affects the whole process.
     """
+    size = _KEPT if kept else _RETURNED
     try:
         libc = ctypes.CDLL(None)
-        return bool(libc.mallopt(_MMAP_THRESHOLD, KEPT) and libc.mallopt(_TRIM_THRESHOLD, KEPT))
+        return bool(libc.mallopt(_MMAP_THRESHOLD, size) and libc.mallopt(_TRIM_THRESHOLD, size))
     except (OSError, AttributeError):
         return False
-
-
-def return_blocks(size: int = 1 << 20) -> None:
-    """Return blocks of `size` bytes and more to the system as soon as they are freed (glibc).
-
-    Otherwise blocks of many sizes, allocated by several threads, fragment the heap.
-    """
-    with suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None)
-        libc.mallopt(_MMAP_THRESHOLD, size)
-        libc.mallopt(_TRIM_THRESHOLD, size)
 
 
 def return_freed_memory() -> None:

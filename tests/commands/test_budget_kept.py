@@ -59,11 +59,16 @@ MODEL = (
 )
 COMMANDS = {  # budget, command; each may read what those before have made
     "generate": ("330MB", ("data", "generate", "kronecker", "-o", "graph", *GRAPH)),
+    "small": ("330MB", ("data", "generate", "kronecker", "-o", "small", *GRAPH, "--set", "scale=16")),
     "order": ("350MB", ("data", "order", "graph", "--by", "degree", "-o", "ordered", "--features", "int8")),
     "import": ("330MB", ("data", "import", "edges.txt", "-o", "imported")),
     "partition": ("330MB", ("partition", "graph", "--parts", "2", "--method", "streaming", "-o", "parts")),
     "train": ("430MB", ("train", "ordered", *MODEL, "--out", "run", "--set", "defaults=fixed")),
     "predict": ("410MB", ("predict", "run", "-o", "labels.npy")),
+    "full": (
+        "900MB",
+        ("train", "small", "--method", "full", "--set", "model.hidden=128", "--epochs", "2", "--out", "full"),
+    ),
     "chosen": ("490MB", ("train", "ordered", *MODEL, "--out", "chosen")),  # with residuals
 }
 

@@ -136,6 +136,22 @@ def test_only_a_given_budget_is_refused(tmp_path, monkeypatch):
         found.check()
 
 
+def test_freed_memory_is_kept_only_if_a_budget_allows_for_a_fragmented_heap(tmp_path):
+    graph = make_labelled(5000)
+    trainer = shoal.Trainer(shoal.GNN("sage", graph.num_features, 64, graph.num_classes), graph)
+    assert estimate_need(trainer, tmp_path).enough == 0
+    assert trainer.share.keeps_freed
+    set_memory_budget(2**40)
+    least = estimate_need(trainer, tmp_path).least
+    assert trainer.share.keeps_freed
+    set_memory_budget(least)
+    for _ in range(2):  # also if it is estimated again
+        found = estimate_need(trainer, tmp_path)
+        assert found.enough > found.least
+        assert not trainer.share.keeps_freed
+    assert "which lets freed memory be kept" in found.check()
+
+
 def test_the_line_says_what_is_in_use_and_what_comes_on_top(tmp_path):
     graph = make_labelled(300)
     model = shoal.GNN("sage", graph.num_features, 8, graph.num_classes)

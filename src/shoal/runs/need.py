@@ -57,6 +57,9 @@ _WINDOW_BYTES = 20  # per row that a batch of the window reads: its number, two 
 _NORM_BYTES = 4  # per entry: its normalisation factor
 _PLACED_BYTES = 8  # per entry: its position in the oriented graph, and both factors there
 _EXACT_BYTES, _COUNTED_BYTES = 40, 20  # per entry, while factors are computed from probabilities or counts
+_FRAGMENTED = (
+    1.25  # bytes that the heap takes for a byte of whole-graph steps, beyond it, if it keeps what they free
+)
 _NOBODY = np.empty(0, np.int64)
 
 
@@ -76,6 +79,7 @@ class Need:
         place: folder of the files.
         helps: what would make a step smaller, in words.
         swaps: traffic of swapped parts, in words.
+        enough: a budget that lets the heap keep what steps free, if the given one is smaller; else 0.
     """
 
     held: int
@@ -89,10 +93,11 @@ class Need:
     place: Path
     helps: str = "smaller batches of the sampler"
     swaps: str = ""
+    enough: int = 0
 
     @property
     def least(self) -> int:
-        """Peak memory if matrices are in files."""
+        """Peak memory if matrices are in files and freed memory is returned."""
         return self.held + self.code + self.cache + max(self.step, self.ahead + self.evaluation)
 
     def check(self, transport: Transport | None = None) -> str:
@@ -108,6 +113,8 @@ class Need:
         parts = [f"{format_bytes(self.held)} in use, compiled kernels {format_bytes(self.code)}"]
         if self.step:
             parts.append(f"a step takes about {format_bytes(self.step)}{self.swaps}")
+        if self.enough:
+            parts[-1] += f" (faster from {format_bytes(self.enough)} on, which lets freed memory be kept)"
         matrices = (
             f" and layer outputs of all nodes {format_bytes(self.matrices)}{place}" if self.matrices else ""
         )
@@ -150,7 +157,10 @@ class Need:
 
 
 def estimate_need(trainer: Trainer, place: Path, *, to_train: bool = True) -> Need:
-    """The memory that training with `trainer`, or only evaluating its model, will take. The feature cache gets the rest."""
+    """The memory that training with `trainer`, or only evaluating its model, will take.
+
+    The feature cache gets the rest; steps on the whole graph keep freed memory only if a given budget allows for it.
+    """
     graph = trainer.graph
     n = graph.num_nodes
     widths = list(trainer.model.widths) if isinstance(trainer.model, GNN) else []
@@ -196,6 +206,11 @@ def estimate_need(trainer: Trainer, place: Path, *, to_train: bool = True) -> Ne
         found.swaps = trainer.share.plan.describe(place) if to_train else ""
     elif whole and isinstance(trainer.sampler, FullSampler):
         found.helps = "--method swapped, which holds one part of the graph at a time"
+    steps_whole = not whole or (isinstance(trainer.sampler, FullSampler) and not found.swaps)
+    if to_train and given_budget() is not None and steps_whole:
+        enough = found.least + int(_FRAGMENTED * max(found.step, found.ahead + found.evaluation))
+        trainer.share.keeps_freed = enough <= memory_budget()
+        found.enough = 0 if trainer.share.keeps_freed else enough
     return found
 
 

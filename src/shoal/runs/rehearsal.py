@@ -103,7 +103,7 @@ def rehearse(config: RunConfig, seconds: float) -> Rehearsal:
         began, compiled = time.monotonic(), count_compiled()
         run = Run.create(Path(place) / "run", config)
         trainer, starting = run.trainer, time.monotonic() - began
-        keep_freed_memory()
+        keep_freed_memory(kept=trainer.share.keeps_freed)
         trainer.share.begin(1)
         try:
             timed = _time_epochs(trainer, seconds)

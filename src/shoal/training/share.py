@@ -45,6 +45,7 @@ class Share(ABC):
         whole: all of this rank's rows as one batch, for evaluation.
         loss_weight: factor on a batch's loss, so that the sum of the ranks' gradients is the gradient of the step.
         can_prefetch: whether threads may draw batches ahead.
+        keeps_freed: whether freed memory stays with the process for the next step, which is faster; not if a budget is short.
         to_train: whether training follows. If not, state that only steps need is not read from a checkpoint.
         reuse: label reuse; None if labels are not input.
         scratch_folder: folder for what does not fit in memory in evaluation; None for temporary files.
@@ -57,6 +58,7 @@ class Share(ABC):
     n_id: Tensor | None = None
     loss_weight = 1.0
     can_prefetch = True
+    keeps_freed = True
     to_train = True
     reuse: LabelReuse | None = None
     scratch_folder: Path | None = None

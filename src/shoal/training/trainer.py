@@ -184,7 +184,7 @@ class Trainer(Predictor, Recorded, Resumable):
         """
         if not isinstance(epochs, SupportsIndex) or epochs < 1:
             raise ShoalError(f"epochs is {epochs!r}: expected at least 1, a whole number")
-        keep_freed_memory()
+        keep_freed_memory(kept=self.share.keeps_freed)
         self.epochs, self._stopped = epochs, False
         self.weights.take_up()
         self.share.begin(epochs, saves=self.checkpoints is not None)
