@@ -1,6 +1,6 @@
 """Score against CPU seconds of one thread: full batch, subgraphs, histories, neighbours, LABOR, clusters, SIGN, and PyG's NeighborLoader.
 
-    SHOAL_DATA=DIR python benchmarks/study_methods.py [--cases acl-anthology:2 wordnet30:8] [--seeds 3] [--minutes 60] [--ways …] [--pyg LIBRARY]
+    SHOAL_DATA=DIR python benchmarks/study_methods.py [--cases acl-anthology:2 wordnet30:8] [--seeds 3] [--minutes 60] [--ways …] [--pyg LIBRARY] [--clock 0]
     python benchmarks/study_methods.py --show
 
 A case is a graph and a number of layers; acl-anthology and ppi-large have standardised features. All ways train the same SAGE (layer norm before the activation, linear residuals,
@@ -11,6 +11,9 @@ norm (not PyG's and SIGN's): with layer norm most ways hardly learn (rows withou
 Time begins with what is prepared (METIS, hops, with compilation where no kernel is cached); making samplers and trainers, evaluation and the compilation of a step are not counted. A run ends when it has settled
 (the last two fifths of its time brought no better validation score) or at its limit, which is longer for full batch: a goal that is not reached may be reached later. Runs are added to
 benchmarks/results/methods.jsonl with all scores taken; those that it has are left out.
+
+Machines differ: with `--clock SEED` preparing and a step take the seconds that they took that seed on its machine, so that seeds of one case have the same time scale. Such rows name the seed (`clock`)
+and have the CPU seconds of their own machine (`own_seconds`).
 
 `PyG neighbours` is PyG's NeighborLoader over torch-sparse's neighbor_sample, whose shared library `--pyg` names (pyg-lib has no package in the registry). Its model has no residuals and the norm after the
 activation (pyg_model.py); all layers compute all nodes of a batch, since only pyg-lib tells their hops; Adam is not fused.
@@ -134,23 +137,31 @@ class MethodStepper(Stepper):
             super().train(steps)
 
 
-def follow(stepper: Any, seconds: float, limit: float) -> Trace:
-    """[seconds, steps, validation, test] whenever the time has grown by a quarter, until it has settled or the limit."""
+def follow(stepper: Any, seconds: float, limit: float, a_step: float | None = None) -> tuple[Trace, float]:
+    """[seconds, steps, validation, test] whenever the time has grown by a quarter, until it has settled or the limit; and the CPU seconds of all steps.
+
+    `a_step` is what a step takes on another machine; without it seconds are this machine's.
+    """
     trace: Trace = []
+    used = 0.0
     steps, rate, due = 0, 0.0, seconds + 0.5
     while seconds < limit and not (trace and has_settled(trace)):
         at_once = max(1, int(rate * (due - seconds)))
         began = time.process_time()
         stepper.train(at_once)
-        took = time.process_time() - began
+        own = time.process_time() - began
+        used += own
+        took = own if a_step is None else at_once * a_step
         seconds, steps, rate = seconds + took, steps + at_once, at_once / max(took, 1e-9)
         if seconds >= min(0.9 * due, limit):
             trace.append([round(seconds, 2), steps, *(round(score, 5) for score in stepper.score())])
             due = 1.25 * seconds
-    return trace
+    return trace, used
 
 
-def run_case(name: str, layers: int, way: str, seed: int, limit: float) -> Row:
+def run_case(name: str, layers: int, way: str, seed: int, limit: float, known: Row | None = None) -> Row:
+    """One run, by the time scale of a known one if that is given."""
+
     def make() -> Any:
         if way == "PyG neighbours":
             return PygNeighbours(load(name), HIDDEN, [FANOUTS[layers]] * layers, seed)
@@ -158,11 +169,21 @@ def run_case(name: str, layers: int, way: str, seed: int, limit: float) -> Row:
 
     make().train(1)  # compiles, and lets the scheduler try its variants
     prepared = prepare(name, layers, way)[1]
-    return {"prepared": round(prepared, 2), "trace": follow(make(), prepared, limit)}
+    if known is None:
+        return {"prepared": round(prepared, 2), "trace": follow(make(), prepared, limit)[0]}
+    seconds, steps = known["trace"][-1][:2]
+    trace, used = follow(make(), known["prepared"], limit, (seconds - known["prepared"]) / steps)
+    about = {"clock": known["seed"], "own_seconds": round(prepared + used, 2)}
+    return about | {"prepared": known["prepared"], "trace": trace}
 
 
 def read_rows() -> list[Row]:
     return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.is_file() else []
+
+
+def find_row(rows: list[Row], key: Row) -> Row | None:
+    """The row of a case, way and seed; None if it was not measured."""
+    return next((row for row in rows if key.items() <= row.items()), None)
 
 
 def read_case(row: Row) -> tuple[str, int, int, str]:
@@ -222,6 +243,7 @@ def main() -> None:
     parser.add_argument("--full-limit", type=float, default=200, help="CPU seconds of full batch")
     parser.add_argument("--limit", type=float, default=40, help="CPU seconds of every other way")
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no run after so many")
+    parser.add_argument("--clock", type=int, help="the seed whose seconds a step takes")
     parser.add_argument("--pyg", help="shared library of torch-sparse's neighbor_sample")
     parser.add_argument("--show", action="store_true", help="print what was measured")
     args = parser.parse_args()
@@ -238,11 +260,12 @@ def main() -> None:
                     key = {"graph": name, "layers": int(layers), "way": way, "seed": seed}
                     if int(layers) in RISES:
                         key |= {"rise": RISES[int(layers)], "norm": NORMS[int(layers)]}
-                    known = any(key.items() <= row.items() for row in read_rows())
-                    if known or time.monotonic() > ends:
+                    rows = read_rows()
+                    if find_row(rows, key) or time.monotonic() > ends:
                         continue
+                    known = None if args.clock is None else find_row(rows, key | {"seed": args.clock})
                     limit = args.full_limit if way == "full batch" else args.limit
-                    row = key | {"limit": limit} | run_case(name, int(layers), way, seed, limit)
+                    row = key | {"limit": limit} | run_case(name, int(layers), way, seed, limit, known)
                     with RESULTS.open("a") as file:
                         file.write(json.dumps(row) + "\n")
                     print(name, layers, way, seed, row["trace"][-1], flush=True)
