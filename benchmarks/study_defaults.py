@@ -166,7 +166,14 @@ PROFILES: dict[str, Profiles] = {
         ("sage", 3, 512, 0.1, 0.01),
         ("sage", 4, 256, 0.1, 0.01),
         ("gcn", 4, 256, 0.1, 0.01),
-    ),
+    )
+    | {
+        f"sage-3 width 512 dropout 0.1 lr 0.01, {label}": {
+            "model": {"name": "sage", "hidden": 512, "num_layers": 3, "dropout": 0.1, **_STACK},
+            "training": {"lr": 0.01, "warmup": 20, "prior_bias": "prior" in label},
+        }
+        for label in ("rise", "rise, prior")
+    },
 }
 BEFORE = {
     "model": {"name": "sage", "num_layers": 2, "norm": "layer", "dropout": 0.1},

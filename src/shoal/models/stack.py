@@ -71,6 +71,13 @@ class Stack(nn.Module):
             yield layer
 
     @property
+    def output_bias(self) -> Tensor:
+        """The bias that is added to the logits."""
+        found = self.layers[-1].bias if self.classifier is None else self.classifier.bias
+        assert isinstance(found, Tensor)
+        return found
+
+    @property
     def num_aggregations(self) -> int:
         """Layers that aggregate over neighbours."""
         return sum(layer.kind is not None for layer in self.list_layers())

@@ -126,7 +126,7 @@ def note_imbalance(config: RunConfig, trainer: Trainer) -> tuple[str, ...]:
     if config.training.metric is not None or trainer.metric != "accuracy":
         return ()
     trainer.transport.phase = "the counts of the classes"
-    *classes, nodes = count_training_nodes(trainer).tolist()
+    *classes, nodes = count_training_nodes(trainer.share).tolist()
     share = max(classes) / max(nodes, 1)
     if share <= IMBALANCED or len(classes) < 2:
         return ()

@@ -128,6 +128,9 @@ def choose_settings(
     if not facts.regression and not is_few(facts):
         shapes.append(choose_width(facts, model))
         model = {"hidden": shapes[-1].settings["model.hidden"]} | model
+    if facts.multi_label:
+        reason = "labels differ in how many nodes have them, which a bias learns slowly"
+        shapes.append(Choice(reason, {"training.prior_bias": True}))
     if facts.two_way:
         reason = "edges are directed, and their reverse tells about a node too"
         shapes.append(Choice(reason, {"model.directions": "both"}))
@@ -291,8 +294,10 @@ def count_drawn_layers(config: RunConfig) -> int | None:
 
 
 def _is_decided(config: RunConfig, name: str) -> bool:
-    """Whether another given setting already determines a setting of the model."""
+    """Whether another given setting already determines a setting, or rules it out."""
     model = config.model.given
+    if name == "prior_bias":
+        return model.get("name", "gcn") not in CONVS
     if name == "num_layers":
         return draws_layers(config) or "orders" in model or isinstance(model.get("hidden"), str)
     is_single = model.get("num_layers") == 1 or str(model.get("orders")) == "1"

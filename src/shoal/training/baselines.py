@@ -18,6 +18,7 @@ from shoal.training.metrics import BUILT_IN, is_better, score_predictions
 from shoal.training.smoothing_choice import ALPHAS, STEPS, score_propagation
 
 if TYPE_CHECKING:
+    from shoal.training.share import Share
     from shoal.training.trainer import Trainer
 
 CONSTANT, PROPAGATED = "the same prediction for every node", "label propagation"
@@ -75,7 +76,7 @@ def score_constant(trainer: Trainer) -> float:
     if targets is not None:
         answer = targets.mean
     else:
-        counts = count_training_nodes(trainer)
+        counts = count_training_nodes(share)
         answer = 2 * counts[:-1] - counts[-1] if graph.multi_label else counts[:-1]
     rows = answer.double().expand(len(truth), -1)
     return score_predictions(rows, truth, [trainer.metric], total=share.sum, collect=share.collect)[
@@ -83,9 +84,9 @@ def score_constant(trainer: Trainer) -> float:
     ]
 
 
-def count_training_nodes(trainer: Trainer) -> Tensor:
+def count_training_nodes(share: Share) -> Tensor:
     """Training nodes of every class, and behind them all training nodes, (num_classes + 1,), summed over the ranks."""
-    graph = trainer.share.graph
+    graph = share.graph
     assert graph.y is not None
     assert graph.train_mask is not None
     labels = as_tensor(graph.y)[as_tensor(graph.train_mask)]
@@ -93,7 +94,7 @@ def count_training_nodes(trainer: Trainer) -> Tensor:
         counts = (labels != 0).sum(0)
     else:
         counts = torch.bincount(labels[labels >= 0].long(), minlength=graph.num_classes)
-    return trainer.share.sum(torch.cat([counts, torch.tensor([len(labels)])]))
+    return share.sum(torch.cat([counts, torch.tensor([len(labels)])]))
 
 
 def choose_steps(graph: Graph, seconds: float) -> tuple[int, ...]:

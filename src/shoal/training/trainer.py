@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from shoal.batch import Batch
 from shoal.checks import MAX_THREADS
 from shoal.distributed.exchange import ExchangeMethod
-from shoal.distributed.gradients import GradientBucket, broadcast_weights
+from shoal.distributed.gradients import GradientBucket
 from shoal.distributed.ledger import IDLE, REDUCE, SAMPLING
 from shoal.distributed.runtime import default_transport
 from shoal.distributed.transport import Transport
@@ -46,6 +46,7 @@ from shoal.training.schedule import LearningRates, Schedule, scale_learning_rate
 from shoal.training.seeding import seeded
 from shoal.training.shares import make_share
 from shoal.training.split_sample import EvalSample, draw_sample
+from shoal.training.start import PriorBias, start_weights
 from shoal.training.task import Task
 from shoal.training.weights import KeptWeights
 
@@ -102,6 +103,7 @@ class Trainer(Predictor, Recorded, Resumable):
         class_weights: Annotated[
             str | Sequence[float] | None, Null("none"), "balanced, or one factor for each class's loss"
         ] = None,
+        prior_bias: PriorBias = False,
         clip: Annotated[float | None, Above(0), Null("no limit"), "largest gradient norm"] = None,
         label_reuse: ShownShare = None,
         label_iterations: Iterations = 0,
@@ -165,8 +167,7 @@ class Trainer(Predictor, Recorded, Resumable):
         self.best_score = worst_score(self.metric)
         self._resumed: EpochState | None = None  # of the epoch that a checkpoint was written in
         self._stopped = False
-        if self.transport.size > 1:
-            broadcast_weights(model, self.transport)
+        start_weights(model, self.share, prior_bias=prior_bias, class_weights=self.task.class_weights)
         self._bucket = GradientBucket(model, self.transport)
         self.share.prepare(model)
 
