@@ -46,6 +46,9 @@ def test_another_array_can_hold_the_labels(tmp_path):
         import_graph(tmp_path / "v.npz", labels="venue")
     with pytest.raises(ShoalError, match="array 'indices' has another meaning"):
         import_graph(tmp_path / "v.npz", labels="indices")
+    np.savez(tmp_path / "v.npz", **PATH, venue=[3, 0])
+    with pytest.raises(ShoalError, match=r"venue has shape \(2,\): expected a label for each of 3 nodes"):
+        import_graph(tmp_path / "v.npz", labels="venue")
 
 
 def test_packed_folds_are_used_when_there_is_no_mask(tmp_path):

@@ -74,7 +74,7 @@ def read_npz_graph(
     indptr, indices = arrays["indptr"].astype(np.int64, copy=False), arrays["indices"]
     n = len(indptr) - 1
     fields: dict[str, Any] = {"x": _read_features(path, arrays), "task": task}
-    fields["y"] = _find_labels(path, arrays, labels)
+    fields["y"] = _find_labels(path, arrays, labels, n)
     if "num_classes" in arrays and task != "regression" and labels in (None, "y"):
         fields["num_classes"] = read_scalar(path, "num_classes", arrays["num_classes"])
     used = {*KNOWN, weight, labels}
@@ -126,7 +126,9 @@ def _make_dense(path: Path, x: sp.csr_array) -> np.ndarray:
     return dense
 
 
-def _find_labels(path: Path, arrays: dict[str, np.ndarray], name: str | None) -> np.ndarray | None:
+def _find_labels(
+    path: Path, arrays: dict[str, np.ndarray], name: str | None, num_nodes: int
+) -> np.ndarray | None:
     """The chosen array of labels; None without labels."""
     if name in KNOWN - {"y"}:
         raise ShoalError(f"{path}: array {name!r} has another meaning: expected one with labels")
@@ -135,6 +137,10 @@ def _find_labels(path: Path, arrays: dict[str, np.ndarray], name: str | None) ->
         raise ShoalError(f"{path} has no array {name!r}: expected one of {', '.join(arrays)}")
     if y is not None and y.ndim == 2 and y.dtype.kind not in "fiub":
         raise ShoalError(f"{path}: {name or 'y'} holds {y.dtype}: expected integers or a 0/1 matrix")
+    if y is not None and (y.ndim == 0 or len(y) != num_nodes):
+        raise ShoalError(
+            f"{path}: {name or 'y'} has shape {y.shape}: expected a label for each of {num_nodes:,} nodes"
+        )
     return y
 
 
