@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import yaml
 
@@ -34,6 +35,14 @@ def test_many_nodes_are_sampled_and_some_take_steps_on_all(blocks, monkeypatch):
     chosen = choose_method(small, blocks)
     assert chosen.method == "sampled"
     assert "of the 3,000 nodes" in chosen.reason
+
+
+def test_graphs_with_many_labels_are_sampled_however_many_steps_there_is_time_for(blocks):
+    several = blocks._copy(y=np.eye(blocks.num_classes, dtype=np.uint8)[blocks.y])
+    chosen = choose_method(make_config({"sampler": {"roots": 50}}), several)
+    assert chosen.method == "sampled"
+    assert "multi-label graphs need many steps" in chosen.reason
+    assert choose_method(RunConfig(), several).method == "full"  # a batch holds most of it
 
 
 def test_a_step_that_memory_does_not_hold_is_not_taken(blocks):

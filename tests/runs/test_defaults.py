@@ -197,6 +197,13 @@ def take(facts: Facts, **given: object) -> dict[str, object]:
     return {name: value for choice in choices for name, value in choice.settings.items()}
 
 
+def test_only_multi_label_logits_start_at_the_frequency_of_labels():
+    facts = Facts(10**4, 10**5, 100, 5, 5000)
+    assert "training.prior_bias" not in take(facts)
+    assert take(replace(facts, multi_label=True))["training.prior_bias"] is True
+    assert settle("model.name=mlp")[0].training.prior_bias is False
+
+
 def test_layers_are_as_wide_as_enough_steps_allow():
     small, large = Facts(10**4, 10**5, 100, 5, 5000), Facts(2 * 10**5, 2 * 10**6, 100, 5, 10**5)
     found = [(take(facts)["model.hidden"], take(facts)["model.dropout"]) for facts in (small, large)]

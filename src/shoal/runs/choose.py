@@ -25,8 +25,8 @@ class Choice(NamedTuple):
 
 
 def choose_method(config: RunConfig, graph: Graph, num_ranks: int = 1) -> Choice:
-    """`full` if a batch would hold half of the graph or more, or if a default run has time for enough full-batch steps,
-    and if memory holds such a step. Otherwise `sampled`."""
+    """`full` if a batch would hold half of the graph or more, or if a default run has time for enough full-batch steps
+    and labels are not multi-label, and if memory holds such a step. Otherwise `sampled`."""
     if num_ranks > 1:
         return Choice("sampled", f"each of {num_ranks} ranks draws its own batches")
     sampler = make_batches(config, graph)
@@ -36,6 +36,8 @@ def choose_method(config: RunConfig, graph: Graph, num_ranks: int = 1) -> Choice
     shape = {name: getattr(config.model, name, None) for name in ("num_layers", "hidden", "orders")}
     facts = replace(measure_facts(graph), two_way=getattr(config.model, "directions", "in") == "both")
     steps = count_passes(facts, read_widths(shape))
+    if share < _COVERED and graph.multi_label:
+        return Choice("sampled", f"multi-label graphs need many steps, and {batch}")
     if share < _COVERED and steps < ENOUGH_STEPS:
         return Choice("sampled", f"{batch}, and an epoch has {sampler.num_batches:,} steps")
     model = make_model(config, graph.num_features, graph.num_classes)
