@@ -204,6 +204,17 @@ def test_only_multi_label_logits_start_at_the_frequency_of_labels():
     assert settle("model.name=mlp")[0].training.prior_bias is False
 
 
+def test_batches_of_multi_label_graphs_are_as_large_as_800_steps_allow():
+    facts = Facts(60_000, 1_500_000, 50, 121, 40_000, multi_label=True)
+    assert take(replace(facts, num_nodes=30_000))["sampler.roots"] == 5000
+    large = replace(facts, num_nodes=10**6, num_entries=10**7)
+    assert take(large)["sampler.roots"] == 10**6 * take(large)["training.epochs"] // 1600
+    assert take(replace(facts, num_nodes=10**8))["sampler.roots"] == 2**16
+    assert "sampler.roots" not in take(replace(facts, num_nodes=15_000)) | take(
+        replace(facts, multi_label=False)
+    )
+
+
 def test_layers_are_as_wide_as_enough_steps_allow():
     small, large = Facts(10**4, 10**5, 100, 5, 5000), Facts(2 * 10**5, 2 * 10**6, 100, 5, 10**5)
     found = [(take(facts)["model.hidden"], take(facts)["model.dropout"]) for facts in (small, large)]

@@ -39,6 +39,13 @@ _LEAST_PATIENCE, _DEEP_PATIENCE = 20, 50  # deep models can begin with the large
 _SHORT_TEXT = 64  # words a node; longer texts divided by their sums are too small for strong weight decay
 _MANY_CLASSES = 20  # the log-ε loss gives nodes of many classes, whose losses begin large, too little weight
 _MIXED = 0.3  # bound of adjusted homophily, below which neighbours of few labelled nodes are of other classes
+_MULTI_STEPS = (
+    800  # steps that multi-label graphs want of a default run; fewer, larger batches keep more edges
+)
+_LARGEST = 1 / 3  # share of the nodes in a batch
+_ROOTS = range(
+    3000, 1 << 16
+)  # default and most roots of random walks, whose batches have about two nodes a root
 ENOUGH_STEPS = 250  # full-batch steps that decide width and method: docs/lab/2026-11-18-first-runs.md
 
 
@@ -157,6 +164,11 @@ def choose_settings(
     else:
         reason = f"a fifth of the {epochs:,} epochs that were given, at least {least}"
         length = Choice(reason, {"training.patience": max(epochs // 5, least)})
+    share = min(epochs / _MULTI_STEPS, _LARGEST)
+    roots = min(int(facts.num_nodes * share / 2), _ROOTS.stop)
+    if facts.multi_label and roots > _ROOTS.start:
+        reason = f"large batches keep more edges, and {_MULTI_STEPS} steps are enough"
+        shapes.append(Choice(reason, {"sampler.roots": roots}))
     warmup = min(epochs // 10, _WARMUP)
     if warmup and is_deep:
         # Adam's first steps go in one direction: docs/lab/2026-11-18-first-runs.md
@@ -298,6 +310,8 @@ def _is_decided(config: RunConfig, name: str) -> bool:
     model = config.model.given
     if name == "prior_bias":
         return model.get("name", "gcn") not in CONVS
+    if name == "roots":
+        return not config.draws
     if name == "num_layers":
         return draws_layers(config) or "orders" in model or isinstance(model.get("hidden"), str)
     is_single = model.get("num_layers") == 1 or str(model.get("orders")) == "1"
