@@ -201,7 +201,6 @@ def judge(rows: list[Row]) -> Iterator[Row]:
         goal = keep_best(traces["full batch"])[-1][1] - MARGIN
         for way, found in traces.items():
             if found:
-                end = keep_best(found)[-1]
                 yield {
                     "graph": case[0],
                     "layers": case[1],
@@ -209,18 +208,19 @@ def judge(rows: list[Row]) -> Iterator[Row]:
                     "norm": case[3],
                     "way": way,
                     "seeds": len(found),
-                    "goal": goal,
-                    "val": end[1],
-                    "test": end[2],
-                    "seconds": end[0],
-                    "steps": found[0][-1][1],
+                    "test": keep_best(found)[-1][2],
+                    "seconds": sum(trace[-1][0] for trace in found) / len(found),
                     "settled": sum(map(has_settled, found)),
                     "reached": find_time(keep_best(found), 1, goal),
                 }
 
 
 def show(rows: list[Row]) -> None:
-    """A line for each case: test score at the best validation score in CPU seconds, means over the seeds; * if a run had not settled; behind the semicolon when full batch's validation score less the margin was reached."""
+    """A line for each case: test score at the best validation score, CPU seconds of a run (means over the seeds).
+
+    A star: a run had not settled. Behind the semicolon: when full batch's validation score less the margin was
+    reached. In brackets: seeds.
+    """
     print("| case | " + " | ".join(WAYS) + " |")
     print("|---" * (len(WAYS) + 1) + "|")
     found = list(judge(rows))
@@ -273,7 +273,10 @@ def main() -> None:
                     rows = read_rows()
                     if find_row(rows, key) or time.monotonic() > ends:
                         continue
-                    known = None if args.clock is None else find_row(rows, key | {"seed": args.clock})
+                    known = None if args.clock in (None, seed) else find_row(rows, key | {"seed": args.clock})
+                    if known is None and args.clock not in (None, seed):
+                        print(f"{name} {layers} {way}: seed {args.clock} was not measured, left out")
+                        continue
                     limit = args.full_limit if way == "full batch" else args.limit
                     row = key | {"limit": limit} | run_case(name, int(layers), way, seed, limit, known)
                     with RESULTS.open("a") as file:

@@ -34,15 +34,25 @@ _VERSION_1 = (
 _budget: list[int] = []  # what `set_memory_budget` was given, at most one
 
 
-def keep_freed_memory(*, kept: bool = True) -> bool:
-    """Tell the C library to keep up to 1 GiB of freed memory, or to return blocks of 1 MiB and more at once.
+def keep_freed_memory() -> bool:
+    """Tell the C library to keep up to 1 GiB of freed memory instead of returning it at once.
 
     A training step frees and allocates the same large matrices again and again. Returned to the system, each
-    comes back as fresh pages whose first touch costs more than the arithmetic done on them. Kept, blocks of many sizes
-    fragment the heap, which then takes more than the matrices. Returns True if the C library supports it (glibc). It
-    affects the whole process.
+    comes back as fresh pages whose first touch costs more than the arithmetic done on them. Returns True if the
+    C library supports it (glibc). It affects the whole process.
     """
-    size = _KEPT if kept else _RETURNED
+    return _set_thresholds(_KEPT)
+
+
+def return_blocks() -> bool:
+    """Undo `keep_freed_memory`: blocks of 1 MiB and more go back to the system as soon as they are freed (glibc).
+
+    Otherwise blocks of many sizes, allocated by several threads, fragment the heap.
+    """
+    return _set_thresholds(_RETURNED)
+
+
+def _set_thresholds(size: int) -> bool:
     try:
         libc = ctypes.CDLL(None)
         return bool(libc.mallopt(_MMAP_THRESHOLD, size) and libc.mallopt(_TRIM_THRESHOLD, size))

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 import yaml
 
 import shoal
@@ -201,7 +202,23 @@ def test_only_multi_label_logits_start_at_the_frequency_of_labels():
     facts = Facts(10**4, 10**5, 100, 5, 5000)
     assert "training.prior_bias" not in take(facts)
     assert take(replace(facts, multi_label=True))["training.prior_bias"] is True
-    assert settle("model.name=mlp")[0].training.prior_bias is False
+
+
+@shoal.MODELS.named("linear-of-test-defaults")
+class Plain(torch.nn.Linear):
+    def forward(self, batch):
+        return super().forward(batch.dense_x)
+
+
+def test_only_models_of_convs_start_at_the_frequency_of_labels():
+    graph = make_labelled()
+    several = graph._copy(y=np.eye(3, dtype=np.uint8)[graph.y])
+    for name, expected in (("mlp", True), ("linear-of-test-defaults", False)):
+        config = make_config({"data": "digits", "method": "full", "model": {"name": name}})
+        config.defaults = FROM_GRAPH
+        follow_graph(config, several)
+        assert config.training.prior_bias is expected
+        assert make_trainer(config, several).train_epoch()["loss"] > 0
 
 
 def test_batches_of_multi_label_graphs_are_as_large_as_800_steps_allow():

@@ -67,8 +67,12 @@ def test_models_without_such_a_bias_and_regression_are_refused() -> None:
             return super().forward(batch.dense_x)
 
     graph = make_labelled()
-    with pytest.raises(ShoalError, match="the model is a Own: leave it out"):
+    with pytest.raises(ShoalError, match="and the model, a Own, has none: leave it out"):
         shoal.Trainer(Own(graph.num_features, 3), graph, prior_bias=True)
+    bare = shoal.GNN("gcn", 8, 8, 3)
+    bare.classifier = torch.nn.Linear(8, 3, bias=False)
+    with pytest.raises(ShoalError, match="a GNN, has none"):
+        shoal.Trainer(bare, graph, prior_bias=True)
     y = np.sin(graph.y).astype(np.float32)
     numbers = shoal.Graph(graph.indptr, graph.indices, x=graph.x, y=y, directed=False).with_split(0.5, 0.25)
     with pytest.raises(ShoalError, match="prior_bias is for classes"):

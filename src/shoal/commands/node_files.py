@@ -197,12 +197,12 @@ def _compute_rows(
     """
     import torch
 
-    from shoal.memory import given_budget, keep_freed_memory
+    from shoal.memory import given_budget, return_blocks
     from shoal.runs.run import Run
     from shoal.training.inference import count_held, open_scratch
 
     if given_budget() is not None:  # freed chunks would fragment the heap
-        keep_freed_memory(kept=False)
+        return_blocks()
     trainer, other = run.trainer, None if isinstance(run, Run) else graph
     whole = trainer.find_share(other).whole
     compute = partial(getattr(trainer, _METHODS[column]), show, graph=other)

@@ -71,11 +71,10 @@ class Stack(nn.Module):
             yield layer
 
     @property
-    def output_bias(self) -> Tensor:
-        """The bias that is added to the logits."""
+    def output_bias(self) -> Tensor | None:
+        """The bias that is added to the logits; None if a classifier without one was put in."""
         found = self.layers[-1].bias if self.classifier is None else self.classifier.bias
-        assert isinstance(found, Tensor)
-        return found
+        return found if isinstance(found, Tensor) else None
 
     @property
     def num_aggregations(self) -> int:

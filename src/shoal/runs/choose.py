@@ -25,8 +25,8 @@ class Choice(NamedTuple):
 
 
 def choose_method(config: RunConfig, graph: Graph, num_ranks: int = 1) -> Choice:
-    """`full` if a batch would hold half of the graph or more, or if a default run has time for enough full-batch steps
-    and labels are not multi-label, and if memory holds such a step. Otherwise `sampled`."""
+    """`full` if memory holds such a step and a batch would hold half of the graph or more, or labels are not multi-label
+    and a default run has time for enough steps on the whole graph. Otherwise `sampled`."""
     if num_ranks > 1:
         return Choice("sampled", f"each of {num_ranks} ranks draws its own batches")
     sampler = make_batches(config, graph)

@@ -310,8 +310,11 @@ def _is_decided(config: RunConfig, name: str) -> bool:
     model = config.model.given
     if name == "prior_bias":
         return model.get("name", "gcn") not in CONVS
-    if name == "roots":
-        return not config.draws
+    if (
+        name == "roots"
+    ):  # small batches fit into any budget, and the rule knows walks of two steps over all nodes
+        is_plain = config.training.setting == "transductive" and "depth" not in config.sampler.given
+        return not (config.draws and is_plain) or given_budget() is not None
     if name == "num_layers":
         return draws_layers(config) or "orders" in model or isinstance(model.get("hidden"), str)
     is_single = model.get("num_layers") == 1 or str(model.get("orders")) == "1"

@@ -57,9 +57,7 @@ _WINDOW_BYTES = 20  # per row that a batch of the window reads: its number, two 
 _NORM_BYTES = 4  # per entry: its normalisation factor
 _PLACED_BYTES = 8  # per entry: its position in the oriented graph, and both factors there
 _EXACT_BYTES, _COUNTED_BYTES = 40, 20  # per entry, while factors are computed from probabilities or counts
-_FRAGMENTED = (
-    1.25  # bytes that the heap takes for a byte of whole-graph steps, beyond it, if it keeps what they free
-)
+_FRAGMENTED = 1.25  # extra heap per byte of a whole-graph step if freed memory is kept; .6 to 1.1 measured
 _NOBODY = np.empty(0, np.int64)
 
 
@@ -114,7 +112,8 @@ class Need:
         if self.step:
             parts.append(f"a step takes about {format_bytes(self.step)}{self.swaps}")
         if self.enough:
-            parts[-1] += f" (faster from {format_bytes(self.enough)} on, which lets freed memory be kept)"
+            where = " per rank" if transport is not None and transport.size > 1 else ""
+            parts[-1] += f" (steps are faster with --memory {format_bytes(self.enough)} or more{where})"
         matrices = (
             f" and layer outputs of all nodes {format_bytes(self.matrices)}{place}" if self.matrices else ""
         )
@@ -206,8 +205,9 @@ def estimate_need(trainer: Trainer, place: Path, *, to_train: bool = True) -> Ne
         found.swaps = trainer.share.plan.describe(place) if to_train else ""
     elif whole and isinstance(trainer.sampler, FullSampler):
         found.helps = "--method swapped, which holds one part of the graph at a time"
-    steps_whole = not whole or (isinstance(trainer.sampler, FullSampler) and not found.swaps)
-    if to_train and given_budget() is not None and steps_whole:
+    steps_whole = not whole or isinstance(trainer.sampler, FullSampler)
+    swaps = isinstance(trainer.share, SwappedShare)
+    if to_train and given_budget() is not None and steps_whole and not swaps:
         enough = found.least + int(_FRAGMENTED * max(found.step, found.ahead + found.evaluation))
         trainer.share.keeps_freed = enough <= memory_budget()
         found.enough = 0 if trainer.share.keeps_freed else enough

@@ -23,7 +23,7 @@ import numpy as np
 from shoal.batch import Batch
 from shoal.errors import ShoalError
 from shoal.kernels.jit import count_compiled
-from shoal.memory import anonymous_memory, keep_freed_memory, set_memory_budget
+from shoal.memory import anonymous_memory, set_memory_budget
 from shoal.models.kept_hops import keeping_hops_in
 from shoal.runs.config import RunConfig, make_config
 from shoal.runs.run import Run
@@ -103,7 +103,7 @@ def rehearse(config: RunConfig, seconds: float) -> Rehearsal:
         began, compiled = time.monotonic(), count_compiled()
         run = Run.create(Path(place) / "run", config)
         trainer, starting = run.trainer, time.monotonic() - began
-        keep_freed_memory(kept=trainer.share.keeps_freed)
+        trainer.share.settle_memory()
         trainer.share.begin(1)
         try:
             timed = _time_epochs(trainer, seconds)

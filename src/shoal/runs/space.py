@@ -53,6 +53,7 @@ SPACE: Mapping[str, Values | Interval | None] = {
     "training.ema": (None, 0.99, 0.999),
     "training.lr": Interval(5e-4, 2e-2),
     "training.warmup": (0, 20),
+    "training.prior_bias": None,
     "training.weight_decay": (0.0, 5e-5, 5e-4, 5e-3),
 }
 CLASSES_ONLY = ("training.loss", "training.label_smoothing")  # not searched for a regression
@@ -196,6 +197,8 @@ def _is_searched(config: RunConfig, key: str, graph: Graph) -> bool:
     """Whether a setting is searched for a graph and the model that was chosen."""
     if key == "model.input_norm":
         return may_normalize(config) and is_counted(graph)
+    if key == "training.prior_bias":
+        return graph.multi_label and config.model.name in CONVS
     if key == "model.directions":
         return graph.directed and may_reverse(config)
     return not (graph.regression and key in CLASSES_ONLY)

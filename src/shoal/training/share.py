@@ -18,6 +18,7 @@ from shoal.distributed.ledger import SAMPLING, Ledger
 from shoal.distributed.transport import Transport
 from shoal.graph import Graph
 from shoal.label_columns import KnownLabels, LabelledBatch
+from shoal.memory import keep_freed_memory, return_blocks
 from shoal.models.calling import call_model
 from shoal.sampling.base import Sampler
 from shoal.sampling.full import FullSampler
@@ -45,7 +46,7 @@ class Share(ABC):
         whole: all of this rank's rows as one batch, for evaluation.
         loss_weight: factor on a batch's loss, so that the sum of the ranks' gradients is the gradient of the step.
         can_prefetch: whether threads may draw batches ahead.
-        keeps_freed: whether freed memory stays with the process for the next step, which is faster; not if a budget is short.
+        keeps_freed: whether freed memory stays with the process for the next step, which is faster; False if `--memory` is too small for a fragmented heap.
         to_train: whether training follows. If not, state that only steps need is not read from a checkpoint.
         reuse: label reuse; None if labels are not input.
         scratch_folder: folder for what does not fit in memory in evaluation; None for temporary files.
@@ -69,6 +70,10 @@ class Share(ABC):
 
     def prepare(self, model: nn.Module) -> None:  # noqa: B027 (most have nothing to do)
         """Called once before the first step, when all ranks have the same weights."""
+
+    def settle_memory(self) -> None:
+        """Keep freed memory for the next steps, or return it."""
+        (keep_freed_memory if self.keeps_freed else return_blocks)()
 
     def begin(self, epochs: int, *, saves: bool = False) -> None:  # noqa: B027
         """Prepare to train up to epoch `epochs`."""

@@ -1,4 +1,4 @@
-"""The weights that training starts from: the same on every rank, with the classes' frequencies in the bias."""
+"""Initial weights: equal on all ranks; with `prior_bias`, an output bias from the frequencies of the classes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from shoal.models.stack import Stack
 from shoal.training.baselines import count_training_nodes
 from shoal.training.share import Share
 
-PriorBias = Annotated[bool, "start with a bias that predicts every class as often as training nodes have it"]
+PriorBias = Annotated[
+    bool,
+    "start the bias of the logits at the log-frequencies of the classes among training nodes (multi-label: log-odds)",
+]
 
 
 def start_weights(
     model: nn.Module, share: Share, *, prior_bias: bool = False, class_weights: Tensor | None = None
 ) -> None:
-    """Give every rank the weights of rank 0; with `prior_bias`, set the bias of the logits first."""
+    """Give every rank the weights of rank 0; with `prior_bias`, set the bias of the logits first, trained or not."""
     if prior_bias:
         _set_prior(model, share, class_weights)
     if share.transport.size > 1:
@@ -29,11 +32,11 @@ def start_weights(
 def find_prior(counts: Tensor, *, multi_label: bool, class_weights: Tensor | None = None) -> Tensor:
     """Logits of a constant prediction: log-odds (multi-label) or logarithms of the classes' shares.
 
-    Every count is one more than it is, so that no class is impossible.
+    Every count is increased by one (Laplace), so that no logit is infinite.
 
     Args:
         counts: nodes of each class, and behind them all nodes.
-        class_weights: factors on the classes' losses, which make a class as good as more frequent.
+        class_weights: factors on the classes' losses; a factor w acts like w times as many nodes of the class.
     """
     with_class, nodes = counts[:-1].double() + 1, counts[-1].double()
     others = nodes + 2 - with_class if multi_label else with_class.sum()
@@ -42,9 +45,10 @@ def find_prior(counts: Tensor, *, multi_label: bool, class_weights: Tensor | Non
 
 
 def _set_prior(model: nn.Module, share: Share, class_weights: Tensor | None) -> None:
-    if not isinstance(model, Stack):
+    bias = model.output_bias if isinstance(model, Stack) else None
+    if bias is None:
         raise ShoalError(
-            f"prior_bias sets the bias of a GNN's logits and the model is a {type(model).__name__}: leave it out"
+            f"prior_bias sets the bias of a GNN's logits and the model, a {type(model).__name__}, has none: leave it out"
         )
     if share.graph.regression:
         raise ShoalError(
@@ -55,4 +59,4 @@ def _set_prior(model: nn.Module, share: Share, class_weights: Tensor | None) -> 
         count_training_nodes(share), multi_label=share.graph.multi_label, class_weights=class_weights
     )
     with torch.no_grad():
-        model.output_bias.copy_(prior)
+        bias.copy_(prior)

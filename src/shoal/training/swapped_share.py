@@ -15,6 +15,7 @@ from shoal.distributed.batch_norm import share_batch_norms
 from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError
 from shoal.graph import Graph
+from shoal.memory import keep_freed_memory, return_blocks
 from shoal.models.gnn import GNN
 from shoal.models.stages import list_stages
 from shoal.partitioning.filed import measure_parts
@@ -41,7 +42,6 @@ class SwappedShare(ReplicaShare):
     """
 
     can_prefetch = False
-    keeps_freed = False  # parts differ in size, and their blocks would fragment the heap
 
     def __init__(
         self,
@@ -86,6 +86,7 @@ class SwappedShare(ReplicaShare):
         if self._swap is not None:
             self._swap.close()
             self._swap = None
+            keep_freed_memory()
 
     def differentiate(
         self, model: nn.Module, batch: Batch, measure: Callable[[Tensor, Batch], Tensor]
@@ -119,6 +120,7 @@ class SwappedShare(ReplicaShare):
             folder = self.scratch_folder
             scratch = Scratch(0, folder if folder is not None and Path(folder).is_dir() else None)
             assert isinstance(self._model, GNN)
+            return_blocks()
             self._swap = Swap(self._model, self.partition, self.plan, scratch, self.reuse)
             weakref.finalize(self._swap, scratch.close)
         return self._swap

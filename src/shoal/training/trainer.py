@@ -21,7 +21,6 @@ from shoal.distributed.transport import Transport
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.kernels.jit import compile_seconds
-from shoal.memory import keep_freed_memory
 from shoal.partitioning.part import Part
 from shoal.partitioning.partition import Partition
 from shoal.sampling.base import Sampler
@@ -185,7 +184,7 @@ class Trainer(Predictor, Recorded, Resumable):
         """
         if not isinstance(epochs, SupportsIndex) or epochs < 1:
             raise ShoalError(f"epochs is {epochs!r}: expected at least 1, a whole number")
-        keep_freed_memory(kept=self.share.keeps_freed)
+        self.share.settle_memory()
         self.epochs, self._stopped = epochs, False
         self.weights.take_up()
         self.share.begin(epochs, saves=self.checkpoints is not None)
