@@ -237,7 +237,11 @@ def show(rows: list[Row]) -> None:
 
 
 def _write_cell(one: Row) -> str:
-    said = f"{one['test']:.4f} in {one['seconds']:.0f} s" + ("" if one["settled"] == one["seeds"] else "*")
+    said = (
+        f"{one['test']:.4f}".lstrip("0")
+        + f" in {one['seconds']:.0f} s"
+        + ("" if one["settled"] == one["seeds"] else "*")
+    )
     if one["way"] != "full batch" and one["reached"] is not None:
         said += f"; {one['reached']:.1f} s"
     return said + f" ({one['seeds']})"
