@@ -39,13 +39,9 @@ _LEAST_PATIENCE, _DEEP_PATIENCE = 20, 50  # deep models can begin with the large
 _SHORT_TEXT = 64  # words a node; longer texts divided by their sums are too small for strong weight decay
 _MANY_CLASSES = 20  # the log-ε loss gives nodes of many classes, whose losses begin large, too little weight
 _MIXED = 0.3  # bound of adjusted homophily, below which neighbours of few labelled nodes are of other classes
-_MULTI_STEPS = (
-    800  # steps that multi-label graphs want of a default run; fewer, larger batches keep more edges
-)
+_MULTI_STEPS = 800  # enough steps for multi-label graphs: docs/lab/2026-11-18-first-runs.md
 _LARGEST = 1 / 3  # share of the nodes in a batch
-_ROOTS = range(
-    3000, 1 << 16
-)  # default and most roots of random walks, whose batches have about two nodes a root
+_ROOTS = range(3000, 1 << 16)  # default and most roots; a root makes about two nodes of a batch
 ENOUGH_STEPS = 250  # full-batch steps that decide width and method: docs/lab/2026-11-18-first-runs.md
 
 
@@ -310,9 +306,7 @@ def _is_decided(config: RunConfig, name: str) -> bool:
     model = config.model.given
     if name == "prior_bias":
         return model.get("name", "gcn") not in CONVS
-    if (
-        name == "roots"
-    ):  # small batches fit into any budget, and the rule knows walks of two steps over all nodes
+    if name == "roots":  # the rule knows walks of two steps over all nodes; a budget takes small batches
         is_plain = config.training.setting == "transductive" and "depth" not in config.sampler.given
         return not (config.draws and is_plain) or given_budget() is not None
     if name == "num_layers":
