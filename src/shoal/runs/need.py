@@ -57,7 +57,7 @@ _WINDOW_BYTES = 20  # per row that a batch of the window reads: its number, two 
 _NORM_BYTES = 4  # per entry: its normalisation factor
 _PLACED_BYTES = 8  # per entry: its position in the oriented graph, and both factors there
 _EXACT_BYTES, _COUNTED_BYTES = 40, 20  # per entry, while factors are computed from probabilities or counts
-_FRAGMENTED = 1.25  # extra heap per byte of a whole-graph step if freed memory is kept; .6 to 1.1 measured
+_FRAGMENTED = 1.25  # extra heap per byte of a whole-graph step if freed memory is kept; .6 and .8 measured
 _NOBODY = np.empty(0, np.int64)
 
 
