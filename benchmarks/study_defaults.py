@@ -22,7 +22,8 @@ import numpy as np
 from shoal.runs.build import make_trainer
 from shoal.runs.config import RunConfig, update_config
 from shoal.runs.data import load_graph
-from shoal.runs.defaults import choose_epochs, is_few
+from shoal.runs.defaults import is_few
+from shoal.runs.effort import choose_epochs
 from shoal.runs.facts import measure_facts
 
 RESULTS = Path(__file__).parent / "results" / "defaults.jsonl"

@@ -111,10 +111,10 @@ def test_the_site_is_built_and_loads_nothing_from_elsewhere(tmp_path, monkeypatc
 
 
 def test_the_decision_picture_has_the_bounds_of_the_rule():
-    from shoal.runs import choose, defaults, plan
+    from shoal.runs import choose, effort, plan
 
     said = (FOLDER / "choice.svg").read_text()
-    assert f"allow {defaults.ENOUGH_STEPS} full steps" in said
+    assert f"allow {effort.ENOUGH_STEPS} full steps" in said
     assert "half of the nodes" in said
     assert choose._COVERED == 0.5
     assert f"save less than {100 - 100 * plan._FASTER:.0f} %" in said

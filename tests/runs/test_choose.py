@@ -8,7 +8,7 @@ import yaml
 
 import shoal as package
 from shoal.memory import set_memory_budget
-from shoal.runs import defaults
+from shoal.runs import effort
 from shoal.runs.choose import choose_method, leave_open, settle_method
 from shoal.runs.config import AUTO, RunConfig, make_config
 
@@ -31,7 +31,7 @@ def test_batches_as_large_as_the_graph_make_way_to_the_whole_of_it(blocks):
 def test_many_nodes_are_sampled_and_some_take_steps_on_all(blocks, monkeypatch):
     small = make_config({"sampler": {"roots": 50}})
     assert "3,000 nodes allow at least 250 steps" in choose_method(small, blocks).reason
-    monkeypatch.setattr(defaults, "_WORK", 1e9)
+    monkeypatch.setattr(effort, "_WORK", 1e9)
     chosen = choose_method(small, blocks)
     assert chosen.method == "sampled"
     assert "of the 3,000 nodes" in chosen.reason

@@ -12,12 +12,8 @@ import shoal
 from shoal.runs.build import make_trainer
 from shoal.runs.config import FROM_GRAPH, RunConfig, apply_setting, make_config
 from shoal.runs.data import load_graph
-from shoal.runs.defaults import (
-    FEW_LABELS,
-    choose_epochs,
-    choose_settings,
-    follow_graph,
-)
+from shoal.runs.defaults import FEW_LABELS, choose_settings, follow_graph
+from shoal.runs.effort import choose_epochs
 from shoal.runs.facts import Facts, measure_facts
 from small_graphs import make_labelled
 

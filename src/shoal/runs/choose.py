@@ -9,7 +9,7 @@ from shoal.graph import Graph
 from shoal.memory import memory_left
 from shoal.runs.build import make_batches, make_model
 from shoal.runs.config import AUTO, RunConfig
-from shoal.runs.defaults import ENOUGH_STEPS, count_passes, read_widths
+from shoal.runs.effort import ENOUGH_STEPS, count_passes, read_widths
 from shoal.runs.facts import measure_facts
 from shoal.runs.need import count_whole_step
 from shoal.wording import format_bytes

@@ -15,12 +15,11 @@ import numpy as np
 from shoal.graph import Graph
 from shoal.memory import given_budget
 from shoal.models.conv import CONVS
-from shoal.models.pattern import parse_orders
 from shoal.models.two_way import can_reverse
 from shoal.partitioning.part import Part
 from shoal.runs.config import FIXED, FROM_GRAPH, RunConfig
+from shoal.runs.effort import ENOUGH_STEPS, EPOCHS, choose_epochs, count_passes, read_widths
 from shoal.runs.facts import Facts, measure_facts
-from shoal.runs.sections import DEFAULT_WIDTH
 from shoal.sampling.base import SAMPLERS
 from shoal.sampling.layered import LayeredSampler
 from shoal.sampling.neighbor import check_fanouts
@@ -29,8 +28,6 @@ from shoal.training.inference import count_reverse
 FEW_LABELS = 50  # training nodes per class; fewer are few labels
 _FEW_TEXTS = 100  # the same where features are short texts: docs/lab/2026-11-18-unseen-graphs.md
 IMBALANCED = 0.8  # share of the training nodes in one class, above which accuracy tells little
-_WORK = 2e13  # multiply-adds of a default run: about ten minutes of one core
-_EPOCHS = range(60, 501)
 _WIDTHS = {128: 0.5, 64: 0.2}  # widths with many labels, and the dropout of each
 _MULTI_WIDTHS = {512: 0.1, 256: 0.1, 128: 0.1}
 _WARMUP = 20
@@ -42,7 +39,6 @@ _MIXED = 0.3  # bound of adjusted homophily, below which neighbours of few label
 _MULTI_STEPS = 800  # enough steps for multi-label graphs: docs/lab/2026-11-18-first-runs.md
 _LARGEST = 1 / 3  # share of the nodes in a batch
 _ROOTS = range(3000, 1 << 16)  # default and most roots; a root makes about two nodes of a batch
-ENOUGH_STEPS = 250  # full-batch steps that decide width and method: docs/lab/2026-11-18-first-runs.md
 
 
 @dataclass(frozen=True)
@@ -155,7 +151,7 @@ def choose_settings(
         length = Choice(
             f"{facts.num_nodes:,} nodes and {facts.num_entries:,} entries",
             {"training.epochs": epochs, "training.patience": max(epochs // 5, least)},
-            {"training.epochs": f"about ten minutes of one core, at most {_EPOCHS[-1]} epochs"},
+            {"training.epochs": f"about ten minutes of one core, at most {EPOCHS[-1]} epochs"},
         )
     else:
         reason = f"a fifth of the {epochs:,} epochs that were given, at least {least}"
@@ -198,28 +194,6 @@ def choose_width(facts: Facts, model: Mapping[str, Any]) -> Choice:
     if not fitting:
         reason = f"{ENOUGH_STEPS} steps on the whole graph take more than about ten minutes of one core at any width"
     return Choice(reason, {"model.hidden": width, "model.dropout": choices[width]})
-
-
-def read_widths(model: Mapping[str, Any]) -> list[int]:
-    """The width of every layer that a model's settings name, each a default one where it is not given."""
-    layers = len(parse_orders(model.get("orders"), model.get("num_layers")))
-    widths = [int(width) for width in str(model.get("hidden") or DEFAULT_WIDTH).split("-")]
-    return widths * layers if len(widths) == 1 else widths
-
-
-def choose_epochs(facts: Facts, widths: Sequence[int]) -> int:
-    """The number of epochs that the work of a default run allows, within bounds."""
-    epochs = min(max(count_passes(facts, widths), _EPOCHS.start), _EPOCHS[-1])
-    return epochs // 10 * 10
-
-
-def count_passes(facts: Facts, widths: Sequence[int]) -> int:
-    """Full passes over all nodes that the work of a default run allows for layers of these widths."""
-    ways = 2 if facts.two_way else 1
-    dense = (1 + ways) * facts.num_nodes * sum(width**2 for width in widths)
-    sparse = ways * facts.num_entries * sum(widths)
-    inputs = 2 * facts.num_nodes * facts.num_features * widths[0]
-    return int(_WORK / max(3 * (dense + sparse + inputs), 1))
 
 
 def follow_graph(
