@@ -20,6 +20,7 @@ from shoal.partitioning.part import Part
 from shoal.runs.config import FIXED, FROM_GRAPH, RunConfig
 from shoal.runs.effort import ENOUGH_STEPS, EPOCHS, choose_epochs, count_passes, read_widths
 from shoal.runs.facts import Facts, measure_facts
+from shoal.runs.reach import MIXED, choose_reach
 from shoal.sampling.base import SAMPLERS
 from shoal.sampling.layered import LayeredSampler
 from shoal.sampling.neighbor import check_fanouts
@@ -35,7 +36,6 @@ _LAYER_NORMED = 4  # layers that layer norm serves well; more take batch norm
 _LEAST_PATIENCE, _DEEP_PATIENCE = 20, 50  # deep models can begin with the largest class for all
 _SHORT_TEXT = 64  # words a node; longer texts divided by their sums are too small for strong weight decay
 _MANY_CLASSES = 20  # the log-ε loss gives nodes of many classes, whose losses begin large, too little weight
-_MIXED = 0.3  # bound of adjusted homophily, below which neighbours of few labelled nodes are of other classes
 _MULTI_STEPS = 800  # enough steps for multi-label graphs: docs/lab/2026-11-18-first-runs.md
 _LARGEST = 1 / 3  # share of the nodes in a batch
 _ROOTS = range(3000, 1 << 16)  # default and most roots; a root makes about two nodes of a batch
@@ -76,8 +76,9 @@ def choose_settings(
     facts: Facts, epochs: int | None = None, given: Mapping[str, Any] | None = None
 ) -> list[Choice]:
     """The settings for a graph with these facts, for the number of epochs and the model's settings that were given."""
+    given = given or {}
     is_single = not facts.multi_label and not facts.regression
-    is_mixed = is_few(facts) and facts.homophily < _MIXED
+    is_mixed = is_few(facts) and facts.homophily < MIXED
     is_short = has_short_texts(facts) and not is_mixed
     if is_few(facts):
         reason = f"on average {facts.labels_per_class:.0f} training nodes per class are few"
@@ -119,12 +120,17 @@ def choose_settings(
                 "model.residual": "learned residuals",
             },
         )
-    given = given or {}
     if facts.regression:
         shape.settings["model.dropout"] = 0.2
-    model = {name.removeprefix("model."): value for name, value in shape.settings.items()} | dict(given)
     shapes = [shape]
-    if not facts.regression and not is_few(facts):
+    reach = choose_reach(facts, given) if is_single and not is_few(facts) else {}
+    if reach:
+        shape.settings.pop("model.num_layers")
+        reason = "nodes have few neighbours, seldom of their own class, so more layers reach further"
+        shapes.append(Choice(reason, {f"model.{name}": value for name, value in reach.items()}))
+    chosen = {name: value for one in shapes for name, value in one.settings.items()}
+    model = {name.removeprefix("model."): value for name, value in chosen.items()} | dict(given)
+    if not facts.regression and not is_few(facts) and not reach:
         shapes.append(choose_width(facts, model))
         model = {"hidden": shapes[-1].settings["model.hidden"]} | model
     if facts.multi_label:

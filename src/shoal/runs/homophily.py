@@ -1,4 +1,4 @@
-"""How often edges join training nodes of the same class, with a bound for how often they may, where labels are few."""
+"""How often edges join training nodes of the same class, with a bound for how often they may."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import numpy as np
 from shoal.graph import Graph
 from shoal.partitioning.part import Part
 
-MOST_LABELS = 100  # training nodes per class; more are not few, and nothing follows from their homophily
+_MOST_LABELS = (
+    1 << 18
+)  # training nodes; with more there is no time for deep models, and nothing follows from homophily
 _DEVIATIONS = 1.645  # of a normal distribution, above which lie 5 %
 _ROWS = 1024  # rows whose entries are read at once
 
@@ -21,7 +23,7 @@ def bound_homophily(
     """The upper 95 % bound of adjusted homophily, `(share - chance) / (1 - chance)`, by edges between training nodes.
 
     `share` is that of edges whose ends have the same class, bounded by Wilson's interval; `chance` is what the classes
-    of their ends alone would give. 1 if there are no such edges, if all join equal classes, or if labels are not few.
+    of their ends alone would give. 1 if there are no such edges, if all join equal classes, or above 2^18 training nodes.
     Arcs of directed graphs count half, since an arc and its reverse say the same.
 
     Args:
@@ -29,7 +31,7 @@ def bound_homophily(
         total: sums counts over ranks.
         classes: training nodes of each class, of the whole graph.
     """
-    if not 0 < classes.sum() < MOST_LABELS * len(classes):
+    if not 0 < classes.sum() <= _MOST_LABELS:
         return 1.0
     ids, labels = _gather_labels(pieces, total)
     counts = total(np.sum([_count_edges(piece, ids, labels, len(classes)) for piece in pieces], 0) / 2)
