@@ -51,16 +51,7 @@ def build_code_graph(num_nodes: int = 24_000, seed: int = 0) -> shoal.Graph:
         np.unique(roles[:num_nodes], return_inverse=True)[1].astype(np.int64),
     )
     graph = shoal.Graph.from_scipy((a + a.T).tocsr() > 0, x=x, y=y, directed=False)
-    return split_nodes(graph, seed)
-
-
-def split_nodes(graph: shoal.Graph, seed: int) -> shoal.Graph:
-    """The graph with a split of 50/25/25."""
-    n, masks = graph.num_nodes, np.zeros((3, graph.num_nodes), np.bool_)
-    order = np.random.default_rng(seed).permutation(n)
-    for mask, rows in zip(masks, np.split(order, [n // 2, 3 * n // 4]), strict=True):
-        mask[rows] = True
-    return graph._copy(train_mask=masks[0], val_mask=masks[1], test_mask=masks[2])
+    return graph.with_split(0.5, 0.25, seed)
 
 
 def read_roles(tree: ast.AST) -> tuple[dict[Place, str], dict[Place, Place]]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 
 import page_tables as tables
 import reliability
+from page_methods import tabulate_methods
 from page_tables import RESULTS, ROOT, Table, ms, read, render, times
 
 PAGE = ROOT / "docs/benchmarks.md"
@@ -239,12 +240,13 @@ FILLED: dict[str, Callable[[], str]] = {
         "\n" + "".join(_wrap(f"- {line}") + "\n" for line in list_sampling_losses())
     ),
     "epochs by depth": say_depth,
+    "methods beside each other": lambda: "\n" + render(tabulate_methods(), most=12),
     "results of reliability": lambda: "\n" + render(reliability.tabulate_reliability()),
 }
 MARKED = {
     ROOT / "README.md": ("summary of benchmarks", "where subgraphs lose"),
     ROOT / "docs/index.md": ("summary of benchmarks", "where subgraphs lose"),
-    ROOT / "docs/howto/which-method.md": ("epochs by depth",),
+    ROOT / "docs/howto/which-method.md": ("epochs by depth", "methods beside each other"),
     ROOT / "docs/runs.md": ("results of reliability",),
 }
 

@@ -41,8 +41,8 @@ def score(value: float) -> str:
     return f"{value:.4f}".lstrip("0")
 
 
-def render(table: Table) -> str:
-    assert len(table) <= 9, "at most eight rows"
+def render(table: Table, most: int = 8) -> str:
+    assert len(table) <= most + 1, f"at most {most} rows"
     lines = [table[0], ["---"] * len(table[0]), *table[1:]]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 

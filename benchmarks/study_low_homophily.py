@@ -6,7 +6,8 @@
 `minesweeper` is drawn as its authors describe it: a grid of 100 × 100 with eight neighbours, 20 % mines, the number of mines
 around a node as its features, hidden for half of the nodes, a split of 50/25/25. `code` are names of Python's standard
 library, whose classes are what they do there (code_graph.py). `blocks N S` is a block model of five classes
-with N nodes of degree 8, S of the edges inside a class (0.2: edges say nothing), a split of 60/20/20. --files adds graphs as .npz.
+with N nodes of degree 8, S of the edges inside a class (0.2: edges say nothing). Splits without named shares are 60/20/20. A made graph, its split and the training follow the seed.
+--files adds graphs as .npz, whose split is drawn with seed 0 if they have none.
 
 Every way changes some of the model's settings and leaves the rest to the defaults of `shoal train` (full batch, one thread).
 Rows are added to benchmarks/results/low-homophily.jsonl; those that it has are left out.
@@ -16,7 +17,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import platform
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import shoal
-from code_graph import build_code_graph, split_nodes
+from code_graph import build_code_graph
 from shoal.runs.build import make_trainer
 from shoal.runs.config import make_config
 from shoal.runs.defaults import follow_graph
@@ -39,6 +42,8 @@ _WIDE = {"num_layers": 8, "hidden": 128, "dropout": 0.5, "input_dropout": 0.2}
 WAYS: dict[str, dict[str, Any]] = {
     "4 x 128": _FOUR,
     "4 x 128, features": _FOUR | {"input_dropout": 0.2},
+    "4 x 128, features, dropout 0.2, batch norm": _FOUR
+    | {"input_dropout": 0.2, "dropout": 0.2, "norm": "batch"},
     "8 x 64": _EIGHT,
     "8 x 64, features": _EIGHT | {"input_dropout": 0.2},
     "8 x 64, concatenated": _EIGHT | {"jumping": "concat"},
@@ -65,7 +70,7 @@ def draw_minesweeper(seed: int, side: int = 100) -> shoal.Graph:
     x = np.eye(7, dtype=np.float32)[np.minimum((grid @ mines).astype(np.int64), 5)]
     x[rng.random(n) < 0.5] = np.eye(7, dtype=np.float32)[6]
     graph = shoal.Graph.from_scipy(grid, x=x, y=mines.astype(np.int64), directed=False)
-    return split_nodes(graph, seed)
+    return graph.with_split(0.5, 0.25, seed)
 
 
 def load(name: str, seed: int) -> shoal.Graph:
@@ -86,6 +91,7 @@ def load(name: str, seed: int) -> shoal.Graph:
 def measure(name: str, way: str, seed: int) -> Row:
     """The scores of one run."""
     graph = load(name, seed)
+    about = {"python": platform.python_version()} if name == "code" else {}
     config = make_config({"data": "digits", "method": "full", "model": WAYS[way]})
     config.defaults, config.training.seed = "graph", seed
     if name == "minesweeper":
@@ -95,7 +101,7 @@ def measure(name: str, way: str, seed: int) -> Row:
     trainer = make_trainer(config, graph)
     started = time.process_time()
     trainer.fit(config.training.epochs)
-    return {
+    return about | {
         "homophily": round(measure_facts(graph).homophily, 3),
         "metric": trainer.metric,
         "epochs": trainer.epoch,
@@ -110,24 +116,33 @@ def read_rows() -> list[Row]:
 
 
 def show(rows: list[Row]) -> None:
-    """A line for each way: validation and test of each graph, means over the seeds; the best validation in bold."""
+    """Two tables: seed 0, and means over the seeds where several were run."""
+    print("Seed 0:\n")
+    tabulate([row for row in rows if row["seed"] == 0])
+    counts = Counter((row["graph"], row["way"]) for row in rows)
+    most = {graph: max(counts[key] for key in counts if key[0] == graph) for graph, _ in counts}
+    several = {(graph, way) for (graph, way), count in counts.items() if count == most[graph] > 1}
+    print("\nMeans over seeds:\n")
+    tabulate([row for row in rows if (row["graph"], row["way"]) in several])
+
+
+def tabulate(rows: list[Row]) -> None:
+    """A line for each way: mean validation and test score of each graph; the best validation score in bold."""
     graphs = list(dict.fromkeys(row["graph"] for row in rows))
-    found = {(row["graph"], row["way"]): [] for row in rows}  # type: dict[tuple[str, str], list[Row]]
+    found: dict[tuple[str, str], list[list[float]]] = {}
     for row in rows:
-        found[row["graph"], row["way"]].append(row)
-    mean = {
-        key: [float(np.mean([row[one] for row in own])) for one in ("val", "test")]
-        for key, own in found.items()
-    }
+        found.setdefault((row["graph"], row["way"]), []).append([row["val"], row["test"]])
+    mean = {key: np.mean(scores, 0) for key, scores in found.items()}
+    best = {graph: max(mean[key][0] for key in mean if key[0] == graph) for graph in graphs}
     print("| | " + " | ".join(graphs) + " |\n" + "|---" * (len(graphs) + 1) + "|")
     for way in WAYS:
         cells = []
         for graph in graphs:
             scores = mean.get((graph, way))
-            best = max(mean[key][0] for key in mean if key[0] == graph)
-            text = "" if scores is None else f"{scores[0]:.4f}, {scores[1]:.4f} ({len(found[graph, way])})"
-            cells.append(f"**{text}**" if scores is not None and scores[0] == best else text)
-        print(f"| {way} | " + " | ".join(cells) + " |")
+            text = "" if scores is None else f"{scores[0]:.4f}, {scores[1]:.4f}"
+            cells.append(f"**{text}**" if scores is not None and scores[0] == best[graph] else text)
+        if any(cells):
+            print(f"| {way} | " + " | ".join(cells) + " |")
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """The facts of a graph that its default settings follow from."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Barrier
 
 import numpy as np
@@ -92,6 +93,14 @@ def test_loops_and_arcs_and_unlabelled_nodes_count_as_they_should():
     seen = graph._copy(train_mask=np.array([1, 1, 1, 1, 0, 0], np.bool_))
     found = measure_facts(seen).homophily  # four arcs, none inside a class, as two edges
     assert found == pytest.approx((1.645**2 / 2 / (1 + 1.645**2 / 2) - 0.5) / 0.5)
+
+
+def test_homophily_is_measured_where_it_is_heeded():
+    graph = label_by_edges(0.02)
+    seen = measure_facts(graph)
+    asked = []
+    assert measure_facts(graph, heeds=lambda facts: bool(asked.append(facts))).homophily == 1
+    assert asked == [replace(seen, homophily=1.0)]
 
 
 def test_labels_of_other_splits_change_no_fact():

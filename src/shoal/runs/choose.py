@@ -34,7 +34,8 @@ def choose_method(config: RunConfig, graph: Graph, num_ranks: int = 1) -> Choice
     share = min(sampler.batch_size / max(num_nodes, 1), 1.0)
     batch = f"a batch of sampler {config.sampler.name} holds {share:.0%} of the {num_nodes:,} nodes"
     shape = {name: getattr(config.model, name, None) for name in ("num_layers", "hidden", "orders")}
-    facts = replace(measure_facts(graph), two_way=getattr(config.model, "directions", "in") == "both")
+    facts = measure_facts(graph, heeds=lambda facts: False)
+    facts = replace(facts, two_way=getattr(config.model, "directions", "in") == "both")
     steps = count_passes(facts, read_widths(shape))
     if share < _COVERED and graph.multi_label:
         return Choice("sampled", f"multi-label graphs need many steps, and {batch}")

@@ -17,10 +17,11 @@ from shoal.memory import given_budget
 from shoal.models.conv import CONVS
 from shoal.models.two_way import can_reverse
 from shoal.partitioning.part import Part
-from shoal.runs.config import FIXED, FROM_GRAPH, RunConfig
+from shoal.runs.config import AUTO, FIXED, FROM_GRAPH, RunConfig
+from shoal.runs.deep import allows_depth, choose_deep_model
 from shoal.runs.effort import ENOUGH_STEPS, EPOCHS, choose_epochs, count_passes, read_widths
 from shoal.runs.facts import Facts, measure_facts
-from shoal.runs.reach import MIXED, choose_reach
+from shoal.runs.homophily import LOW_HOMOPHILY
 from shoal.sampling.base import SAMPLERS
 from shoal.sampling.layered import LayeredSampler
 from shoal.sampling.neighbor import check_fanouts
@@ -73,12 +74,21 @@ def has_short_texts(facts: Facts) -> bool:
 
 
 def choose_settings(
-    facts: Facts, epochs: int | None = None, given: Mapping[str, Any] | None = None
+    facts: Facts,
+    epochs: int | None = None,
+    given: Mapping[str, Any] | None = None,
+    *,
+    is_exact: bool = True,
 ) -> list[Choice]:
-    """The settings for a graph with these facts, for the number of epochs and the model's settings that were given."""
+    """The settings for a graph with these facts.
+
+    Args:
+        epochs, given: the number of epochs and the settings of the model that were given.
+        is_exact: whether steps are exact ones on the whole graph.
+    """
     given = given or {}
     is_single = not facts.multi_label and not facts.regression
-    is_mixed = is_few(facts) and facts.homophily < MIXED
+    is_mixed = is_few(facts) and facts.homophily < LOW_HOMOPHILY
     is_short = has_short_texts(facts) and not is_mixed
     if is_few(facts):
         reason = f"on average {facts.labels_per_class:.0f} training nodes per class are few"
@@ -123,16 +133,14 @@ def choose_settings(
     if facts.regression:
         shape.settings["model.dropout"] = 0.2
     shapes = [shape]
-    reach = choose_reach(facts, given) if is_single and not is_few(facts) else {}
-    if reach:
-        shape.settings.pop("model.num_layers")
-        reason = "nodes have few neighbours, seldom of their own class, so more layers reach further"
-        shapes.append(Choice(reason, {f"model.{name}": value for name, value in reach.items()}))
-    chosen = {name: value for one in shapes for name, value in one.settings.items()}
-    model = {name.removeprefix("model."): value for name, value in chosen.items()} | dict(given)
-    if not facts.regression and not is_few(facts) and not reach:
-        shapes.append(choose_width(facts, model))
-        model = {"hidden": shapes[-1].settings["model.hidden"]} | model
+    model = {name.removeprefix("model."): value for name, value in shape.settings.items()} | dict(given)
+    if not facts.regression and not is_few(facts):
+        deep = choose_deep_model(facts, epochs, given) if is_single and is_exact else {}
+        if deep:
+            shape.settings.pop("model.num_layers")
+        shapes.append(describe_depth(deep) if deep else choose_width(facts, model))
+        chosen = {name.removeprefix("model."): value for name, value in shapes[-1].settings.items()}
+        model = model | chosen | dict(given)
     if facts.multi_label:
         reason = "labels differ in how many nodes have them, which a bias learns slowly"
         shapes.append(Choice(reason, {"training.prior_bias": True}))
@@ -173,6 +181,12 @@ def choose_settings(
         rise = Choice("large first steps can keep a deep model from learning", {"training.warmup": warmup})
         return [*shapes, length, rise]
     return [*shapes, length]
+
+
+def describe_depth(settings: Mapping[str, Any]) -> Choice:
+    """The choice of a deeper model."""
+    reason = "nodes have few neighbours, seldom of their own class, so more layers reach further"
+    return Choice(reason, {f"model.{name}": value for name, value in settings.items()})
 
 
 def choose_score(largest_class: float, num_classes: int) -> list[Choice]:
@@ -216,7 +230,7 @@ def follow_graph(
     config.defaults = FIXED
     lines = []
     epochs = config.training.epochs if "epochs" in config.training.given else None
-    facts = measure_facts(graph, total)
+    facts = measure_facts(graph, total, heeds_homophily)
     if not may_normalize(config) or config.model.given.get("name", "gcn") != "gcn":  # GAT loses by it
         facts = replace(facts, words=False)
     facts = replace(facts, two_way=facts.two_way and may_reverse(config) and fits_reversed(facts))
@@ -227,7 +241,7 @@ def follow_graph(
     given = dict(config.model.given)
     if _is_decided(config, "num_layers"):
         given.setdefault("num_layers", None)
-    for choice in choose_settings(facts, epochs, given):
+    for choice in choose_settings(facts, epochs, given, is_exact=is_exact(config)):
         taken = []
         for name, value in choice.settings.items():
             title, _, key = name.partition(".")
@@ -259,6 +273,20 @@ def may_reverse(config: RunConfig) -> bool:
         if not draws_subgraphs or config.sampler.resolve().get("coverage") is not None:
             return False
     return config.method != "swapped" and not method.thins and not method.is_stale
+
+
+def is_exact(config: RunConfig) -> bool:
+    """Whether a step is an exact one on the whole graph, or may become one where the method follows the graph."""
+    exchange = config.make_exchange()
+    draws = config.draws and config.method != AUTO
+    return not (draws or exchange.thins or exchange.is_stale or config.training.history)
+
+
+def heeds_homophily(facts: Facts) -> bool:
+    """Whether settings depend on the homophily of a graph with these other facts."""
+    if facts.multi_label or facts.regression:
+        return False
+    return is_few(facts) or allows_depth(replace(facts, two_way=False))
 
 
 def fits_reversed(facts: Facts) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -83,9 +83,16 @@ def _is_words(x: Any, ids: Sequence[int] | np.ndarray, rows: float, values: floa
 
 
 def measure_facts(
-    graph: Graph | Part | Sequence[Part], total: Callable[[np.ndarray], np.ndarray] = lambda counts: counts
+    graph: Graph | Part | Sequence[Part],
+    total: Callable[[np.ndarray], np.ndarray] = lambda counts: counts,
+    heeds: Callable[[Facts], bool] = lambda facts: True,
 ) -> Facts:
-    """The facts of a graph, of all its parts, or over all ranks of the graph that a part belongs to."""
+    """The facts of a graph, of all its parts, or over all ranks of the graph that a part belongs to.
+
+    Args:
+        total: sums counts over ranks.
+        heeds: whether homophily, which costs most, matters for a graph with these other facts.
+    """
     pieces = [graph] if isinstance(graph, Graph | Part) else list(graph)
     graph = pieces[0]
     counts = np.sum([_count(piece) for piece in pieces], 0)
@@ -93,7 +100,7 @@ def measure_facts(
     others = sum(not _is_words(piece.x, _number(piece), rows, values) for piece in pieces)
     others = total(np.array([others], np.float64)).item()
     classes = total(np.sum([count_classes(piece) for piece in pieces], 0))
-    return Facts(
+    facts = Facts(
         num_nodes=int(rows),
         num_entries=int(entries),
         num_features=values / max(rows, 1),
@@ -103,9 +110,9 @@ def measure_facts(
         regression=is_regression(graph.y),
         words=others == 0,
         largest_class=float(classes.max(initial=0)) / max(labels, 1),
-        homophily=bound_homophily(pieces, total, classes),
         two_way=graph.directed,
     )
+    return replace(facts, homophily=bound_homophily(pieces, total, classes)) if heeds(facts) else facts
 
 
 def _number(piece: Graph | Part) -> Sequence[int] | np.ndarray:

@@ -10,9 +10,7 @@ import numpy as np
 from shoal.graph import Graph
 from shoal.partitioning.part import Part
 
-_MOST_LABELS = (
-    1 << 18
-)  # training nodes; with more there is no time for deep models, and nothing follows from homophily
+LOW_HOMOPHILY = 0.3  # bound, below which neighbours are taken for nodes of other classes
 _DEVIATIONS = 1.645  # of a normal distribution, above which lie 5 %
 _ROWS = 1024  # rows whose entries are read at once
 
@@ -23,7 +21,7 @@ def bound_homophily(
     """The upper 95 % bound of adjusted homophily, `(share - chance) / (1 - chance)`, by edges between training nodes.
 
     `share` is that of edges whose ends have the same class, bounded by Wilson's interval; `chance` is what the classes
-    of their ends alone would give. 1 if there are no such edges, if all join equal classes, or above 2^18 training nodes.
+    of their ends alone would give. 1 if there are no such edges, or if all join equal classes.
     Arcs of directed graphs count half, since an arc and its reverse say the same.
 
     Args:
@@ -31,7 +29,7 @@ def bound_homophily(
         total: sums counts over ranks.
         classes: training nodes of each class, of the whole graph.
     """
-    if not 0 < classes.sum() <= _MOST_LABELS:
+    if not classes.sum():
         return 1.0
     ids, labels = _gather_labels(pieces, total)
     counts = total(np.sum([_count_edges(piece, ids, labels, len(classes)) for piece in pieces], 0) / 2)
