@@ -112,6 +112,15 @@ def test_steps_that_are_not_exact_keep_the_usual_depth(settings: dict[str, objec
     assert settle(draw(0.05), **settings) == (4, [])
 
 
+def test_a_given_depth_above_four_keeps_the_rest_of_a_deep_model():
+    chosen = take(MIXED)
+    assert take(MIXED, num_layers=8) == chosen
+    assert take(MIXED, num_layers=12) | {"training.epochs": 0, "training.patience": 0} == chosen | {
+        "training.epochs": 0,
+        "training.patience": 0,
+    }
+
+
 def test_a_sampler_that_decides_the_depth_keeps_it():
     depth, lines = settle(draw(0.05), method="sampled", sampler={"name": "neighbor", "fanouts": "5-5-5"})
     assert (depth, lines) == (3, [])

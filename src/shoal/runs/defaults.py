@@ -18,7 +18,7 @@ from shoal.models.conv import CONVS
 from shoal.models.two_way import can_reverse
 from shoal.partitioning.part import Part
 from shoal.runs.config import AUTO, FIXED, FROM_GRAPH, RunConfig
-from shoal.runs.deep import allows_depth, choose_deep_model
+from shoal.runs.deep import LAYER_NORMED, allows_depth, choose_deep_model, count_neighbours
 from shoal.runs.effort import ENOUGH_STEPS, EPOCHS, choose_epochs, count_passes, read_widths
 from shoal.runs.facts import Facts, measure_facts
 from shoal.runs.homophily import LOW_HOMOPHILY
@@ -33,7 +33,6 @@ IMBALANCED = 0.8  # share of the training nodes in one class, above which accura
 _WIDTHS = {128: 0.5, 64: 0.2}  # widths with many labels, and the dropout of each
 _MULTI_WIDTHS = {512: 0.1, 256: 0.1, 128: 0.1}
 _WARMUP = 20
-_LAYER_NORMED = 4  # layers that layer norm serves well; more take batch norm
 _LEAST_PATIENCE, _DEEP_PATIENCE = 20, 50  # deep models can begin with the largest class for all
 _SHORT_TEXT = 64  # words a node; longer texts divided by their sums are too small for strong weight decay
 _MANY_CLASSES = 20  # the log-ε loss gives nodes of many classes, whose losses begin large, too little weight
@@ -138,7 +137,7 @@ def choose_settings(
         deep = choose_deep_model(facts, epochs, given) if is_single and is_exact else {}
         if deep:
             shape.settings.pop("model.num_layers")
-        shapes.append(describe_depth(deep) if deep else choose_width(facts, model))
+        shapes.append(describe_depth(facts, deep) if deep else choose_width(facts, model))
         chosen = {name.removeprefix("model."): value for name, value in shapes[-1].settings.items()}
         model = model | chosen | dict(given)
     if facts.multi_label:
@@ -153,7 +152,7 @@ def choose_settings(
         )
     shapes += choose_score(facts.largest_class, facts.num_classes)
     widths = read_widths(model)
-    if len(widths) > _LAYER_NORMED and not is_few(facts):
+    if len(widths) > LAYER_NORMED and not is_few(facts):
         # layer norm keeps what all nodes have in common: docs/lab/2026-11-18-first-runs.md
         shape.settings.pop("model.norm")
         reason = f"{len(widths)} layers learn slowly with layer norm"
@@ -183,9 +182,12 @@ def choose_settings(
     return [*shapes, length]
 
 
-def describe_depth(settings: Mapping[str, Any]) -> Choice:
+def describe_depth(facts: Facts, settings: Mapping[str, Any]) -> Choice:
     """The choice of a deeper model."""
-    reason = "nodes have few neighbours, seldom of their own class, so more layers reach further"
+    reason = (
+        f"nodes have few neighbours ({count_neighbours(facts):.1f}), seldom of their own class "
+        f"(adjusted homophily at most {facts.homophily:.2f}), so more layers reach further"
+    )
     return Choice(reason, {f"model.{name}": value for name, value in settings.items()})
 
 

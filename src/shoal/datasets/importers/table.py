@@ -249,7 +249,7 @@ def _describe_arcs(graph: Graph) -> str:
     """The notice on how arcs are aggregated, with the share of reciprocal arcs."""
     share = share_mirrored(graph.indptr, graph.indices)
     return (
-        "edges are arcs: a node aggregates from the sources of its arcs, from their targets only with model.directions=both; "
+        "edges are arcs: a node aggregates from the sources of its arcs, with model.directions=both (default of shoal train) from their targets too; "
         f"{share:.0%} of the arcs have their reverse; --undirected adds the others"
     )
 
