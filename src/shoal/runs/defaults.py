@@ -232,7 +232,8 @@ def follow_graph(
     config.defaults = FIXED
     lines = []
     epochs = config.training.epochs if "epochs" in config.training.given else None
-    facts = measure_facts(graph, total, heeds_homophily)
+    exact = is_exact(config)
+    facts = measure_facts(graph, total, lambda facts: heeds_homophily(facts, epochs, exact))
     if not may_normalize(config) or config.model.given.get("name", "gcn") != "gcn":  # GAT loses by it
         facts = replace(facts, words=False)
     facts = replace(facts, two_way=facts.two_way and may_reverse(config) and fits_reversed(facts))
@@ -243,7 +244,7 @@ def follow_graph(
     given = dict(config.model.given)
     if _is_decided(config, "num_layers"):
         given.setdefault("num_layers", None)
-    for choice in choose_settings(facts, epochs, given, is_exact=is_exact(config)):
+    for choice in choose_settings(facts, epochs, given, is_exact=exact):
         taken = []
         for name, value in choice.settings.items():
             title, _, key = name.partition(".")
@@ -284,11 +285,11 @@ def is_exact(config: RunConfig) -> bool:
     return not (draws or exchange.thins or exchange.is_stale or config.training.history)
 
 
-def heeds_homophily(facts: Facts) -> bool:
-    """Whether settings depend on the homophily of a graph with these other facts."""
+def heeds_homophily(facts: Facts, epochs: int | None, exact: bool) -> bool:
+    """Whether settings depend on the homophily of a graph with these other facts, for given epochs."""
     if facts.multi_label or facts.regression:
         return False
-    return is_few(facts) or allows_depth(replace(facts, two_way=False))
+    return is_few(facts) or (exact and allows_depth(replace(facts, two_way=False), epochs=epochs))
 
 
 def fits_reversed(facts: Facts) -> bool:
