@@ -10,7 +10,7 @@ norm (not PyG's and SIGN's): with layer norm most ways hardly learn (rows withou
 
 Time begins with what is prepared (METIS, hops, with compilation where no kernel is cached); making samplers and trainers, evaluation and the compilation of a step are not counted. A run ends when it has settled
 (the last two fifths of its time brought no better validation score) or at its limit, which is longer for full batch: a goal that is not reached may be reached later. Runs are added to
-benchmarks/results/methods.jsonl with all scores taken; those that it has are left out.
+benchmarks/results/methods.jsonl with all scores taken; those that have settled or had as much time are left out, longer runs replace shorter ones.
 
 Machines differ: with `--clock SEED` preparing and a step take the seconds that they took that seed on its machine, so that seeds of one case have the same time scale. Such rows name the seed (`clock`)
 and have the CPU seconds of their own machine (`own_seconds`).
@@ -25,6 +25,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
+from fcntl import LOCK_EX, flock
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -34,12 +35,14 @@ import torch
 import shoal
 from bench_time_to_score import Stepper
 from pyg_neighbours import PygNeighbours
+from shoal.memory import keep_freed_memory
 from shoal.training.schedule import scale_learning_rate
 from timing import use_threads
 from traces import MARGIN, Trace, find_time, has_settled, keep_best
 
 RESULTS = Path(__file__).parent / "results" / "methods.jsonl"
 HIDDEN, PARTS = 64, 1000
+LIMITS = (40, 200)  # CPU seconds: of every other way, of full batch; also of rows without a limit
 MADE = {  # graphs that are drawn: Flickr's sizes, degree, features and homophily; an easier block model
     "flickr-like": {
         "num_nodes": 89_250,
@@ -137,15 +140,17 @@ class MethodStepper(Stepper):
             super().train(steps)
 
 
-def follow(stepper: Any, seconds: float, limit: float, a_step: float | None = None) -> tuple[Trace, float]:
-    """[seconds, steps, validation, test] whenever the time has grown by a quarter, until it has settled or the limit; and the CPU seconds of all steps.
+def follow(
+    stepper: Any, seconds: float, limit: float, ends: float, a_step: float | None = None
+) -> tuple[Trace, float]:
+    """[seconds, steps, validation, test] whenever the time has grown by a quarter, until it has settled, the limit or the end of all measuring; and the CPU seconds of all steps.
 
     `a_step` is what a step takes on another machine; without it seconds are this machine's.
     """
     trace: Trace = []
     used = 0.0
     steps, rate, due = 0, 0.0, seconds + 0.5
-    while seconds < limit and not (trace and has_settled(trace)):
+    while seconds < limit and not (trace and (has_settled(trace) or time.monotonic() > ends)):
         at_once = max(1, int(rate * (due - seconds)))
         began = time.process_time()
         stepper.train(at_once)
@@ -156,11 +161,13 @@ def follow(stepper: Any, seconds: float, limit: float, a_step: float | None = No
         if seconds >= min(0.9 * due, limit):
             trace.append([round(seconds, 2), steps, *(round(score, 5) for score in stepper.score())])
             due = 1.25 * seconds
+            print(trace[-1], flush=True)
     return trace, used
 
 
-def run_case(name: str, layers: int, way: str, seed: int, limit: float, known: Row | None = None) -> Row:
+def run_case(key: Row, limit: float, ends: float, known: Row | None = None) -> Row:
     """One run, by the time scale of a known one if that is given."""
+    name, layers, way, seed = (key[field] for field in ("graph", "layers", "way", "seed"))
 
     def make() -> Any:
         if way == "PyG neighbours":
@@ -170,9 +177,10 @@ def run_case(name: str, layers: int, way: str, seed: int, limit: float, known: R
     make().train(1)  # compiles, and lets the scheduler try its variants
     prepared = prepare(name, layers, way)[1]
     if known is None:
-        return {"prepared": round(prepared, 2), "trace": follow(make(), prepared, limit)[0]}
+        return {"prepared": round(prepared, 2), "trace": follow(make(), prepared, limit, ends)[0]}
     seconds, steps = known["trace"][-1][:2]
-    trace, used = follow(make(), known["prepared"], limit, (seconds - known["prepared"]) / steps)
+    a_step = (seconds - known["prepared"]) / steps
+    trace, used = follow(make(), known["prepared"], limit, ends, a_step)
     about = {"clock": known["seed"], "own_seconds": round(prepared + used, 2)}
     return about | {"prepared": known["prepared"], "trace": trace}
 
@@ -181,9 +189,25 @@ def read_rows() -> list[Row]:
     return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.is_file() else []
 
 
+def write_row(row: Row, key: Row) -> None:
+    """Add a row in the place of a shorter run; other processes may write too."""
+    with RESULTS.open("a+") as file:
+        flock(file, LOCK_EX)
+        rows = [other for other in read_rows() if not key.items() <= other.items()]
+        file.truncate(0)
+        file.writelines(json.dumps(one) + "\n" for one in [*rows, row])
+
+
 def find_row(rows: list[Row], key: Row) -> Row | None:
     """The row of a case, way and seed; None if it was not measured."""
     return next((row for row in rows if key.items() <= row.items()), None)
+
+
+def is_measured(row: Row | None, limit: float) -> bool:
+    """Whether a run would bring nothing new: it has settled, or had as much time."""
+    return row is not None and (
+        has_settled(row["trace"]) or row.get("limit", LIMITS[row["way"] == "full batch"]) >= limit
+    )
 
 
 def read_case(row: Row) -> tuple[str, int, int, str]:
@@ -254,15 +278,21 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", default=[f"{name}:{layers}" for name, layers in CASES])
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--full-limit", type=float, default=200, help="CPU seconds of full batch")
-    parser.add_argument("--limit", type=float, default=40, help="CPU seconds of every other way")
-    parser.add_argument("--minutes", type=float, default=1e6, help="begin no run after so many")
+    parser.add_argument("--full-limit", type=float, default=LIMITS[1], help="CPU seconds of full batch")
+    parser.add_argument("--limit", type=float, default=LIMITS[0], help="CPU seconds of every other way")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=1e6,
+        help="begin no run after so many; those that are running end with their next score",
+    )
     parser.add_argument("--clock", type=int, help="the seed whose seconds a step takes")
     parser.add_argument("--pyg", help="shared library of torch-sparse's neighbor_sample")
     parser.add_argument("--show", action="store_true", help="print what was measured")
     args = parser.parse_args()
     if not args.show:
         use_threads(1)
+        keep_freed_memory()  # as `Trainer.fit` does
         if "PyG neighbours" in args.ways:
             if args.pyg is None:
                 parser.error("PyG neighbours needs --pyg; --ways chooses others")
@@ -274,18 +304,17 @@ def main() -> None:
                     key = {"graph": name, "layers": int(layers), "way": way, "seed": seed}
                     if int(layers) in RISES:
                         key |= {"rise": RISES[int(layers)], "norm": NORMS[int(layers)]}
+                    limit = args.full_limit if way == "full batch" else args.limit
                     rows = read_rows()
-                    if find_row(rows, key) or time.monotonic() > ends:
+                    if time.monotonic() > ends or is_measured(find_row(rows, key), limit):
                         continue
-                    known = None if args.clock in (None, seed) else find_row(rows, key | {"seed": args.clock})
+                    known = None if args.clock is None else find_row(rows, key | {"seed": args.clock})
                     if known is None and args.clock not in (None, seed):
                         print(f"{name} {layers} {way}: seed {args.clock} was not measured, left out")
                         continue
-                    limit = args.full_limit if way == "full batch" else args.limit
-                    row = key | {"limit": limit} | run_case(name, int(layers), way, seed, limit, known)
-                    with RESULTS.open("a") as file:
-                        file.write(json.dumps(row) + "\n")
-                    print(name, layers, way, seed, row["trace"][-1], flush=True)
+                    print(name, layers, way, seed, flush=True)
+                    row = key | run_case(key, limit, ends, known)
+                    write_row(row | {"limit": min(limit, row["trace"][-1][0])}, key)
     show(read_rows())
 
 
