@@ -9,7 +9,7 @@ import yaml
 import shoal as package
 from shoal.memory import set_memory_budget
 from shoal.runs import effort
-from shoal.runs.choose import choose_method, leave_open, settle_method
+from shoal.runs.choose import choose_method, leave_open, settle_method, share_batches
 from shoal.runs.config import AUTO, RunConfig, make_config
 
 
@@ -52,8 +52,12 @@ def test_a_step_that_memory_does_not_hold_is_not_taken(blocks):
     assert "are left" in chosen.reason
 
 
-def test_ranks_draw_batches(blocks):
-    assert choose_method(RunConfig(), blocks, 2).method == "sampled"
+def test_ranks_draw_batches():
+    config = RunConfig(method=AUTO)
+    assert share_batches(config, 1) == ()
+    assert config.method == AUTO
+    assert share_batches(config, 2)[0].endswith("(or choose --method partitioned)")
+    assert config.method == "sampled"
 
 
 @pytest.mark.parametrize(

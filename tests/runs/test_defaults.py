@@ -98,6 +98,8 @@ def test_directed_graphs_are_aggregated_both_ways_where_the_run_can():
         lines = follow_graph(config, directed)
         assert getattr(config.model, "directions", "in") == expected, settings
         assert any("model.directions=both" in line for line in lines) == (expected == "both")
+        is_silent = expected == "both" or settings.startswith("model.")
+        assert any("in one direction only" in line for line in lines) != is_silent
         if config.method not in ("partitioned", "swapped"):
             make_trainer(config, directed)  # raises if directions cannot be aggregated
     config = RunConfig(defaults=FROM_GRAPH)

@@ -24,11 +24,9 @@ class Choice(NamedTuple):
     reason: str
 
 
-def choose_method(config: RunConfig, graph: Graph, num_ranks: int = 1) -> Choice:
+def choose_method(config: RunConfig, graph: Graph) -> Choice:
     """`full` if memory holds such a step and a batch would hold half of the graph or more, or labels are not multi-label
     and a default run has time for enough steps on the whole graph. Otherwise `sampled`."""
-    if num_ranks > 1:
-        return Choice("sampled", f"each of {num_ranks} ranks draws its own batches")
     sampler = make_batches(config, graph)
     num_nodes = sampler.graph.num_nodes
     share = min(sampler.batch_size / max(num_nodes, 1), 1.0)
@@ -61,13 +59,24 @@ def leave_open(config: RunConfig) -> None:
         config.method = AUTO
 
 
-def settle_method(config: RunConfig, graph: Graph, num_ranks: int = 1) -> tuple[str, ...]:
+def settle_method(config: RunConfig, graph: Graph) -> tuple[str, ...]:
     """Replace method auto by the method that fits the graph; returns a notice about it."""
     if config.method != AUTO:
         return ()
-    chosen = choose_method(config, graph, num_ranks)
+    chosen = choose_method(config, graph)
     config.method = chosen.method
     if not config.draws:
         config.sampler.clear()  # defaults that a configuration with all settings has
-    other = "sampled" if chosen.method == "full" else "full"
-    return (f"method {chosen.method}: {chosen.reason} (or choose --method {other})",)
+    return (_explain(chosen, "sampled" if chosen.method == "full" else "full"),)
+
+
+def share_batches(config: RunConfig, num_ranks: int) -> tuple[str, ...]:
+    """Replace method auto by batches of their own for several ranks; returns a notice about it."""
+    if config.method != AUTO or num_ranks == 1:
+        return ()
+    config.method = "sampled"
+    return (_explain(Choice("sampled", f"each of {num_ranks} ranks draws its own batches"), "partitioned"),)
+
+
+def _explain(chosen: Choice, other: str) -> str:
+    return f"method {chosen.method}: {chosen.reason} (or choose --method {other})"

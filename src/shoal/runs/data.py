@@ -25,7 +25,7 @@ from shoal.partitioning.part import Part, check_assignment, make_part
 from shoal.partitioning.partition import AUTO, Partition, partition_graph
 from shoal.partitioning.stored import open_part
 from shoal.partitioning.work import PARTITION_METHODS
-from shoal.runs.choose import settle_method
+from shoal.runs.choose import settle_method, share_batches
 from shoal.runs.config import DEFAULT_SWAPPED, RunConfig
 from shoal.runs.defaults import follow_graph
 from shoal.settings import list_settings
@@ -86,8 +86,9 @@ def open_data(
     if config.method == "swapped" and to_train:
         data = _open_swapped(config, folder)
     elif config.method != "partitioned":
+        method = share_batches(config, transport.size)  # settings that follow from the graph depend on it
         graph, notices = load_graph(config)
-        notices += settle_method(config, graph, transport.size)
+        notices += method or settle_method(config, graph)
         data = RunData(graph, identify(graph), notices=notices)
     elif config.partition.folder:
         data = _open_part(config, transport, to_train=to_train)

@@ -164,7 +164,7 @@ def choose_settings(
         length = Choice(
             f"{facts.num_nodes:,} nodes and {facts.num_entries:,} entries",
             {"training.epochs": epochs, "training.patience": max(epochs // 5, least)},
-            {"training.epochs": f"about ten minutes of one core, at most {EPOCHS[-1]} epochs"},
+            {"training.epochs": f"as many as about ten minutes of one core allow, at most {EPOCHS[-1]}"},
         )
     else:
         reason = f"a fifth of the {epochs:,} epochs that were given, at least {least}"
@@ -236,6 +236,11 @@ def follow_graph(
     facts = measure_facts(graph, total, lambda facts: heeds_homophily(facts, epochs, exact))
     if not may_normalize(config) or config.model.given.get("name", "gcn") != "gcn":  # GAT loses by it
         facts = replace(facts, words=False)
+    one_way = name_one_way(config)
+    if facts.two_way and one_way is not None and reads_directions(config):
+        lines.append(
+            f"edges are directed, and {one_way} has layers aggregate over them in one direction only"
+        )
     facts = replace(facts, two_way=facts.two_way and may_reverse(config) and fits_reversed(facts))
     depth = count_drawn_layers(config)
     if depth is not None and not {"num_layers", "orders"} & config.model.given.keys():
@@ -266,16 +271,28 @@ def may_normalize(config: RunConfig) -> bool:
 
 def may_reverse(config: RunConfig) -> bool:
     """Whether a model may aggregate over reversed edges too, by its conv and the way it is trained."""
-    name, method = config.model.given.get("name", "gcn"), config.make_exchange()
-    if name not in CONVS or not can_reverse(CONVS[name]):
-        return False
-    if config.model.given.get("directions", "both") == "in" or config.training.history:
-        return False
-    if config.draws:
-        draws_subgraphs = SAMPLERS[config.sampler.name].draws_subgraphs
-        if not draws_subgraphs or config.sampler.resolve().get("coverage") is not None:
-            return False
-    return config.method != "swapped" and not method.thins and not method.is_stale
+    return reads_directions(config) and name_one_way(config) is None
+
+
+def reads_directions(config: RunConfig) -> bool:
+    """Whether the conv can aggregate over reversed edges, and was not told to leave them."""
+    given = config.model.given
+    conv = given.get("name", "gcn")
+    return conv in CONVS and can_reverse(CONVS[conv]) and given.get("directions", "both") != "in"
+
+
+def name_one_way(config: RunConfig) -> str | None:
+    """What about the way of training rules reversed edges out; None if nothing does."""
+    if config.training.history:
+        return "training.history"
+    if config.draws and not SAMPLERS[config.sampler.name].draws_subgraphs:
+        return f"sampler {config.sampler.name}"
+    if config.draws and config.sampler.resolve().get("coverage") is not None:
+        return "sampler.coverage"
+    exchange = config.make_exchange()
+    if config.method == "swapped":
+        return "method swapped"
+    return "an exchange that is not exact" if exchange.thins or exchange.is_stale else None
 
 
 def is_exact(config: RunConfig) -> bool:
