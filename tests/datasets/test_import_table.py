@@ -135,6 +135,17 @@ def test_class_numbers_with_gaps_are_closed_and_keep_their_names(tmp_path):
     assert not any("classes" in notice for notice in graph.notices)
 
 
+def test_missing_labels_and_a_single_class_are_noticed(tmp_path):
+    edges = "source,target\n0,1\n"
+    graph = import_graph(write(tmp_path, edges, "id,label\n0,cat\n1,\n2,\n3,dog\n"))
+    assert "column 'label': 2 of 4 nodes have no label" in graph.notices
+    assert not any("one class" in notice for notice in graph.notices)
+    for label in ("cat", "0"):
+        graph = import_graph(write(tmp_path, edges, f"id,label\n0,{label}\n1,{label}\n"))
+        assert "column 'label': all labels are of one class, so there is nothing to learn" in graph.notices
+        assert not any("no label" in notice for notice in graph.notices)
+
+
 @pytest.mark.parametrize("delimiter", [";", "\t"])
 def test_other_delimiters_are_found_in_the_first_line(tmp_path, delimiter):
     edges, nodes = "source,target\nz,a\n", NODES
