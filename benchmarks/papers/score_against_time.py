@@ -16,7 +16,6 @@ import harness
 from harness import Published, Row, Table, declare
 
 import shoal
-from page_tables import list_cases
 from timing import use_threads
 from traces import MARGIN, find_time, keep_best
 
@@ -152,17 +151,10 @@ def explain(rows: list[Row]) -> str:
                 f"On {name}, no subgraph sampler comes to {best['goal']:.4f} in this time; {best['way']} does first, after {best['reached']:.1f} s, and {top['way']} ends at {top['val']:.4f}"
             )
         said.append(explain_theirs([one for one in judge(rows, THEIRS) if one["graph"] == name]))
-    ratios = [
-        (case["name"], case["ratios"]["neighbours"])
-        for case in list_cases()
-        if case["ratios"].get("neighbours")
-    ]
-    faster = [name for name, ratio in ratios if ratio > 1]
     theirs = ", ".join(f"{ratio:g} ({name})" for name, ratio in PUBLISHED.values["speedup"].items())
     return (
         f"{'. '.join(said)}. IPDPS'19 reports {theirs} times as fast as the best baseline, GraphSAGE, in TensorFlow. Runs here are short, so they show who is ahead early. "
-        f"The [longer study](../benchmarks.md#time-to-a-score), until full batch settles, has subgraphs ahead of neighbour sampling on {len(faster)} of {len(ratios)} cases ({', '.join(faster) or 'none'}): that neighbour sampling is always slower does not hold with equal kernels, "
-        "two layers and its smaller batches. The papers' advantage grows with depth and with the cost of sampling in the baseline."
+        "[Longer runs](../howto/which-method.md#scores-in-the-same-time), of two to eight layers, on more graphs and over several seeds, compare subgraphs, neighbour sampling and others at equal time."
     )
 
 
