@@ -74,7 +74,7 @@ ITEMS = (
         "VLDB'22",
         ("figure 1", "communication of a layer", "", _DRAWING),
         ("figure 2", "hypergraph of a small graph", "", _DRAWING),
-        ("figure 3", "strong scaling", "strong_scaling", "No GPU; beyond 2 processors predicted; one of its graphs."),
+        ("figure 3", "strong scaling", "strong_scaling", "No GPU; beyond 8 processes on 2 cores predicted; one of its graphs."),
         ("figure 4a", "communication and computing", "broadcast", "Predicted; coPapersDBLP is not here."),
         ("figure 4b", "layers and dimensions", "deeper_networks", "Predicted; roadNet-CA is not here."),
         ("figure 4c", "accuracy on more processors", "parity", ""),
