@@ -74,7 +74,14 @@ def measure_case(graph: str, parts: int, args: argparse.Namespace, results: list
     """Run the methods on one graph; what `results` holds of others for it stays."""
     known = [one for one in results if (one["graph"], one["parts"]) == (graph, parts)]
     if not known:
-        known = [{"graph": graph, "parts": parts, "random": measure_random(graph, parts), "methods": {}}]
+        known = [
+            {
+                "graph": graph,
+                "parts": parts,
+                "random": measure_random(shoal.load(graph), parts),
+                "methods": {},
+            }
+        ]
         results.extend(known)
     case = known[0]
     for method in args.methods:
@@ -82,9 +89,8 @@ def measure_case(graph: str, parts: int, args: argparse.Namespace, results: list
     show(case)
 
 
-def measure_random(name: str, parts: int) -> dict:
+def measure_random(graph: shoal.Graph, parts: int) -> dict:
     """Mean of five random partitions with equally many nodes each."""
-    graph = shoal.load(name)
     found = [
         measure_quality(graph, partition_at_random(graph.num_nodes, parts, seed), parts)
         for seed in range(SEEDS)

@@ -35,6 +35,22 @@ import timing  # noqa: E402
 RESULTS = timing.RESULTS / "papers"
 KEPT = ROOT / "build/papers"
 PROFILES = ("small", "regular", "large")
+# Generated in place of graphs that are not here, with their size, degree and number of features; Kronecker graphs have 2^scale nodes.
+GENERATED: dict[str, tuple[str, dict[str, Any]]] = {
+    "blocks:Yelp": (
+        "blocks",
+        {"num_nodes": 716_847, "degree": 19.5, "num_features": 300, "num_classes": 100},
+    ),
+    "kronecker:Amazon": ("kronecker", {"scale": 21, "degree": 165, "num_features": 200, "num_classes": 107}),
+    "kronecker:Amazon/8": (
+        "kronecker",
+        {"scale": 18, "degree": 165, "num_features": 200, "num_classes": 107},
+    ),
+    "kronecker:amazon0601": ("kronecker", {"scale": 19, "degree": 8.4, "num_features": 0, "directed": True}),
+    "kronecker:cit-Patents": ("kronecker", {"scale": 22, "degree": 4.4, "num_features": 0, "directed": True}),
+    "kronecker:com-Youtube": ("kronecker", {"scale": 20, "degree": 5.3, "num_features": 0}),
+    "kronecker:com-Youtube/4": ("kronecker", {"scale": 18, "degree": 5.3, "num_features": 0}),
+}
 LOG = {"xscale": "log", "yscale": "log"}  # for plots
 
 Row = dict[str, Any]
@@ -209,10 +225,12 @@ def keep(name: str, make: Callable[[], Any]) -> Any:
 
 
 def load_graph(name: str, **options: Any) -> Any:
-    """A graph with a split: one by name, or `kronecker:SCALE:DEGREE`."""
+    """A graph with a split: one by name, one of `GENERATED`, or `kronecker:SCALE:DEGREE`."""
     import shoal
 
-    if name.startswith("kronecker:"):
+    if name in GENERATED:
+        name, options = GENERATED[name][0], GENERATED[name][1] | options
+    elif name.startswith("kronecker:"):
         scale, degree = map(int, name.split(":")[1:])
         name, options = "kronecker", {"scale": scale, "degree": degree, **options}
     graph = shoal.load(name, **options)
