@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -100,6 +101,20 @@ def test_cheap_experiments_run_and_are_shown(name, tmp_path, monkeypatch):
     assert experiment.title in pages.build_section(experiment, record)
     pages.draw_plot(experiment, record["rows"])
     assert (tmp_path / f"{name}.svg").read_text().startswith("<?xml")
+
+
+def test_results_of_a_larger_profile_stand_beside_those_of_the_small_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(harness, "RESULTS", tmp_path)
+    experiment = pages.load_experiment("theorem1")
+    assert pages.describe_profiles(experiment, "small") == " Profiles never run: regular, large."
+    for profile, seconds in (("small", 3.0), ("regular", 41.0)):
+        file = experiment.find_file(profile)
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps({"profile": profile, "date": "2026-11-19", "seconds": seconds}))
+    assert harness.read_record(experiment)["seconds"] == 3.0
+    assert harness.read_record(experiment, "regular")["seconds"] == 41.0
+    said = pages.describe_profiles(experiment, "small")
+    assert said == " Profile regular: 2026-11-19, 41 s, not shown. Profiles never run: large."
 
 
 def test_bars_stand_side_by_side_under_marks_of_the_paper():

@@ -5,7 +5,7 @@
     python benchmarks/papers/theorem1.py --again                one of them, anew
 
 A file holds one experiment, `EXPERIMENT`, which `declare` makes from the file's functions. `run(settings)` makes rows of
-plain values, which are saved in benchmarks/results/papers with profile, date, machine and load. Tables, plots and
+plain values, which are saved in benchmarks/results/papers, or its folder of a larger profile, with date, machine and load. Tables, plots and
 paragraphs are made from rows and from what the paper published, so that no figure is typed by hand: `pages.py` writes
 them to docs/papers.
 """
@@ -94,9 +94,10 @@ class Experiment:
     draw: Callable[[Any, list[Row]], None]
     reads: tuple[str, ...] = ()
 
-    @property
-    def file(self) -> Path:
-        return RESULTS / f"{self.name}.json"
+    def find_file(self, profile: str) -> Path:
+        """Where results are; those of larger profiles do not replace the small one's."""
+        folder = RESULTS if profile in {"tiny", "small"} else RESULTS / profile
+        return folder / f"{self.name}.json"
 
 
 def declare(
@@ -126,11 +127,12 @@ def declare(
     )
 
 
-def read_record(experiment: Experiment) -> dict[str, Any] | None:
-    """What was saved of an experiment, None before its first run."""
-    if not experiment.file.exists():
+def read_record(experiment: Experiment, profile: str = "small") -> dict[str, Any] | None:
+    """What was saved of an experiment, None before its first run at that profile."""
+    file = experiment.find_file(profile)
+    if not file.exists():
         return None
-    record: dict[str, Any] = json.loads(experiment.file.read_text())
+    record: dict[str, Any] = json.loads(file.read_text())
     return record
 
 
@@ -155,8 +157,9 @@ def run_experiment(experiment: Experiment, profile: str) -> dict[str, Any]:
         "environment": timing.environment(),
         "rows": rows,
     }
-    experiment.file.parent.mkdir(parents=True, exist_ok=True)
-    experiment.file.write_text(timing.format_record(record))
+    file = experiment.find_file(profile)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(timing.format_record(record))
     mark = find_mark(experiment, profile)
     mark.parent.mkdir(parents=True, exist_ok=True)
     mark.write_text(json.dumps(settings))
@@ -175,7 +178,7 @@ def find_mark(experiment: Experiment, profile: str) -> Path:
 
 def is_done(experiment: Experiment, profile: str) -> bool:
     """Whether it has been run here with this profile and these settings, and its results are of that."""
-    mark, record = find_mark(experiment, profile), read_record(experiment)
+    mark, record = find_mark(experiment, profile), read_record(experiment, profile)
     wanted = json.loads(json.dumps(experiment.profiles[profile]))
     is_marked = mark.exists() and json.loads(mark.read_text()) == wanted
     return is_marked and record is not None and record["profile"] == profile
@@ -193,7 +196,7 @@ def main(experiment: Experiment, description: str | None) -> None:
             run_experiment(experiment, options.profile)
         except ShoalError as error:  # most often a graph that is not here
             sys.exit(f"{experiment.name}: {error}")
-    record = read_record(experiment)
+    record = read_record(experiment, options.profile)
     assert record is not None
     for line in experiment.tabulate(record["rows"]):
         print("  ".join(line))

@@ -1,4 +1,5 @@
-"""python benchmarks/papers/pages.py: write docs/papers from what the experiments saved; `--no-plots` leaves their pictures as they are.
+"""python benchmarks/papers/pages.py: write docs/papers from what the experiments saved; `--no-plots` leaves their pictures as they are, `--profile regular`
+shows results of that profile where there are some.
 
 Every figure on a page is computed from benchmarks/results or stands in an experiment as what its paper published, with its
 place. `tests/test_papers_pages.py` holds the pages in step.
@@ -6,9 +7,9 @@ place. `tests/test_papers_pages.py` holds the pages in step.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import re
-import sys
 from typing import Any
 
 import harness
@@ -60,7 +61,7 @@ HEAD = """# {title}
 
 {about} Ideas and where they are in the code: [papers](../papers.md).
 
-This page is generated from `benchmarks/results/papers` by `make papers`, which runs every experiment at the `small` profile; the last line of a section says when and where. `python benchmarks/papers/run.py --profile regular` runs larger ones, and each file of `benchmarks/papers` runs alone. The originals' graphs and machines are not at hand: graphs that stand in are named and [listed](../papers.md#graphs-of-the-experiments), and times of a busy machine of two cores are for ratios side by side. `kronecker:16:64` is a Kronecker graph of 2¹⁶ nodes and degree 64 as JPDC'21 draws them, `even:16:15` one with random edges. What is beside ours was read from the paper at the place named.
+This page is generated from `benchmarks/results/papers` by `make papers`, which runs every experiment at the `small` profile; the last line of a section says when and where, and which larger profiles were never run. `python benchmarks/papers/run.py --profile regular` runs and shows larger ones, and each file of `benchmarks/papers` runs alone. The originals' graphs and machines are not at hand: graphs that stand in are named and [listed](../papers.md#graphs-of-the-experiments), and times of a busy machine of two cores are for ratios side by side. `kronecker:16:64` is a Kronecker graph of 2¹⁶ nodes and degree 64 as JPDC'21 draws them, `even:16:15` one with random edges. What is beside ours was read from the paper at the place named.
 """
 
 
@@ -89,9 +90,19 @@ def describe_run(experiment: Experiment, record: dict[str, Any]) -> str:
     spent = f"{record['seconds']:.0f} s ({record['cpu_seconds']:.0f} s of the processor)"
     where = f"{made['cores']} cores of an {made['cpu']}, load {made['load']}"
     beside = f"; also {files}, measured before" if files else ""
-    return (
-        f"`{experiment.name}.py`, profile {record['profile']}: {record['date']}, {spent} on {where}{beside}."
-    )
+    return f"`{experiment.name}.py`, profile {record['profile']}: {record['date']}, {spent} on {where}{beside}.{describe_profiles(experiment, record['profile'])}"
+
+
+def describe_profiles(experiment: Experiment, shown: str) -> str:
+    """The other profiles: when they were run, or that they never were."""
+    records = {profile: read_record(experiment, profile) for profile in harness.PROFILES if profile != shown}
+    done = [
+        f" Profile {profile}: {record['date']}, {record['seconds']:.0f} s, not shown."
+        for profile, record in records.items()
+        if record is not None
+    ]
+    never = [profile for profile, record in records.items() if record is None]
+    return "".join(done) + (f" Profiles never run: {', '.join(never)}." if never else "")
 
 
 def build_section(experiment: Experiment, record: dict[str, Any]) -> str:
@@ -126,7 +137,8 @@ def link_section(name: str) -> str:
     return f"[{name}.py]({'' if experiment.paper == 'items' else experiment.paper + '.md'}#{anchor})"
 
 
-def build_page(page: str) -> str:
+def build_page(page: str, profile: str = "small") -> str:
+    """A page; sections without results of the profile show those of the small one."""
     title, about, names = PAGES[page]
     text = HEAD.format(title=title, about=about)
     if page == "items":
@@ -135,7 +147,7 @@ def build_page(page: str) -> str:
         if name in list_names():
             experiment = load_experiment(name)
             assert experiment.paper == page
-            record = read_record(experiment)
+            record = read_record(experiment, profile) or read_record(experiment)
             if record is not None:
                 text += build_section(experiment, record)
     return "\n".join(wrap(line) for line in text.split("\n"))
@@ -162,16 +174,22 @@ def draw_plot(experiment: Experiment, rows: list[Row]) -> None:
         pyplot.close(figure)
 
 
-def write_pages(*, plots: bool = True) -> None:
+def write_pages(*, plots: bool = True, profile: str = "small") -> None:
     FOLDER.mkdir(exist_ok=True)
     for name in list_names() if plots else ():
         experiment = load_experiment(name)
-        record = read_record(experiment)
+        record = read_record(experiment, profile) or read_record(experiment)
         if record is not None:
             draw_plot(experiment, record["rows"])
     for page in PAGES:
-        (FOLDER / f"{page}.md").write_text(build_page(page))
+        (FOLDER / f"{page}.md").write_text(build_page(page, profile))
 
 
 if __name__ == "__main__":
-    write_pages(plots="--no-plots" not in sys.argv)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--profile", choices=harness.PROFILES, default="small")
+    parser.add_argument("--no-plots", action="store_true")
+    options = parser.parse_args()
+    write_pages(plots=not options.no_plots, profile=options.profile)

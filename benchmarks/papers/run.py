@@ -35,7 +35,7 @@ def main() -> None:
         done = subprocess.run(line + ["--again"] * options.again, check=False)
         failed += [name] * (done.returncode != 0)
         print(f"-- {name}: {time.perf_counter() - started:.0f} s", flush=True)
-    pages.write_pages()
+    pages.write_pages(profile=options.profile)
     print(
         f"all: {time.perf_counter() - began:.0f} s; results in benchmarks/results/papers, pages in {pages.FOLDER.relative_to(harness.ROOT)}"
     )
