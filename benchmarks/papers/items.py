@@ -40,7 +40,7 @@ ITEMS = (
     *_list(
         "IPDPS'19",
         ("figure 1", "layer sampling and graph sampling", "", _DRAWING),
-        ("figure 2", "F1 against training time", "score_against_time", "Reddit, Yelp and Amazon are not here."),
+        ("figure 2", "F1 against training time", "score_against_time", "wordnet30 in place of Reddit; Yelp and Amazon are not here."),
         ("figure 3", "scaling and breakdown of training", "scaling breakdown", f"{_TWO_CORES}."),
         ("figure 4A", "samplers side by side", "scaling", f"{_TWO_CORES}."),
         ("figure 4B", "vector instructions in sampling", "vector_instructions", ""),
@@ -52,7 +52,7 @@ ITEMS = (
     *_list(
         "JPDC'21",
         ("figure 1", "layer sampling and graph sampling", "", _DRAWING),
-        ("figure 2", "F1 against training time", "score_against_time", "Reddit, Yelp and Amazon are not here."),
+        ("figure 2", "F1 against training time", "score_against_time", "wordnet30 in place of Reddit; Yelp and Amazon are not here."),
         ("figure 3 A to F", "scaling of training and its parts", "scaling", f"{_TWO_CORES}."),
         ("figure 3 G and H", "breakdown of an iteration", "breakdown", "Its shares are not printed."),
         ("figure 4A", "frontier samplers side by side", "scaling", f"{_TWO_CORES}."),
