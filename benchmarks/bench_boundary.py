@@ -92,7 +92,10 @@ def make_job(rate: float, way: str, seed: int) -> dict[str, Any]:
     return {"told": {"rate": rate, "way": way}, "exchange": exchange, "seed": seed}
 
 
-def start_ranks(num_ranks: int, folder: Path, jobs: list[dict[str, Any]], out: Path) -> None:
+def start_ranks(
+    num_ranks: int, folder: Path, jobs: list[dict[str, Any]], out: Path, script: str = "boundary_rank.py"
+) -> None:
+    """Run a rank's `script` with `folder`, `jobs` and `out` in so many processes."""
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
         port = str(door.getsockname()[1])
@@ -101,7 +104,7 @@ def start_ranks(num_ranks: int, folder: Path, jobs: list[dict[str, Any]], out: P
         "PYTHONPATH": os.pathsep.join([str(HERE.parent / "src"), str(HERE)]),
         "GLOO_SOCKET_IFNAME": "lo",
     }
-    line = [sys.executable, str(HERE / "boundary_rank.py"), str(folder), json.dumps(jobs), str(out)]
+    line = [sys.executable, str(HERE / script), str(folder), json.dumps(jobs), str(out)]
     started = [
         subprocess.Popen(line, env={**common, "RANK": str(rank), "SHOAL_TIMEOUT": "900"})
         for rank in range(num_ranks)

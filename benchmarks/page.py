@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 import page_tables as tables
 import reliability
 from page_methods import tabulate_methods
+from page_reshuffle import say_reshuffle
 from page_tables import RESULTS, ROOT, Table, ms, read, render, times
 
 PAGE = ROOT / "docs/benchmarks.md"
@@ -241,12 +242,14 @@ FILLED: dict[str, Callable[[], str]] = {
     ),
     "epochs by depth": say_depth,
     "methods beside each other": lambda: "\n" + render(tabulate_methods(), most=12),
+    "clusters dealt anew": say_reshuffle,
     "results of reliability": lambda: "\n" + render(reliability.tabulate_reliability()),
 }
 MARKED = {
     ROOT / "README.md": ("summary of benchmarks", "where subgraphs lose"),
     ROOT / "docs/index.md": ("summary of benchmarks", "where subgraphs lose"),
     ROOT / "docs/howto/which-method.md": ("epochs by depth", "methods beside each other"),
+    ROOT / "docs/samplers.md": ("clusters dealt anew",),
     ROOT / "docs/runs.md": ("results of reliability",),
 }
 
