@@ -69,6 +69,7 @@ ITEMS = (
         ("theorem 1", "speed-up of the Dashboard", "theorem1", ""),
         ("theorem 2", "traffic of feature partitions", "theorem2", ""),
         ("§6", "order of products, node clipping", "scheduler", ""),
+        ("§8", "sampling of parts, shuffled", "", "No experiment there; [measured here](../samplers.md#several-ranks)."),
     ),
     *_list(
         "VLDB'22",
