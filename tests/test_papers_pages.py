@@ -6,11 +6,15 @@ import json
 import re
 from pathlib import Path
 
+import graphs
 import harness
 import items
 import pages
 import pytest
+import scheduler
 from matplotlib.figure import Figure
+
+from shoal.kernels import plan
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -115,6 +119,23 @@ def test_results_of_a_larger_profile_stand_beside_those_of_the_small_one(tmp_pat
     assert harness.read_record(experiment, "regular")["seconds"] == 41.0
     said = pages.describe_profiles(experiment, "small")
     assert said == " Profile regular: 2026-11-19, 41 s, not shown. Profiles never run: large."
+
+
+def test_the_order_of_a_wide_block_changes_at_the_weight_of_a_tie(monkeypatch):
+    shape = (1000, 4000, 20_000, 256, 64, True)  # rows, columns, entries, widths
+    tie = scheduler.find_tie(plan.plan_layer(*shape))
+    for weight, transforms_first in ((0.99 * tie, False), (1.01 * tie, True)):
+        monkeypatch.setattr(plan, "SPARSE_WEIGHT", weight)
+        assert plan.plan_layer(*shape).transform_first == transforms_first
+    assert scheduler.find_tie(plan.plan_layer(4000, 4000, 20_000, 256, 64, True)) is None
+
+
+def test_generated_graphs_have_what_was_asked_for():
+    graph = harness.load_graph("kronecker:com-Youtube/4")
+    asked = graphs.list_asked("kronecker:com-Youtube/4")
+    assert (graph.num_nodes, graph.num_features) == (asked["nodes"], asked["features"])
+    assert len(graph.indices) / graph.num_nodes == pytest.approx(asked["degree"], rel=0.01)
+    assert graphs.list_asked("cora") is None
 
 
 def test_bars_stand_side_by_side_under_marks_of_the_paper():
