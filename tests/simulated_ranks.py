@@ -7,11 +7,13 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import torch
 
 import shoal
 from rank_jobs import Job, assign_nodes, make_graph, make_model
 from shoal.analysis.batches import predict_replicas, predict_shared
 from shoal.analysis.machine import Machine
+from shoal.analysis.prediction import Prediction
 from shoal.analysis.simulate import predict_epoch
 from shoal.distributed.exchange import EXCHANGES
 from shoal.distributed.transport import Transport
@@ -21,6 +23,7 @@ from shoal.sampling.base import make_sampler
 MESSAGES = ("float32", "bfloat16", "int8", "int4")
 BOTH = (("directions", "both"),)
 ITERATED = (("label_reuse", 0.5), ("label_iterations", 2))
+PLACED = (("norm_place", "input"),)
 WALK = {"name": "random-walk", "roots": 20, "depth": 2}
 NODES = {"name": "node", "budget": 50}
 
@@ -73,7 +76,7 @@ SHARED = [
     Case(Job("sage", input_dropout=0.2, orders="0-1-1"), {"messages": "bfloat16"}, NODES | {"coverage": 5}),
     Case(Job("gcn", training=ITERATED), {"messages": "int8"}, NODES),
     Case(Job("sage", sparse=True, training=ITERATED), {}, NODES),
-    Case(Job("gat", training=ITERATED, settings=(("norm_place", "input"),)), {}, WALK),
+    Case(Job("gat", training=ITERATED, settings=PLACED), {}, WALK),
     Case(Job("mlp"), {}, NODES),
 ]
 REPLICAS = [
@@ -81,6 +84,18 @@ REPLICAS = [
     Case(Job("gcn", sparse=True), {}, {"name": "neighbor", "batch_size": 16}),
 ]
 CASES = {"whole": WHOLE, "shared": SHARED, "replicas": REPLICAS}
+NORMS = [
+    ("whole", Case(Job("gcn", norm="batch", orders="1-1-0-1-1-1"))),
+    ("whole", Case(Job("sage", norm="batch", settings=PLACED), {"messages": "int8", "staleness": 1})),
+    ("whole", Case(Job("gat", norm="batch", double=True, head_layers=3), {"boundary_rate": 0.5})),
+    ("whole", Case(Job("gcn", norm="batch", training=ITERATED), {"cover": True})),
+    ("whole", Case(Job("sage", norm="batch", partition="empty", setting="inductive"))),
+    ("whole", Case(Job("mlp", norm="batch"))),
+    ("whole", Case(Job("sage"))),
+    ("shared", Case(Job("sage", norm="batch", head_layers=0), {}, NODES)),
+    ("shared", Case(Job("gcn", norm="batch", training=ITERATED), {}, WALK)),
+    ("replicas", Case(Job("sage", norm="batch"), {}, NODES)),
+]
 
 
 def compare(transport: Transport, kind: str, first: int, every: int) -> list[dict[str, Any]]:
@@ -88,7 +103,47 @@ def compare(transport: Transport, kind: str, first: int, every: int) -> list[dic
     return [_compare(transport, kind, case) for case in CASES[kind][first::every]]
 
 
+def count_norm_sums(transport: Transport, number: int) -> dict[str, Any]:
+    """Bytes of the all-reduces of batch norm in every step of two epochs, in order, and those predicted for a step."""
+    kind, case = NORMS[number]
+    said, trainer = _prepare(transport, kind, case)
+    counted: list[list[int]] = [[]]
+    add_up = transport.sum
+
+    def count(tensor: torch.Tensor) -> torch.Tensor:
+        if transport.phase == "the sums of batch norm":
+            counted[-1].append(tensor.nbytes)
+        elif transport.phase.startswith("the gradients"):
+            counted.append([])
+        return add_up(tensor)
+
+    vars(transport)["sum"] = count
+    try:
+        records = [trainer.train_epoch() for _ in range(2)]
+        trainer.share.end()
+    finally:
+        del vars(transport)["sum"]
+    return {
+        "counted": counted,
+        "predicted": list(said.norm_sums),
+        "steps": [sum(one["batches"] for one in records), 2 * said.steps],
+    }
+
+
 def _compare(transport: Transport, kind: str, case: Case) -> dict[str, Any]:
+    said, trainer = _prepare(transport, kind, case)
+    records = trainer.fit(2)
+    ranks = trainer.share.describe_ranks()
+    return {
+        "case": str(asdict(case)),
+        "counted": [[one.get("bytes", 0), one.get("messages", 0), one["batches"]] for one in records],
+        "predicted": [said.num_bytes, said.num_messages, said.steps],
+        "modelled": [[one["model"] for one in ranks], list(said.modelled)],
+        "held": bool(np.all(np.array(said.memory) > 0)),
+    }
+
+
+def _prepare(transport: Transport, kind: str, case: Case) -> tuple[Prediction, shoal.Trainer]:
     job = case.job
     graph, model = make_graph(job), make_model(job)
     assignment = assign_nodes(job, graph, transport.size)
@@ -118,12 +173,4 @@ def _compare(transport: Transport, kind: str, case: Case) -> dict[str, Any]:
         trainer = shoal.Trainer(
             model, part, sampler, transport=transport, exchange=method, **more, **dict(job.training)
         )
-    records = trainer.fit(2)
-    ranks = trainer.share.describe_ranks()
-    return {
-        "case": str(asdict(case)),
-        "counted": [[one.get("bytes", 0), one.get("messages", 0), one["batches"]] for one in records],
-        "predicted": [said.num_bytes, said.num_messages, said.steps],
-        "modelled": [[one["model"] for one in ranks], list(said.modelled)],
-        "held": bool(np.all(np.array(said.memory) > 0)),
-    }
+    return said, trainer

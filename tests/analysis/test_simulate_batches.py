@@ -81,6 +81,18 @@ def test_ranks_with_batches_of_their_own_share_the_steps_and_sum_gradients(graph
     assert len(three.memory) == 3
 
 
+def test_shared_batches_sum_statistics_in_every_step_and_own_ones_never(graph):
+    stack = package.GNN("sage", 8, 16, 3, num_layers=2, norm="batch")
+    parts, sampler = split_graph(graph, np.arange(300) % 3, 3), package.NodeSampler(graph, budget=50)
+    shared, one = (predict_shared(parts, sampler, stack, MACHINE, num_batches=count) for count in (None, 1))
+    assert shared.norm_sums == (264, 264, 256, 256)
+    seconds = sum(4 * (1e-4 + size / 3 / 1e8) for size in shared.norm_sums)
+    assert shared.norms == pytest.approx(6 * seconds)
+    assert one.norms == pytest.approx(6 * seconds)
+    own = predict_replicas(sampler, stack, MACHINE, 3)
+    assert (own.norm_sums, own.norms) == ((), 0)
+
+
 def test_memory_grows_with_the_largest_part_and_has_the_process_in_it(graph, model):
     assignment = np.where(np.arange(300) < 200, 0, 1)
     parts = split_graph(graph, assignment, 2)

@@ -76,7 +76,9 @@ def predict_shared(
         received = np.maximum(received, count_received(shares, load, exchanges, method))
         sizes = np.concatenate([load.held, load.entries.sum(1, keepdims=True)], axis=1)
         largest = np.maximum(largest, sizes.astype(np.int64))
-        step = predict_step(load, exchanges, model, machine, method, item_bytes)
+        step = predict_step(
+            load, exchanges, model, machine, method, item_bytes, label_iterations=label_iterations
+        )
         sampling = machine.sharing * sampling + (machine.batch_seconds or 0.0)
         steps.append(replace(step, sampling=sampling))
     return replace(
@@ -133,7 +135,7 @@ def predict_replicas(
 ) -> Prediction:
     """Predict an epoch of data-parallel training: every rank holds the graph and draws its own batches (JPDC'21 §8).
 
-    Only gradients are exchanged. A step takes as long as the slowest rank's batch.
+    Only gradients are exchanged; batch norm's statistics are those of a rank's own batch. A step takes as long as the slowest rank's batch.
 
     Args:
         sampling_threads: threads that prefetch batches, so that sampling overlaps with computing.

@@ -6,6 +6,8 @@ Contention between busy ranks adds to it, if it was measured (`Machine.crowd`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from shoal.analysis.machine import Machine
@@ -88,6 +90,11 @@ def time_sum(model: GNN, num_ranks: int, machine: Machine) -> float:
     weights = sum(weight.numel() for weight in model.parameters()) * 4
     loss = machine.time_sum(_LOSS_BYTES, num_ranks) if machine.sums else 0.0
     return loss + machine.time_sum(weights, num_ranks)
+
+
+def time_norms(norm_sums: Sequence[int], num_ranks: int, machine: Machine) -> float:
+    """Seconds of batch norm's all-reduces in a step, from the bytes of each; a layer waits for them, so nothing overlaps."""
+    return float(sum(machine.time_sum(size, num_ranks) for size in norm_sums))
 
 
 def time_fixed(messages: np.ndarray, machine: Machine) -> np.ndarray:

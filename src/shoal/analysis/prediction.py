@@ -36,12 +36,14 @@ class Prediction:
         seconds: of each exchange, in order, in all steps.
         exposed: of each exchange, without what overlaps with the product with local columns; for stale exchanges,
             without what overlaps with the epoch's computing.
-        reduce: all-reduce of the gradients.
+        reduce: all-reduces of the loss, of the gradients and of batch norm.
         compute: of the slowest rank; 0 where the machine has no rates.
         steps: of an epoch.
         sampling: drawing batches and cutting them into ranks' shares, as measured here; choosing the halo rows of a boundary rate.
         memory: bytes of every rank's process in training, estimated (`rank_memory`).
         modelled: bytes of every rank by BNS-GCN's formula, as in `ranks.json`.
+        norm_sums: bytes of each all-reduce of batch norm in a step; `num_bytes` has no bytes of all-reduces.
+        norms: seconds of these all-reduces in all steps, which `reduce` includes.
     """
 
     num_bytes: int
@@ -55,6 +57,8 @@ class Prediction:
     sampling: float = 0.0
     memory: tuple[int, ...] = ()
     modelled: tuple[int, ...] = ()
+    norm_sums: tuple[int, ...] = ()
+    norms: float = 0.0
 
     @property
     def communication(self) -> float:
@@ -63,7 +67,7 @@ class Prediction:
 
     @property
     def epoch(self) -> float:
-        """Seconds of an epoch: drawing batches, compute, exposed communication and the sum of gradients."""
+        """Seconds of an epoch: drawing batches, compute, exposed communication and all-reduces."""
         return self.sampling + self.compute + sum(self.exposed) + self.reduce
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,4 +109,5 @@ def add_steps(steps: Sequence[Prediction], scale: float = 1.0) -> Prediction:
         compute=total(one.compute for one in steps),
         steps=round(total(one.steps for one in steps)),
         sampling=total(one.sampling for one in steps),
+        norms=total(one.norms for one in steps),
     )

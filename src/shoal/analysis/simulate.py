@@ -10,11 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from shoal.analysis.links import hide_behind, time_broadcasts, time_fixed, time_messages, time_sum
+from shoal.analysis.links import (
+    hide_behind,
+    time_broadcasts,
+    time_fixed,
+    time_messages,
+    time_norms,
+    time_sum,
+)
 from shoal.analysis.machine import Machine as Machine
 from shoal.analysis.prediction import LayerExchange, Load
 from shoal.analysis.prediction import Prediction as Prediction
 from shoal.analysis.rank_memory import count_received, estimate_parts, model_ranks
+from shoal.distributed.batch_norm import list_sums
 from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
 from shoal.distributed.ledger import BACKWARD, FORWARD, INPUT
 from shoal.errors import ShoalError
@@ -118,12 +126,14 @@ def predict_epoch(
         item_bytes=item_bytes,
     )
     if isinstance(parts, np.ndarray):
-        return predict_step(load, exchanges, model, machine, method, item_bytes)
+        return predict_step(
+            load, exchanges, model, machine, method, item_bytes, label_iterations=label_iterations
+        )
     load = measure_load(parts, method, {one.overlaps for one in exchanges})
     received = count_received(parts, load, exchanges, method)
     held = (parts, model, received, exchanges, method, model.in_features)
     return replace(
-        predict_step(load, exchanges, model, machine, method, item_bytes),
+        predict_step(load, exchanges, model, machine, method, item_bytes, label_iterations=label_iterations),
         memory=estimate_parts(*held, sparse=bool(sparse_features), process=process),
         modelled=model_ranks(parts, model, received),
     )
@@ -136,10 +146,13 @@ def predict_step(
     machine: Machine,
     method: ExchangeMethod,
     item_bytes: int = 4,
+    *,
+    label_iterations: int = 0,
 ) -> Prediction:
     """Predict the cost of a step with this load.
 
-    The fixed cost of messages overlaps with computing only where every rank has a core of its own.
+    The fixed cost of messages overlaps with computing only where every rank has a core of its own. Batch norm makes ranks
+    wait for the slowest in every layer: computing is that of the slowest rank in each product already.
     """
     seconds, exposed, fixed, compute = [], [], [], 0.0
     num_bytes, num_messages = float(load.ids.sum()), float((load.ids > 0).sum())
@@ -182,15 +195,19 @@ def predict_step(
     sampling = (machine.batch_seconds or 0.0) if method.thins else 0.0
     if machine.sharing > 1:  # lists of kept rows are sent during the previous epoch
         sampling += float(time_messages(load.ids, machine).max())
+    norm_sums = list_sums(model, label_iterations)
+    norms = time_norms(norm_sums, len(load.held), machine)
     return Prediction(
         round(num_bytes),
         round(num_messages),
         tuple(exchanges),
         tuple(seconds),
         tuple(exposed),
-        time_sum(model, len(load.held), machine),
+        time_sum(model, len(load.held), machine) + norms,
         compute,
         sampling=sampling,
+        norm_sums=norm_sums,
+        norms=norms,
     )
 
 

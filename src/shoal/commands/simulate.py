@@ -296,7 +296,9 @@ def _make_table(said: dict[int, Prediction]) -> object:
         name = f"  layer {exchange.layer} {exchange.direction}, {exchange.width} wide"
         table.add_row(name, *(_say(one.seconds[number]) for one in said.values()))
     table.add_row("exposed, ms", *(_say(sum(one.exposed)) for one in said.values()))
-    table.add_row("gradients, ms", *(_say(one.reduce) for one in said.values()))
+    if any(one.norm_sums for one in said.values()):
+        table.add_row("batch norm, ms", *(_say(one.norms) for one in said.values()))
+    table.add_row("gradients, ms", *(_say(one.reduce - one.norms) for one in said.values()))
     table.add_row("epoch, ms", *(_say(one.epoch) for one in said.values()))
     table.add_row("largest rank, MB", *(f"{max(one.memory) / 1e6:,.1f}" for one in said.values()))
     return table

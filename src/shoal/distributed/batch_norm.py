@@ -12,6 +12,8 @@ from torch.nn import functional
 from shoal.distributed.ledger import REDUCE, Ledger
 from shoal.distributed.transport import Transport
 
+_SUM_BYTES = 8  # of a number that is summed over ranks
+
 
 class SyncBatchNorm(nn.BatchNorm1d):
     """`(h − μ) / √(σ² + ε) · γ + β`, μ and σ² over the rows of all ranks.
@@ -92,6 +94,18 @@ class _Normalize(torch.autograd.Function):
         shift, slope = sums.to(h.dtype) / ctx.rows
         grad_h = (grad - shift - flat * slope) * (scale * weight)
         return grad_h, own[1], own[0], None, None, None, None
+
+
+def list_sums(model: nn.Module, passes: int = 0) -> tuple[int, ...]:
+    """Bytes of each all-reduce that batch norm adds to a step on ranks: those of the forward passes, then the backward one.
+
+    Args:
+        model: its batch norms are shared by `share_batch_norms`, or will be.
+        passes: forward passes in training mode before the step's own.
+    """
+    widths = [norm.num_features for norm in model.modules() if isinstance(norm, nn.BatchNorm1d)]
+    forward = [_SUM_BYTES * (2 * width + 1) for width in widths]
+    return (*(1 + passes) * forward, *(_SUM_BYTES * 2 * width for width in reversed(widths)))
 
 
 def share_batch_norms(
