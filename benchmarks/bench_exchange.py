@@ -10,7 +10,7 @@
 Rows on the parts of `hypergraph` stand beside covers, integer messages and stale halos on the parts of `cover`, and beside
 CAGNET's broadcast. All ways are trained in turn by the same processes, a few epochs at a time; times are medians, CPU seconds those
 of all ranks together, which other work on the machine hardly changes. At the end: how many epochs were predicted within 20 %.
-`--ways all` adds boundary rates, mini-batches that ranks share, and ranks with batches of their own.
+`--ways all` adds boundary rates, batch norm, mini-batches that ranks share, and ranks with batches of their own.
 """
 
 from __future__ import annotations
@@ -68,12 +68,14 @@ WAYS: dict[str, tuple[str, str, dict[str, Any]]] = {  # name: (parts, exchange, 
 MORE: dict[str, tuple[str, str, dict[str, Any]]] = {
     "rows + int4": ("hypergraph", "p2p", {"cover": False, "messages": "int4"}),
     "rows + bfloat16": ("hypergraph", "p2p", {"cover": False, "messages": "bfloat16"}),
+    "rows + batch norm": ("hypergraph", "p2p", {"cover": False}),
     "rate 0.1": ("hypergraph", "p2p", {"boundary_rate": 0.1}),
     "shared batches": ("hypergraph", "p2p", {}),
     "shared batches + int8": ("hypergraph", "p2p", {"messages": "int8"}),
     "own batches": ("hypergraph", "p2p", {}),
 }
 BATCHES = tuple(name for name in MORE if "batches" in name)
+NORMED = ("rows + batch norm",)  # others have layer norm
 WITHIN = 0.2  # of a measured epoch, by which one that was predicted may differ
 
 SAID: dict[str, Callable[[Prediction], float]] = {
@@ -98,7 +100,7 @@ def open_graph(name: str, folder: Path) -> shoal.Graph:
 def make_trainer(transport: Transport, folder: Path, name: str, job: dict[str, Any]) -> shoal.Trainer:
     parts, exchange, settings = (WAYS | MORE)[name]
     part = open_part(folder / parts, transport.rank)
-    model = make_model(job, part.num_features, part.num_classes)
+    model = make_model(job, name, part.num_features, part.num_classes)
     method = EXCHANGES[exchange](**settings)
     sampler, held = None, part
     if name in BATCHES:
@@ -112,10 +114,9 @@ def make_sampler(graph: shoal.Graph) -> shoal.Sampler:
     return shoal.RandomWalkSampler(graph, roots=max(graph.num_nodes // 30, 1), depth=2)
 
 
-def make_model(job: dict[str, Any], num_features: int, num_classes: int) -> shoal.GNN:
-    return shoal.GNN(
-        job["model"], num_features, job["hidden"], num_classes, num_layers=job["layers"], dropout=0.0
-    )
+def make_model(job: dict[str, Any], way: str, num_features: int, num_classes: int) -> shoal.GNN:
+    settings = {"num_layers": job["layers"], "norm": "batch" if way in NORMED else "layer", "dropout": 0.0}
+    return shoal.GNN(job["model"], num_features, job["hidden"], num_classes, **settings)
 
 
 def run_rank(folder: Path, job: dict[str, Any]) -> None:
@@ -158,7 +159,7 @@ def run_memory(folder: Path, job: dict[str, Any]) -> None:
 def compare_memory(folder: Path, graph: shoal.Graph, job: dict[str, Any], name: str) -> dict[str, Any]:
     """Measured and predicted bytes of every rank of a way."""
     answer = run_hosts(folder, job | {"ways": [name]}, None)
-    model = make_model(job, graph.num_features, graph.num_classes)
+    model = make_model(job, name, graph.num_features, graph.num_classes)
     parts, exchange, settings = (WAYS | MORE)[name]
     method, cut = EXCHANGES[exchange](**settings), open_parts(folder / parts)
     process = int(statistics.median(answer["before"]))
@@ -205,11 +206,11 @@ def summarize(
     folder: Path, graph: shoal.Graph, job: dict[str, Any], answer: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """Medians of every way, and the epoch predicted for each machine that was probed meanwhile."""
-    model, rows = make_model(job, graph.num_features, graph.num_classes), []
-    kinds = ("compute", *KINDS)
+    rows, kinds = [], ("compute", *KINDS)
     for name, records in answer["records"].items():
         parts, exchange, settings = (WAYS | MORE)[name]
         method, cut = EXCHANGES[exchange](**settings), open_parts(folder / parts)
+        model = make_model(job, name, graph.num_features, graph.num_classes)
         said = [predict(name, graph, cut, model, _read(one), method) for one in answer["machines"]]
         rows.append(
             {
