@@ -12,6 +12,7 @@ from shoal.distributed.costs import model_memory
 from shoal.distributed.exchange import ExchangeMethod
 from shoal.graph import Graph
 from shoal.models.gnn import GNN
+from shoal.models.hops import StackedGraph
 from shoal.partitioning.part import Part
 from shoal.training.step_memory import VALUE, count_prepared, count_row, count_weights, count_whole
 
@@ -100,13 +101,17 @@ def estimate_replicas(
     graph: Graph, model: GNN, largest: tuple[int, int, int], num_features: int, num_ranks: int, process: int
 ) -> tuple[int, ...]:
     """Bytes of every rank's process where each holds the whole graph; `largest` is (output rows, other rows, entries) of a batch."""
-    features = VALUE * graph.num_nodes * num_features
-    is_sparse = sp.issparse(graph.x)
-    if is_sparse:
-        features = count_csr(graph.x)
-    held = count_pattern(graph) + features + count_weights(model)
-    held += _count_batch(model, largest, num_features, sparse=is_sparse)
+    held = _count_graph(graph, num_features) + count_weights(model)
+    if isinstance(graph, StackedGraph):
+        held += _count_graph(graph.source, graph.source.num_features)
+    held += _count_batch(model, largest, num_features, sparse=sp.issparse(graph.x))
     return (process + held,) * num_ranks
+
+
+def _count_graph(graph: Graph, num_features: int) -> int:
+    """Bytes of a graph's adjacency, edge weights and features: `num_features` dense ones unless it has sparse ones."""
+    dense = VALUE * graph.num_nodes * num_features
+    return count_pattern(graph) + (count_csr(graph.x) if sp.issparse(graph.x) else dense)
 
 
 def _count_batch(model: GNN, size: tuple[int, ...], num_features: int, *, sparse: bool) -> int:

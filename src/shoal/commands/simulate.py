@@ -244,12 +244,15 @@ def _open_or_cut(target: str, parts: str | None, method: str | None, config: Run
     from shoal.datasets import load
     from shoal.graph import Graph
     from shoal.partitioning.part import split_graph
+    from shoal.runs.build import prepare_graph
     from shoal.runs.data import partition_for_run
 
     graph = load(config.data, **config.data_options)
     if graph.num_classes:
         graph = graph if graph.has_split else graph.with_split(seed=0)
         follow_graph(config, graph)
+    if config.method == "sampled":
+        graph = prepare_graph(config, graph)
     about = graph.num_features, graph.num_classes, sp.issparse(graph.x)
     inductive = config.training.setting == "inductive" and not config.draws
     seen = graph.train_graph("inductive") if inductive else graph

@@ -137,8 +137,8 @@ def note_imbalance(config: RunConfig, trainer: Trainer) -> tuple[str, ...]:
     )
 
 
-def _prepare_graph(config: RunConfig, graph: Graph, checkpoints: Path | None) -> Graph:
-    """The graph that the model trains on. Its files go to the nearest existing folder above `checkpoints`."""
+def prepare_graph(config: RunConfig, graph: Graph, checkpoints: Path | None = None) -> Graph:
+    """The graph that a configuration's model trains on. Its files go to the nearest existing folder above `checkpoints`."""
     if config.model.name not in CONVS:
         return graph
     conv = CONVS[config.model.name]
@@ -165,7 +165,7 @@ def make_trainer(
     """
     config.validate()
     if isinstance(graph, Graph):
-        graph = _prepare_graph(config, graph, checkpoints)
+        graph = prepare_graph(config, graph, checkpoints)
     source = graph if isinstance(graph, Graph) else whole
     trainer = Trainer(
         make_model(config, graph.num_features, graph.num_classes),
