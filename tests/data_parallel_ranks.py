@@ -9,6 +9,8 @@ import numpy as np
 import torch
 
 import shoal
+from shoal.analysis.batches import predict_replicas
+from shoal.analysis.machine import Machine
 from shoal.distributed.moving import MovingSampler
 from shoal.distributed.transport import Transport
 from shoal.sampling.dealt import DealtSampler
@@ -126,4 +128,31 @@ def move_here(transport: Transport) -> dict[str, Any]:
         "sent": transport.gather(sent).tolist(),
         "counted": (moved * graph.num_features * 4).tolist(),
         "losses": losses,
+    }
+
+
+def predict_moves(transport: Transport) -> dict[str, Any]:
+    """Bytes, messages and steps of seventeen epochs in which clusters are dealt eight times again, and those predicted."""
+    graph = shoal.load("blocks", num_nodes=1000)
+    given: dict[str, Any] = {
+        "assignment": np.arange(1000) % 7,
+        "reshuffle_every": 2,
+        "roots": 200,
+        "depth": 1,
+    }
+    moving = MovingSampler(graph, "random-walk", transport=transport, **given)
+    alone = DealtSampler(graph, "random-walk", rank=0, num_ranks=transport.size, **given)
+    model, machine = make_model(graph), Machine(1e-3, 1e6)
+    said = [
+        predict_replicas(alone, model, machine, transport.size, moves_features=True),
+        predict_replicas(moving, model, machine, transport.size),
+        predict_replicas(alone, model, machine, transport.size),
+    ]
+    records = shoal.Trainer(model, graph, moving, transport=transport, eval_every=100).fit(17)
+    sent = np.array([moving.ledger.num_bytes, moving.ledger.num_messages])
+    return {
+        "sent": transport.gather(sent).sum(0).tolist(),
+        "steps": records[0]["batches"],
+        "said": [[one.num_bytes, one.num_messages, one.steps, one.communication] for one in said],
+        "moved": [(4 * graph.num_features * moving.count_moved(deal)).tolist() for deal in range(1, 9)],
     }

@@ -93,6 +93,11 @@ def test_shared_batches_sum_statistics_in_every_step_and_own_ones_never(graph):
     assert (own.norm_sums, own.norms) == ((), 0)
 
 
+def test_only_features_of_dealt_clusters_move(graph, model):
+    with pytest.raises(ShoalError, match="leave out moves_features"):
+        predict_replicas(package.NodeSampler(graph, budget=50), model, MACHINE, 3, moves_features=True)
+
+
 def test_memory_grows_with_the_largest_part_and_has_the_process_in_it(graph, model):
     assignment = np.where(np.arange(300) < 200, 0, 1)
     parts = split_graph(graph, assignment, 2)

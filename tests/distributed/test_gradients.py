@@ -6,6 +6,7 @@ import pytest
 from data_parallel_ranks import (
     make_blind_trainer,
     move_here,
+    predict_moves,
     save_on_rank_0_alone,
     train_alone,
     train_blind,
@@ -39,6 +40,23 @@ def test_rows_that_move_when_parts_are_dealt_anew_are_those_of_the_graph_and_cou
     assert found["sent"] == found["counted"]
     assert np.sum(found["sent"]) > 0
     assert found["losses"][0] == found["losses"][1]
+
+
+def test_features_that_move_between_ranks_are_predicted_by_their_mean(ranks):
+    """A deal takes as long as the rank with most to send or to receive, by latency and bandwidth."""
+    found = ranks("gloo", 3).call(predict_moves)
+    dealt, moving, still = found["said"]
+    moved = np.array(found["moved"])
+    costs = 1e-3 * (moved > 0) + moved / 1e6
+    seconds = np.maximum(costs.sum(1), costs.sum(2)).max(1).sum() / 16
+    num_bytes, messages = found["sent"]
+    assert num_bytes == moved.sum() > 0
+    assert (
+        dealt
+        == moving
+        == [round(num_bytes / 16), round(messages / 16), found["steps"], pytest.approx(seconds)]
+    )
+    assert still == [0, 0, found["steps"], 0]
 
 
 def test_ranks_of_which_one_has_a_folder_save_after_epochs_alone(tmp_path, ranks):

@@ -5,25 +5,30 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from shoal.aggregation import AGGREGATIONS
-from shoal.analysis.links import time_sum
+from shoal.analysis.links import time_messages, time_sum
 from shoal.analysis.machine import Machine
-from shoal.analysis.prediction import Prediction, add_steps
+from shoal.analysis.prediction import LayerExchange, Prediction, add_steps
 from shoal.analysis.rank_memory import count_received, estimate_replicas, estimate_shared, model_ranks
 from shoal.analysis.simulate import count_row_macs, list_exchanges, measure_load, predict_step
 from shoal.distributed.batch_cover import cover_batch
 from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
+from shoal.distributed.ledger import FORWARD, INPUT
 from shoal.distributed.minibatch import cut_batch
+from shoal.distributed.moving import MovingSampler
 from shoal.errors import ShoalError
 from shoal.graph import Graph
 from shoal.models.gnn import GNN
 from shoal.partitioning.part import Part, split_graph
 from shoal.sampling.base import Sampler
+from shoal.sampling.dealt import DealtSampler
 
 DRAWN = 64  # batches drawn to estimate the cost of a rank's own batches
+DEALS = 8  # of clusters, over which the mean of the features that move is taken
 
 
 def predict_shared(
@@ -132,20 +137,24 @@ def predict_replicas(
     sampling_threads: int = 0,
     num_batches: int | None = None,
     process: int = 0,
+    moves_features: bool = False,
 ) -> Prediction:
     """Predict an epoch of data-parallel training: every rank holds the graph and draws its own batches (JPDC'21 §8).
 
-    Only gradients are exchanged; batch norm's statistics are those of a rank's own batch. A step takes as long as the slowest rank's batch.
+    Only gradients are exchanged, and features that move; batch norm's statistics are those of a rank's own batch. A step takes as long as the slowest rank's batch.
 
     Args:
         sampling_threads: threads that prefetch batches, so that sampling overlaps with computing.
         num_batches: batches to draw and time; None for those of an epoch, at most 64.
+        moves_features: features move with the clusters of a `DealtSampler`, as a `MovingSampler`'s do: bytes, messages
+            and seconds are means over deals.
     """
-    num_steps = -(-sampler.num_batches // num_ranks)
+    is_own = sampler.is_for_one_rank  # an epoch of this rank's batches, which stand for those of the others
+    num_steps = sampler.num_batches if is_own else -(-sampler.num_batches // num_ranks)
     exchanges = list_exchanges(
         model, sparse_features=sparse_features, fixed=False, label_iterations=label_iterations
     )
-    count = min(num_batches or DRAWN, num_steps * num_ranks)
+    count = min(num_batches or DRAWN, num_steps if is_own else num_steps * num_ranks)
     seconds, sampling, largest = np.zeros(count), np.zeros(count), (0, 0, 0)
     sampler.sample(0)  # compiles and fills caches
     for k in range(count):
@@ -167,18 +176,44 @@ def predict_replicas(
     compute = float(np.sum(slowest))
     if sampling_threads:
         drawing = max(drawing / sampling_threads - compute, 0.0)
-    width = model.in_features
+    width, moved = model.in_features, _Moves(0, 0, (), ())
+    if moves_features or isinstance(sampler, MovingSampler):
+        moved = _predict_moves(sampler, machine)
     return Prediction(
-        num_bytes=0,
-        num_messages=0,
-        exchanges=(),
-        seconds=(),
-        exposed=(),
+        num_bytes=moved.num_bytes,
+        num_messages=moved.num_messages,
+        exchanges=moved.exchanges,
+        seconds=moved.seconds,
+        exposed=moved.seconds,
         reduce=num_steps * time_sum(model, num_ranks, machine),
         compute=compute if machine.dense_rate or machine.sparse_rate else 0.0,
         steps=num_steps,
         sampling=drawing,
         memory=estimate_replicas(sampler.graph, model, largest, width, num_ranks, process),
+    )
+
+
+class _Moves(NamedTuple):
+    num_bytes: int
+    num_messages: int
+    exchanges: tuple[LayerExchange, ...]
+    seconds: tuple[float, ...]
+
+
+def _predict_moves(sampler: Sampler, machine: Machine) -> _Moves:
+    """What ranks send of features in an epoch, as the mean over deals; steps wait for it."""
+    x = sampler.graph.find_features(np.arange(0))[0]
+    if not isinstance(sampler, DealtSampler) or not isinstance(x, np.ndarray):
+        raise ShoalError(
+            "only dense features move, with the clusters of a DealtSampler: leave out moves_features"
+        )
+    moved = [x.itemsize * x.shape[1] * sampler.count_moved(deal) for deal in range(1, DEALS + 1)]
+    epochs = DEALS * sampler.reshuffle_every
+    return _Moves(
+        round(sum(one.sum() for one in moved) / epochs),
+        round(sum(np.count_nonzero(one) for one in moved) / epochs),
+        (LayerExchange(INPUT, FORWARD, x.shape[1], False, x.itemsize),),
+        (sum(float(time_messages(one, machine).max()) for one in moved) / epochs,),
     )
 
 
