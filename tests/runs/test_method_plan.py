@@ -113,6 +113,30 @@ def test_parts_send_what_the_simulator_counts_and_are_taken_where_one_host_is_to
     assert "a host has" in reason
 
 
+@pytest.mark.parametrize(
+    "training", [{"label_reuse": 0.5, "label_iterations": 2}, {"setting": "inductive"}], ids=str
+)
+def test_parts_send_what_the_steps_of_the_run_send(graph, training):
+    """Also in passes of label reuse, on training nodes alone, and in batch norm's sums, two of a layer."""
+    model = {"hidden": 16, "num_layers": 2, "norm": "batch"}
+    config = make_config({**SMALL, "model": model, "training": training, "method": "partitioned"})
+    planner = Planner(config, graph, memory=1 << 40, hosts=3, machine=replace(WIRE, latency=10.0))
+    planner.end = 0  # measures nothing
+    parts = planner._try_partitioned(*planner._try_full())
+    seen, own = graph, partition_for_run(config, graph, 3).assignment
+    if "setting" in training:
+        seen, own = graph.train_graph("inductive"), own[graph.train_mask]
+    stack = make_model(config, graph.num_features, graph.num_classes)
+    passes = training.get("label_iterations", 0)
+    said = predict_epoch(
+        split_graph(seen, own, 3), stack, planner.machine, sparse_features=False, label_iterations=passes
+    )
+    assert parts.sent == said.num_bytes > 0
+    assert len(said.norm_sums) == 2 * (passes + 2)
+    seconds = 4 * 10 * (len(said.norm_sums) + 1) + sum(said.exposed)  # a ring of three has four steps
+    assert parts.seconds == pytest.approx(seconds, rel=0.01)
+
+
 def test_swapped_parts_are_taken_where_nothing_else_fits(graph):
     planner = make_planner(graph)
     sampled, (full, _) = planner._try_sampled("node"), planner._try_full()

@@ -282,14 +282,20 @@ class Planner:
             raise ShoalError(
                 f"epochs across hosts are predicted for stacks of convs only, and {config.model.name} is none: leave out --hosts"
             )
-        pattern = Graph(graph.indptr, graph.indices, directed=graph.directed, checked=True)
+        seen = graph.train_graph(config.training.setting)
+        pattern, trained = (
+            Graph(one.indptr, one.indices, directed=graph.directed, checked=True) for one in (graph, seen)
+        )
         assignment = partition_for_run(config, graph, self.hosts).assignment
-        parts = split_graph(pattern, assignment, self.hosts)
-        alone = split_graph(pattern, np.zeros(graph.num_nodes, np.int32), 1)
+        parts = cut = split_graph(pattern, assignment, self.hosts)
+        if seen is not graph:
+            cut = split_graph(trained, assignment[graph.train_mask], self.hosts)
+        alone = split_graph(trained, np.zeros(seen.num_nodes, np.int32), 1)
         rates = Machine(self.machine.latency, self.machine.bandwidth, **probe_rates(LocalTransport()))
-        sparse = sp.issparse(graph.x)
-        said = predict_epoch(parts, model, rates, exchange=config.make_exchange(), sparse_features=sparse)
-        one = predict_epoch(alone, model, rates, sparse_features=sparse)
+        given: dict[str, Any] = {"sparse_features": sp.issparse(graph.x)}
+        given["label_iterations"] = config.training.label_iterations
+        said = predict_epoch(cut, model, rates, exchange=config.make_exchange(), **given)
+        one = predict_epoch(alone, model, rates, **given)
         scale = 1.0 if full.seconds is None else full.seconds / one.compute
         cpu = None if full.cpu is None else full.cpu / one.compute * said.compute
         largest = max((part.num_local + part.num_halo) / graph.num_nodes for part in parts)
