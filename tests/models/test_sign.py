@@ -147,6 +147,7 @@ def test_sign_learns_from_neighbours_by_the_one_trainer(setting, tmp_path):
         ({"sampler": {"name": "node"}}, "leave out sampler node"),
         ({"model": {"name": "sign", "orders": "1-1"}}, "expected a first layer that reads the hops"),
         ({"model": {"name": "sign", "num_layers": 1, "head_layers": 0}}, "needs a classifier"),
+        ({"training": {"label_reuse": 0.5}}, "leave out training.label_reuse"),
         ({"model": {"name": "gcn"}, "sampler": {"name": "rows"}}, "model mlp and sign"),
         ({"model": {"name": "sage", "hops": 2}}, "belongs to model 'sign'"),
     ],

@@ -118,6 +118,10 @@ class RunConfig:
                 raise ShoalError(
                     f"model {name} trains on rows of nodes, without edges: leave out sampler {self.sampler.name}, or give rows"
                 )
+            if self.training.label_reuse is not None:
+                raise ShoalError(
+                    f"model {name} reads features that were propagated before training, without labels: leave out training.label_reuse"
+                )
             self.sampler.name = "rows"
         elif self.draws and self.sampler.given.get("name") == "rows" and CONVS[name].kind is not None:
             others = " and ".join(one for one, other in CONVS.items() if other.kind is None)
