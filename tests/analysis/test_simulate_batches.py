@@ -193,3 +193,25 @@ def test_very_many_ranks_are_predicted_from_real_parts(model, num_ranks):
     assert time.process_time() - started < 120
     assert said.num_bytes == 2 * 8 * 4 * PointToPoint().count_rows(parts).sum()
     assert len(said.memory) == num_ranks
+
+
+def test_memory_of_own_batches_has_the_whole_graph_beside_the_training_graph():
+    graph = package.load("blocks", num_nodes=2000, num_features=64, seed=0)
+    stacked = package.stack_hops(graph, hops=2)
+    sign = package.GNN("sign", stacked.num_features, 16, graph.num_classes, num_layers=2, hops=2)
+    held = {}
+    for setting in ("transductive", "inductive"):
+        sampler = package.RowSampler(stacked, batch_size=100, setting=setting)
+        held[setting] = predict_replicas(sampler, sign, MACHINE, 2).memory[0]
+    train = stacked.train_graph("inductive")
+    rows = 4 * 64 * train.num_nodes  # features and two hops of them
+    assert held["transductive"] > 4 * 64 * 2000 * 4
+    assert 4 * rows < held["inductive"] - held["transductive"] < 1.5 * 4 * rows
+
+
+def test_a_sampler_for_other_ranks_is_refused(graph, model):
+    dealt = package.DealtSampler(
+        graph, "random-walk", rank=0, num_ranks=3, assignment=np.arange(300) % 6, roots=20
+    )
+    with pytest.raises(ShoalError, match="give num_ranks=3"):
+        predict_replicas(dealt, model, MACHINE, 8)

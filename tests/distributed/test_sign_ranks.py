@@ -42,7 +42,7 @@ def test_the_command_predicts_the_steps_and_weights_of_real_ranks(ranks, shoal, 
     batches = json.loads((tmp_path / "pair" / "metrics.jsonl").read_text().splitlines()[0])["batches"]
     size = 4 * sum(weight.numel() for weight in load_run(tmp_path / "pair").model.parameters())
     model = [f"model.{key}={value}" for key, value in config["model"].items()]
-    settings = ["method=sampled", "sampler.batch_size=40", *model]
+    settings = ["sampler.batch_size=40", *model]
     line = ("graph", "--parts", "2", "--latency", "10", "--bandwidth", "1", "--json")
     told = shoal("simulate", *line, *(word for one in settings for word in ("--set", one)))
     assert told.code == 0, told.stderr
@@ -51,4 +51,5 @@ def test_the_command_predicts_the_steps_and_weights_of_real_ranks(ranks, shoal, 
     assert said["reduce"] == pytest.approx(batches * (2 * 10e-6 + size / 1e6))
     assert (said["num_bytes"], said["exchanges"]) == (0, [])
     assert said["norm_sums"] == []
-    assert "leave out method partitioned" in shoal("simulate", *line, "--model", "sign").refusal()
+    line = (*line, "--model", "sign", "--set", "method=partitioned")
+    assert "leave out method partitioned" in shoal("simulate", *line).refusal()

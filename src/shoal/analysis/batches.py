@@ -15,6 +15,7 @@ from shoal.analysis.machine import Machine
 from shoal.analysis.prediction import LayerExchange, Prediction, add_steps
 from shoal.analysis.rank_memory import count_received, estimate_replicas, estimate_shared, model_ranks
 from shoal.analysis.simulate import count_row_macs, list_exchanges, measure_load, predict_step
+from shoal.batch import Batch
 from shoal.distributed.batch_cover import cover_batch
 from shoal.distributed.exchange import EXCHANGES, ExchangeMethod
 from shoal.distributed.ledger import FORWARD, INPUT
@@ -149,6 +150,10 @@ def predict_replicas(
         moves_features: features move with the clusters of a `DealtSampler`, as a `MovingSampler`'s do: bytes, messages
             and seconds are means over deals.
     """
+    if isinstance(sampler, DealtSampler) and sampler.num_ranks != num_ranks:
+        raise ShoalError(
+            f"the sampler deals clusters to {sampler.num_ranks} ranks: give num_ranks={sampler.num_ranks}"
+        )
     is_own = sampler.is_for_one_rank  # an epoch of this rank's batches, which stand for those of the others
     num_steps = sampler.num_batches if is_own else -(-sampler.num_batches // num_ranks)
     exchanges = list_exchanges(
@@ -156,11 +161,10 @@ def predict_replicas(
     )
     count = min(num_batches or DRAWN, num_steps if is_own else num_steps * num_ranks)
     seconds, sampling, largest = np.zeros(count), np.zeros(count), (0, 0, 0)
-    sampler.sample(0)  # compiles and fills caches
+    _draw(sampler, 0)  # compiles and fills caches
     for k in range(count):
         started = time.perf_counter()
-        batch = sampler.sample(k)
-        _ = batch.x if sampler.graph.num_features else None
+        batch = _draw(sampler, k)
         sampling[k] = time.perf_counter() - started
         for one in exchanges:
             if one.layer:
@@ -193,6 +197,13 @@ def predict_replicas(
     )
 
 
+def _draw(sampler: Sampler, number: int) -> Batch:
+    """A batch with its features."""
+    batch = sampler.sample(number)
+    _ = batch.x if sampler.graph.num_features else None
+    return batch
+
+
 class _Moves(NamedTuple):
     num_bytes: int
     num_messages: int
@@ -202,7 +213,7 @@ class _Moves(NamedTuple):
 
 def _predict_moves(sampler: Sampler, machine: Machine) -> _Moves:
     """What ranks send of features in an epoch, as the mean over deals; steps wait for it."""
-    x = sampler.graph.find_features(np.arange(0))[0]
+    x = sampler.graph.find_features(np.arange(0))[0] if sampler.graph.num_features else None
     if not isinstance(sampler, DealtSampler) or not isinstance(x, np.ndarray):
         raise ShoalError(
             "only dense features move, with the clusters of a DealtSampler: leave out moves_features"

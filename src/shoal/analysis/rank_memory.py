@@ -101,17 +101,21 @@ def estimate_replicas(
     graph: Graph, model: GNN, largest: tuple[int, int, int], num_features: int, num_ranks: int, process: int
 ) -> tuple[int, ...]:
     """Bytes of every rank's process where each holds the whole graph; `largest` is (output rows, other rows, entries) of a batch."""
-    held = _count_graph(graph, num_features) + count_weights(model)
-    if isinstance(graph, StackedGraph):
-        held += _count_graph(graph.source, graph.source.num_features)
-    held += _count_batch(model, largest, num_features, sparse=sp.issparse(graph.x))
+    whole = graph if graph.parent is None else graph.parent
+    held = _count_graph(whole, num_features) + count_weights(model)
+    if whole is not graph:  # the training graph: of its own it has edges, and hops
+        held += _count_graph(graph, num_features) if isinstance(graph, StackedGraph) else count_pattern(graph)
+    held += _count_batch(model, largest, num_features, sparse=sp.issparse(whole.x))
     return (process + held,) * num_ranks
 
 
 def _count_graph(graph: Graph, num_features: int) -> int:
-    """Bytes of a graph's adjacency, edge weights and features: `num_features` dense ones unless it has sparse ones."""
+    """Bytes of a graph's adjacency, edge weights and features, `num_features` dense ones unless it has sparse ones; of hops also their source."""
     dense = VALUE * graph.num_nodes * num_features
-    return count_pattern(graph) + (count_csr(graph.x) if sp.issparse(graph.x) else dense)
+    held = count_pattern(graph) + (count_csr(graph.x) if sp.issparse(graph.x) else dense)
+    return held + (
+        _count_graph(graph.source, graph.source.num_features) if isinstance(graph, StackedGraph) else 0
+    )
 
 
 def _count_batch(model: GNN, size: tuple[int, ...], num_features: int, *, sparse: bool) -> int:

@@ -147,7 +147,7 @@ def predict_step(
     method: ExchangeMethod,
     item_bytes: int = 4,
     *,
-    label_iterations: int = 0,
+    label_iterations: int,
 ) -> Prediction:
     """Predict the cost of a step with this load.
 

@@ -103,7 +103,7 @@ def simulate(
     """
     from shoal.commands.calibrate import describe_machine
     from shoal.commands.screen import open_console, print_json
-    from shoal.commands.train import configure
+    from shoal.commands.train import configure, trains_on_rows
     from shoal.distributed.runtime import share_cores
     from shoal.distributed.transport import LocalTransport
     from shoal.errors import ShoalError
@@ -111,7 +111,8 @@ def simulate(
     from shoal.models.gnn import GNN
     from shoal.runs.build import make_model
 
-    config = configure(target, "partitioned", sampler, model, None, None, recipe, settings)
+    way = "sampled" if trains_on_rows(model, settings) else "partitioned"
+    config = configure(target, way, sampler, model, None, None, recipe, settings)
     config.partition.method = method or config.partition.method
     config.validate()
     _refuse(config, batches)
@@ -183,12 +184,19 @@ def _predict(
     from shoal.analysis.prediction import add_steps
     from shoal.analysis.simulate import predict_epoch
     from shoal.runs.build import make_batches
+    from shoal.training.learning_share import require_one_process
+    from shoal.training.shares import check_directions
 
     training = config.training
     given: dict[str, Any] = {"sparse_features": ranks.sparse, "process": process}
     given["label_iterations"] = training.label_iterations
     exchange = config.make_exchange()
-    if not config.draws:
+    source = make_batches(config, ranks.graph) if config.draws and ranks.graph is not None else None
+    if stack.directions == "both":
+        whole = ranks.parts[0] if ranks.parts else ranks.graph
+        assert whole is not None
+        check_directions(whole, source, exchange, None, history=False)
+    if source is None:
         exchange.covers(stack.kinds)  # raises where training would
         epochs = training.epochs if config.partition.given.get("last_boundary_rate") is not None else 1
         chosen = sorted({round(one * (epochs - 1) / (_EPOCHS - 1)) for one in range(_EPOCHS)})
@@ -198,9 +206,10 @@ def _predict(
         ]
         return found[0] if len(found) == 1 else add_steps(found, 1 / len(found))
     assert ranks.graph is not None
-    config.sampler.given.pop("coverage", None)  # normalisation changes no message
-    source = make_batches(config, ranks.graph)
+    if config.sampler.given.pop("coverage", None) is not None:  # normalisation changes no message
+        source = make_batches(config, ranks.graph)
     if config.method == "sampled":
+        require_one_process(source, ranks.size)
         threads = training.sampling_threads
         return predict_replicas(
             source, stack, machine, ranks.size, sampling_threads=threads, num_batches=batches, **given
@@ -215,9 +224,11 @@ def _open_or_cut(target: str, parts: str | None, method: str | None, config: Run
     import numpy as np
 
     from shoal.analysis.simulate import open_parts
+    from shoal.commands.screen import open_console
     from shoal.errors import ShoalError
     from shoal.runs.defaults import follow_graph
 
+    notices = open_console(stderr=True)
     if (Path(target) / "manifest.json").is_file():
         if parts is not None or method is not None:
             raise ShoalError(
@@ -234,7 +245,7 @@ def _open_or_cut(target: str, parts: str | None, method: str | None, config: Run
         stored = open_parts(Path(target))
         first = stored[0]
         if first.num_classes:
-            follow_graph(config, stored)
+            notices.notice(*follow_graph(config, stored))
         sparse = first.x is not None and not isinstance(first.x, np.ndarray)
         yield Ranks(len(stored), stored, None, first.num_features, first.num_classes, sparse)
         return
@@ -250,7 +261,7 @@ def _open_or_cut(target: str, parts: str | None, method: str | None, config: Run
     graph = load(config.data, **config.data_options)
     if graph.num_classes:
         graph = graph if graph.has_split else graph.with_split(seed=0)
-        follow_graph(config, graph)
+        notices.notice(*follow_graph(config, graph))
     if config.method == "sampled":
         graph = prepare_graph(config, graph)
     about = graph.num_features, graph.num_classes, sp.issparse(graph.x)
@@ -288,7 +299,7 @@ def _make_table(said: dict[int, Prediction]) -> object:
 
     heads = [count(ranks, "rank") for ranks in said]
     table = plain_table("an epoch", *heads, right=tuple(heads))
-    table.add_row("MB sent", *(f"{one.num_bytes / 1e6:,.2f}" for one in said.values()))
+    table.add_row("MB sent", *(f"{one.num_bytes / 1e6:,.4f}" for one in said.values()))
     table.add_row("messages", *(f"{one.num_messages:,}" for one in said.values()))
     if any(one.sampling for one in said.values()):
         table.add_row("steps", *(f"{one.steps:,}" for one in said.values()))

@@ -199,9 +199,7 @@ def train(
         )
         return
     if parts is not None or (recipe is None and not (workers is None and boundary_rate is None)):
-        method = method or (
-            "sampled" if parts is None and _trains_on_rows(model, settings) else "partitioned"
-        )
+        method = method or ("sampled" if parts is None and trains_on_rows(model, settings) else "partitioned")
     source = data or (None if method == "swapped" else parts)
     config = configure(source, method, sampler, model, epochs, seed, recipe, settings, plugins)
     config.repeat = repeat or config.repeat
@@ -231,7 +229,7 @@ def train(
     )
 
 
-def _trains_on_rows(model: str | None, settings: tuple[str, ...]) -> bool:
+def trains_on_rows(model: str | None, settings: tuple[str, ...]) -> bool:
     """Whether the model trains on rows alone, without edges: ranks then hold no parts."""
     from shoal.models.conv import CONVS
 

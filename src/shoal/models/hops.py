@@ -87,7 +87,9 @@ def stack_hops(
     """
     require_graph(graph)
     if not graph.num_features:
-        raise ShoalError(f"graph {graph.name!r} has no features: hops are propagated features")
+        raise ShoalError(
+            f"graph {graph.name!r} has no features, which hops are made of: name a graph with features, or choose another model"
+        )
     return StackedGraph(graph, hops, operator, folder)
 
 

@@ -15,8 +15,17 @@ from shoal.graph import Graph
 from shoal.kernels.adjacency import Adjacency
 from shoal.models.gnn import GNN
 from shoal.sampling.adaptive import AdaptiveSampler
+from shoal.sampling.base import Sampler
 from shoal.training.checkpoint import SAMPLER_FORMAT, read_own, save_own
 from shoal.training.share import ReplicaShare
+
+
+def require_one_process(sampler: Sampler, num_ranks: int) -> None:
+    """Raise if a sampler is trained and there are several ranks."""
+    if isinstance(sampler, AdaptiveSampler) and num_ranks > 1:
+        raise ShoalError(
+            f"sampler {sampler.name} is trained by one process and there are {num_ranks} ranks: use another sampler"
+        )
 
 
 class LearningShare(ReplicaShare):
@@ -29,10 +38,7 @@ class LearningShare(ReplicaShare):
     def __init__(
         self, graph: Graph, sampler: AdaptiveSampler, transport: Transport, model: nn.Module
     ) -> None:
-        if transport.size > 1:
-            raise ShoalError(
-                f"sampler {sampler.name} is trained by one process and there are {transport.size} ranks: use another sampler"
-            )
+        require_one_process(sampler, transport.size)
         if not isinstance(model, GNN) or not model.num_aggregations:
             raise ShoalError(
                 f"sampler {sampler.name} learns from the last aggregation of a stack of convs: use another sampler"
