@@ -138,12 +138,16 @@ def test_class_numbers_with_gaps_are_closed_and_keep_their_names(tmp_path):
 def test_missing_labels_and_a_single_class_are_noticed(tmp_path):
     edges = "source,target\n0,1\n"
     graph = import_graph(write(tmp_path, edges, "id,label\n0,cat\n1,\n2,\n3,dog\n"))
-    assert "column 'label': 2 of 4 nodes have no label" in graph.notices
+    assert "2 of 4 nodes have no label" in graph.notices
     assert not any("one class" in notice for notice in graph.notices)
     for label in ("cat", "0"):
         graph = import_graph(write(tmp_path, edges, f"id,label\n0,{label}\n1,{label}\n"))
         assert "column 'label': all labels are of one class, so there is nothing to learn" in graph.notices
         assert not any("no label" in notice for notice in graph.notices)
+    graph = import_graph(write(tmp_path, edges, "id,label,f\n0,,1\n1,,2\n"))
+    assert "2 of 2 nodes have no label" in graph.notices
+    graph = import_graph(write(tmp_path, edges, "id,label,f\n0,1.5,1\n1,,2\n2,2.5,3\n"))
+    assert "1 of 3 nodes have no label" in graph.notices
 
 
 @pytest.mark.parametrize("delimiter", [";", "\t"])

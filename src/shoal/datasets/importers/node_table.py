@@ -28,7 +28,7 @@ from shoal.datasets.importers.table_labels import (
 )
 from shoal.datasets.importers.tabular import Table, first_null, plain, to_integers
 from shoal.errors import ShoalError
-from shoal.labels import is_regression
+from shoal.labels import find_labelled, is_regression
 from shoal.progress import follow_work
 from shoal.workspace import FeatureRows
 
@@ -126,8 +126,11 @@ def read_nodes(table: Table, options: NodeOptions, notices: list[str]) -> tuple[
         )
         if is_regression(fields["y"]):
             fields["task"] = "regression"
+        missing = np.count_nonzero(~find_labelled(fields["y"]))
         if like is not None:
             fields["num_classes"] = like.number
+        elif missing:
+            notices.append(f"{missing:,} of {len(ids):,} nodes have no label")
     if split_column is not None:
         masks = read_split(table, split_column, kept[split_column], training=options.like is None)
         if label_columns:

@@ -133,7 +133,7 @@ def _refuse_real(table: Table, name: str, values: np.ndarray) -> None:
 
 
 def _check_shared(table: Table, name: str, y: np.ndarray, num_classes: int, notices: list[str]) -> None:
-    """Raise if hardly two nodes share a class; add notices if few nodes do, if all do, and if some have no label."""
+    """Raise if hardly two nodes share a class; add a notice if few nodes do, or all do."""
     labelled = int(np.count_nonzero(y >= 0)) if y.ndim == 1 else 0
     if labelled >= _FEW_LABELS and 2 * num_classes > labelled:
         raise ShoalError(
@@ -145,8 +145,6 @@ def _check_shared(table: Table, name: str, y: np.ndarray, num_classes: int, noti
             f"column {name!r} has {num_classes:,} classes in {labelled:,} labelled rows, {labelled / num_classes:.1f} rows per class: "
             "few to learn from; if they are amounts, --task regression takes them as numbers"
         )
-    if labelled and labelled < len(y):
-        notices.append(f"column {name!r}: {len(y) - labelled:,} of {len(y):,} nodes have no label")
     if labelled and num_classes == 1:
         notices.append(f"column {name!r}: all labels are of one class, so there is nothing to learn")
 
