@@ -236,11 +236,10 @@ def follow_graph(
     facts = measure_facts(graph, total, lambda facts: heeds_homophily(facts, epochs, exact))
     if not may_normalize(config) or config.model.given.get("name", "gcn") != "gcn":  # GAT loses by it
         facts = replace(facts, words=False)
-    one_way = name_one_way(config)
-    if facts.two_way and one_way is not None and reads_directions(config):
-        lines.append(
-            f"edges are directed, and {one_way} has layers aggregate over them in one direction only"
-        )
+    reasons = " and ".join(list_one_way(config))
+    if facts.two_way and reasons and reads_directions(config) and "directions" not in config.model.given:
+        said = f"edges are directed, and with {reasons} layers aggregate over them in one direction only"
+        lines.append(f"{said}; without, both ways")
     facts = replace(facts, two_way=facts.two_way and may_reverse(config) and fits_reversed(facts))
     depth = count_drawn_layers(config)
     if depth is not None and not {"num_layers", "orders"} & config.model.given.keys():
@@ -271,7 +270,7 @@ def may_normalize(config: RunConfig) -> bool:
 
 def may_reverse(config: RunConfig) -> bool:
     """Whether a model may aggregate over reversed edges too, by its conv and the way it is trained."""
-    return reads_directions(config) and name_one_way(config) is None
+    return reads_directions(config) and not list_one_way(config)
 
 
 def reads_directions(config: RunConfig) -> bool:
@@ -281,18 +280,20 @@ def reads_directions(config: RunConfig) -> bool:
     return conv in CONVS and can_reverse(CONVS[conv]) and given.get("directions", "both") != "in"
 
 
-def name_one_way(config: RunConfig) -> str | None:
-    """What about the way of training rules reversed edges out; None if nothing does."""
-    if config.training.history:
-        return "training.history"
-    if config.draws and not SAMPLERS[config.sampler.name].draws_subgraphs:
-        return f"sampler {config.sampler.name}"
-    if config.draws and config.sampler.resolve().get("coverage") is not None:
-        return "sampler.coverage"
+def list_one_way(config: RunConfig) -> list[str]:
+    """What about the way of training rules reversed edges out."""
     exchange = config.make_exchange()
-    if config.method == "swapped":
-        return "method swapped"
-    return "an exchange that is not exact" if exchange.thins or exchange.is_stale else None
+    layered = config.draws and not SAMPLERS[config.sampler.name].draws_subgraphs
+    normalised = config.draws and not layered and config.sampler.resolve().get("coverage") is not None
+    reasons = {
+        f"sampler {config.sampler.name}": layered,
+        "sampler.coverage": normalised,
+        "training.history": config.training.history,
+        "method swapped": config.method == "swapped",
+        "partition.boundary_rate below 1": exchange.thins,
+        "partition.staleness": exchange.is_stale,
+    }
+    return [reason for reason, holds in reasons.items() if holds]
 
 
 def is_exact(config: RunConfig) -> bool:
