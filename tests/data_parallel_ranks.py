@@ -13,6 +13,8 @@ from shoal.analysis.batches import predict_replicas
 from shoal.analysis.machine import Machine
 from shoal.distributed.moving import MovingSampler
 from shoal.distributed.transport import Transport
+from shoal.runs.config import FROM_GRAPH, make_config
+from shoal.runs.data import open_data
 from shoal.sampling.dealt import DealtSampler
 from shoal.training.loss import compute_loss
 from shoal.training.norm_statistics import read_statistics
@@ -137,7 +139,7 @@ def predict_moves(transport: Transport) -> dict[str, Any]:
     given: dict[str, Any] = {
         "assignment": np.arange(1000) % 7,
         "reshuffle_every": 2,
-        "roots": 200,
+        "roots": 20,
         "depth": 1,
     }
     moving = MovingSampler(graph, "random-walk", transport=transport, **given)
@@ -156,3 +158,11 @@ def predict_moves(transport: Transport) -> dict[str, Any]:
         "said": [[one.num_bytes, one.num_messages, one.steps, one.communication] for one in said],
         "moved": [(4 * graph.num_features * moving.count_moved(deal)).tolist() for deal in range(1, 9)],
     }
+
+
+def open_here(transport: Transport, content: dict[str, Any]) -> tuple[str, int]:
+    """The method and depth that a run's defaults take."""
+    config = make_config(content)
+    config.defaults = FROM_GRAPH
+    open_data(config, None, transport)
+    return config.method, config.model.num_layers

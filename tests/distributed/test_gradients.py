@@ -6,6 +6,7 @@ import pytest
 from data_parallel_ranks import (
     make_blind_trainer,
     move_here,
+    open_here,
     predict_moves,
     save_on_rank_0_alone,
     train_alone,
@@ -51,6 +52,7 @@ def test_features_that_move_between_ranks_are_predicted_by_their_mean(ranks):
     seconds = np.maximum(costs.sum(1), costs.sum(2)).max(1).sum() / 16
     num_bytes, messages = found["sent"]
     assert num_bytes == moved.sum() > 0
+    assert found["steps"] > 3
     assert (
         dealt
         == moving
@@ -71,3 +73,11 @@ def test_one_process_opens_the_batch_norms_that_ranks_ended_with(tmp_path, ranks
     alone.resume(tmp_path)
     alone.restore_best()
     assert [one.tolist() for one in read_statistics(alone.model)] == want
+
+
+def test_ranks_without_a_method_settle_it_before_the_depth_that_follows_from_it(ranks):
+    """One process takes eight layers for exact steps; ranks draw batches of their own."""
+    options = {"num_nodes": 2000, "num_classes": 4, "degree": 6, "num_features": 8, "homophily": 0.05}
+    content = {"data": "blocks", "data_options": {**options, "seed": 1}, "method": "auto"}
+    assert open_here(LocalTransport(), content) == ("full", 8)
+    assert ranks("gloo", 2).call(open_here, content) == ["sampled", 4]

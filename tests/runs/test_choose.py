@@ -9,7 +9,7 @@ import yaml
 import shoal as package
 from shoal.memory import set_memory_budget
 from shoal.runs import effort
-from shoal.runs.choose import choose_method, leave_open, settle_method, share_batches
+from shoal.runs.choose import choose_method, leave_open, settle_method, settle_ranks
 from shoal.runs.config import AUTO, RunConfig, make_config
 
 
@@ -54,9 +54,9 @@ def test_a_step_that_memory_does_not_hold_is_not_taken(blocks):
 
 def test_ranks_draw_batches():
     config = RunConfig(method=AUTO)
-    assert share_batches(config, 1) == ()
+    assert settle_ranks(config, 1) == ()
     assert config.method == AUTO
-    assert share_batches(config, 2)[0].endswith("(or choose --method partitioned)")
+    assert settle_ranks(config, 2)[0].endswith("(or choose --method partitioned)")
     assert config.method == "sampled"
 
 

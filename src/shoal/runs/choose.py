@@ -70,8 +70,8 @@ def settle_method(config: RunConfig, graph: Graph) -> tuple[str, ...]:
     return (_explain(chosen, "sampled" if chosen.method == "full" else "full"),)
 
 
-def share_batches(config: RunConfig, num_ranks: int) -> tuple[str, ...]:
-    """Replace method auto by batches of their own for several ranks; returns a notice about it."""
+def settle_ranks(config: RunConfig, num_ranks: int) -> tuple[str, ...]:
+    """Replace method auto by sampled where there are several ranks; returns a notice about it."""
     if config.method != AUTO or num_ranks == 1:
         return ()
     config.method = "sampled"

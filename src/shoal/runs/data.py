@@ -25,7 +25,7 @@ from shoal.partitioning.part import Part, check_assignment, make_part
 from shoal.partitioning.partition import AUTO, Partition, partition_graph
 from shoal.partitioning.stored import open_part
 from shoal.partitioning.work import PARTITION_METHODS
-from shoal.runs.choose import settle_method, share_batches
+from shoal.runs.choose import settle_method, settle_ranks
 from shoal.runs.config import DEFAULT_SWAPPED, RunConfig
 from shoal.runs.defaults import follow_graph
 from shoal.settings import list_settings
@@ -86,7 +86,7 @@ def open_data(
     if config.method == "swapped" and to_train:
         data = _open_swapped(config, folder)
     elif config.method != "partitioned":
-        method = share_batches(config, transport.size)  # settings that follow from the graph depend on it
+        method = settle_ranks(config, transport.size)  # before settings that follow from the method
         graph, notices = load_graph(config)
         notices += method or settle_method(config, graph)
         data = RunData(graph, identify(graph), notices=notices)
