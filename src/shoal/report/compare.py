@@ -30,7 +30,6 @@ def list_figures(groups: Sequence[Group]) -> list[dict[str, Any]]:
         run = group.first
         split = "test" if group.gather("test") else "val"
         scores = group.gather("test") if split == "test" else [one.best[2] for one in group.runs if one.best]
-        times = [one.best[1] for one in group.runs if one.best]
         rows.append(
             {
                 "run": group.label,
@@ -41,7 +40,7 @@ def list_figures(groups: Sequence[Group]) -> list[dict[str, Any]]:
                 "metric": run.metric,
                 "split": split,
                 "score": _spread(scores),
-                "seconds_to_best": _spread(times),
+                "seconds_to_best": _spread(group.gather("seconds_to_best")),
                 "seconds_an_epoch": _spread(group.gather("epoch_seconds")),
                 "memory": max(group.gather("peak"), default=None),
                 "bytes_an_epoch": _spread(group.gather("epoch_bytes")),
@@ -98,7 +97,7 @@ def describe_columns(groups: Sequence[Group]) -> str:
     """A sentence that explains the columns."""
     spread = " ± its deviation over seeds" if any(len(group.runs) > 1 for group in groups) else ""
     return (
-        f"score: {name_score(groups)}{spread}; to best: training and evaluation until the best validation; an epoch: median "
+        f"score: {name_score(groups)}{spread}; to best: training and evaluation until the best validation, without compilation; an epoch: median "
         "without the first; memory: of the largest process; sent an epoch: by all ranks together"
     )
 

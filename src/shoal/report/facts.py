@@ -37,7 +37,7 @@ TIME_PARTS = (
     ("dense", "dense products"),
     ("compute", "other computing"),
     ("exposed", "exchange, exposed"),
-    ("reduce", "summing gradients"),
+    ("reduce", "all-reduces"),
     ("idle", "waiting for ranks"),
     ("evaluation", "evaluation"),
     ("start", "compiling, once"),
@@ -109,6 +109,15 @@ class RunFacts:
             return None
         sign = -1 if self.lower_is_better else 1
         return max(self.scores, key=lambda one: (sign * one[2], -one[0]))
+
+    @property
+    def seconds_to_best(self) -> float | None:
+        """Seconds of training and evaluation until the best evaluation, without compilation."""
+        if self.best is None:
+            return None
+        upto = [record for record in self.records if record["epoch"] <= self.best[0]]
+        kinds = ("compile_seconds", "eval_compile_seconds")
+        return max(self.best[1] - sum(record.get(kind, 0.0) for record in upto for kind in kinds), 0.0)
 
     @property
     def lower_is_better(self) -> bool:

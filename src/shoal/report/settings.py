@@ -70,7 +70,8 @@ def describe_method(config: RunConfig) -> str:
         return f"partitioned ({drawn}{count(ranks, 'rank')})"
     if method == "sampled":
         among = f", {count(ranks, 'rank')}" if ranks > 1 else ""
-        return f"{config.sampler.given.get('name', 'random-walk')}{among}"
+        kept = ", histories" if config.training.history else ""
+        return f"{config.sampler.given.get('name', 'random-walk')}{kept}{among}"
     return "full batch" if method == "full" else method if method in METHODS else str(method)
 
 
