@@ -223,7 +223,10 @@ def explain_poor(run: Run, scores: Record) -> str | None:
         tips.append(f"`shoal data info {data}`, which shows labels, features and edges")
     else:
         tips.append(f"`shoal predict {shlex.quote(str(run.folder))} --smooth -o labels.parquet`")
-        tips += [] if config.training.label_reuse else ["--set training.label_reuse=0.5"]
+        training = config.training
+        fixed = config.draws and config.sampler.name in ("asgcn", "rows")  # inputs that labels cannot join
+        if not (training.label_reuse or training.history or fixed):
+            tips.append("--set training.label_reuse=0.5")
     said = f"validation {trainer.metric} is {score:.4f}, and {better.name} scores {better.score:.4f}"
     return f"a poor run: {said}; try {', or '.join(tips)}"
 

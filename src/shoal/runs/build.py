@@ -128,7 +128,11 @@ def note_imbalance(config: RunConfig, trainer: Trainer) -> tuple[str, ...]:
     trainer.transport.phase = "the counts of the classes"
     *classes, nodes = count_training_nodes(trainer.share).tolist()
     share = max(classes) / max(nodes, 1)
-    if share <= IMBALANCED or len(classes) < 2:
+    if share == 1:
+        return (
+            "all training nodes are of one class: there is nothing to learn, and an accuracy of 1 says nothing",
+        )
+    if share <= IMBALANCED:
         return ()
     number, names = classes.index(max(classes)), trainer.graph.class_names
     return (
