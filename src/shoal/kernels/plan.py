@@ -12,10 +12,11 @@ from shoal.errors import unknown_name
 
 CACHE_LINE = 64
 VARIANTS = ("auto", "rows", "features")
-# Time of one multiply-add in a sparse product over one in a dense product: 10.5 in the geometric mean of 18 sizes, 3.2 (in cache,
-# degree 80) to 56 (out of cache, degree 5) (benchmarks/bench_sparse_weight.py). The order of products depends on it only where
-# num_rows and num_columns differ; otherwise both orders have the same dense work.
-SPARSE_WEIGHT = 10.0
+# Time of one multiply-add in a sparse product over one in a dense product. Geometric means of 18 sizes: 2.9 on a quiet EPYC, 1.3 (in
+# cache, degree 80) to 25 (out of cache, degree 5); 10.5 on a Xeon with much other work (benchmarks/bench_sparse_weight.py). On
+# the wide blocks of benchmarks/papers/scheduler.py 5 costs 3 % at most, 10 cost 41 %. The order depends on it only where num_rows
+# and num_columns differ; otherwise both orders have the same dense work.
+SPARSE_WEIGHT = 5.0
 # Below this average degree copying the columns of a part costs more than its cache hits save, so it is not even
 # tried: measured slower at degree 15 and faster at 100 (n = 8,000, f = 512); the bound between is a guess.
 MIN_FEATURES_DEGREE = 24
