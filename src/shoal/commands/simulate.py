@@ -114,8 +114,8 @@ def simulate(
     way = "sampled" if trains_on_rows(model, settings) else "partitioned"
     config = configure(target, way, sampler, model, None, None, recipe, settings)
     config.partition.method = method or config.partition.method
+    _refuse(config, batches)  # before `validate`, whose words are those of training
     config.validate()
-    _refuse(config, batches)
     _read_counts(parts)  # raises before anything is measured
     share_cores(LocalTransport(), config.training.threads)
     process = base_memory()
