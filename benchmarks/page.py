@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 import page_tables as tables
 import reliability
-from page_methods import tabulate_methods
+from page_methods import find_longer_losses, list_findings, tabulate_histories, tabulate_methods
 from page_reshuffle import say_reshuffle
 from page_tables import RESULTS, ROOT, Table, ms, read, render, times
 
@@ -55,6 +55,7 @@ def list_sampling_losses() -> list[str]:
     lines.append(
         f"**Subgraphs** ended more than {100 * tables.MARGIN:.2g} points below the full batch's test score in {len(missed)} of {len(cases)} cases: {named}."
     )
+    lines.append(find_longer_losses())
     return lines
 
 
@@ -241,15 +242,21 @@ FILLED: dict[str, Callable[[], str]] = {
         "\n" + "".join(_wrap(f"- {line}") + "\n" for line in list_sampling_losses())
     ),
     "epochs by depth": say_depth,
-    "methods beside each other": lambda: "\n" + render(tabulate_methods(), most=12),
+    "methods beside each other": lambda: "\n" + render(tabulate_methods(), most=15),
     "clusters dealt anew": say_reshuffle,
+    "what methods show": lambda: "\n" + "".join(_wrap(f"- {line}") + "\n" for line in list_findings()),
+    "histories beside subgraphs": lambda: "\n" + render(tabulate_histories(), most=15),
     "results of reliability": lambda: "\n" + render(reliability.tabulate_reliability()),
 }
 MARKED = {
     ROOT / "README.md": ("summary of benchmarks", "where subgraphs lose"),
     ROOT / "docs/index.md": ("summary of benchmarks", "where subgraphs lose"),
-    ROOT / "docs/howto/which-method.md": ("epochs by depth", "methods beside each other"),
+    ROOT / "docs/howto/which-method.md": (
+        *("epochs by depth", "methods beside each other"),
+        "what methods show",
+    ),
     ROOT / "docs/samplers.md": ("clusters dealt anew",),
+    ROOT / "docs/histories.md": ("histories beside subgraphs",),
     ROOT / "docs/runs.md": ("results of reliability",),
 }
 

@@ -41,5 +41,5 @@ def say_reshuffle() -> str:
         f"{100 * (found['every epoch']['test'] - found['never']['test']):+.1f} ({graph}, {ranks} ranks)"
         for (graph, ranks), found in cases.items()
     )
-    said = f"Test scores in percent, mean and standard deviation over {min(seeds)} seeds; load {load} while it ran. Dealt every epoch against never, points: {apart}."
+    said = f"Test scores in percent, mean and standard deviation over {min(seeds)} seeds; load {load} while it ran.\nDealt every epoch against never, points: {apart}."
     return f"\n{said}\n\n{render(tabulate_reshuffle())}"

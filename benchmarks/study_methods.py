@@ -35,6 +35,7 @@ import torch
 import shoal
 from bench_time_to_score import Stepper
 from pyg_neighbours import PygNeighbours
+from shoal.files import replace_file
 from shoal.memory import keep_freed_memory
 from shoal.training.schedule import scale_learning_rate
 from timing import use_threads
@@ -42,7 +43,6 @@ from traces import MARGIN, Trace, find_time, has_settled, keep_best
 
 RESULTS = Path(__file__).parent / "results" / "methods.jsonl"
 HIDDEN, PARTS = 64, 1000
-LIMITS = (40, 200)  # CPU seconds: of every other way, of full batch; also of rows without a limit
 MADE = {  # graphs that are drawn: Flickr's sizes, degree, features and homophily; an easier block model
     "flickr-like": {
         "num_nodes": 89_250,
@@ -64,17 +64,8 @@ MADE = {  # graphs that are drawn: Flickr's sizes, degree, features and homophil
     },
 }
 STANDARDIZED = {"acl-anthology", "ppi-large"}
-CASES = tuple(
-    (name, layers)
-    for name, depths in {
-        "acl-anthology": (2, 4),
-        "wordnet30": (2, 4, 8),
-        "ppi-large": (2, 4),
-        "flickr-like": (2, 4, 8),
-        "block-model": (2, 4),
-    }.items()
-    for layers in depths
-)
+GRAPHS = ("acl-anthology", "wordnet30", "ppi-large", "flickr-like", "block-model")
+CASES = tuple((name, layers) for name in GRAPHS for layers in (2, 4, 8))
 FANOUTS = {2: 10, 4: 5, 8: 2}
 RISES = {8: 50}  # steps in which the learning rate rises
 NORMS = {8: "batch"}
@@ -150,7 +141,7 @@ def follow(
     trace: Trace = []
     used = 0.0
     steps, rate, due = 0, 0.0, seconds + 0.5
-    while seconds < limit and not (trace and (has_settled(trace) or time.monotonic() > ends)):
+    while not trace or (seconds < limit and not has_settled(trace) and time.monotonic() < ends):
         at_once = max(1, int(rate * (due - seconds)))
         began = time.process_time()
         stepper.train(at_once)
@@ -190,12 +181,20 @@ def read_rows() -> list[Row]:
 
 
 def write_row(row: Row, key: Row) -> None:
-    """Add a row in the place of a shorter run; other processes may write too."""
-    with RESULTS.open("a+") as file:
-        flock(file, LOCK_EX)
-        rows = [other for other in read_rows() if not key.items() <= other.items()]
-        file.truncate(0)
-        file.writelines(json.dumps(one) + "\n" for one in [*rows, row])
+    """Add a row, in the place of a shorter run that had not settled; other processes may write too."""
+    with RESULTS.with_suffix(".lock").open("w") as lock:
+        flock(lock, LOCK_EX)
+        rows = read_rows()
+        known = find_row(rows, key)
+        if (
+            known is not None
+            and not has_settled(row["trace"])
+            and row["trace"][-1][0] < known["trace"][-1][0]
+        ):
+            return
+        rows = [other for other in rows if other is not known] + [row]
+        with replace_file(RESULTS) as path:
+            path.write_text("".join(json.dumps(one) + "\n" for one in rows))
 
 
 def find_row(rows: list[Row], key: Row) -> Row | None:
@@ -203,10 +202,15 @@ def find_row(rows: list[Row], key: Row) -> Row | None:
     return next((row for row in rows if key.items() <= row.items()), None)
 
 
+def find_limit(way: str, full: float = 200, other: float = 40) -> float:
+    """CPU seconds of a run by default, which rows without a limit had."""
+    return full if way == "full batch" else other
+
+
 def is_measured(row: Row | None, limit: float) -> bool:
     """Whether a run would bring nothing new: it has settled, or had as much time."""
     return row is not None and (
-        has_settled(row["trace"]) or row.get("limit", LIMITS[row["way"] == "full batch"]) >= limit
+        has_settled(row["trace"]) or row.get("limit", find_limit(row["way"])) >= limit
     )
 
 
@@ -278,8 +282,12 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", default=[f"{name}:{layers}" for name, layers in CASES])
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--full-limit", type=float, default=LIMITS[1], help="CPU seconds of full batch")
-    parser.add_argument("--limit", type=float, default=LIMITS[0], help="CPU seconds of every other way")
+    parser.add_argument(
+        "--full-limit", type=float, default=find_limit("full batch"), help="CPU seconds of full batch"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=find_limit("others"), help="CPU seconds of every other way"
+    )
     parser.add_argument(
         "--minutes",
         type=float,
@@ -304,7 +312,7 @@ def main() -> None:
                     key = {"graph": name, "layers": int(layers), "way": way, "seed": seed}
                     if int(layers) in RISES:
                         key |= {"rise": RISES[int(layers)], "norm": NORMS[int(layers)]}
-                    limit = args.full_limit if way == "full batch" else args.limit
+                    limit = find_limit(way, args.full_limit, args.limit)
                     rows = read_rows()
                     if time.monotonic() > ends or is_measured(find_row(rows, key), limit):
                         continue
