@@ -90,7 +90,7 @@ def tabulate_histories() -> Table:
         whole = find_score(ways["full batch"], LONGER)
         table.append(
             [
-                *(name, score(plain), score(kept), f"{100 * (kept - plain):+.1f}"),
+                *(name, score(plain), score(kept), f"{round(100 * (kept - plain), 1) + 0:+.1f}"),
                 *(score(whole), f"{100 * (whole - plain):+.1f}"),
             ]
         )
@@ -119,7 +119,7 @@ def list_findings() -> list[str]:
         f"**With four times the time**, 200 CPU seconds, full batch ends above everything else with {SECONDS}, but for {name_cases(beaten)}.",
         f"**In equal time**, {SECONDS} seconds, the first on {len(cases)} cases are: {first}. Histories lose to plain subgraphs on {name_cases(lost)}.",
         f"**Among samplers without histories** subgraphs are first on {name_cases(leads['subgraphs'])}, {led}.",
-        f"**How long full batch takes**: on {len(settled)} of {len(cases)} cases one or more runs settled, after {_span(cases, settled)} CPU seconds. A star marks those that had not: their score was still rising.",
+        f"**How long full batch takes**: on {len(settled)} of {len(cases)} cases one or more runs settled, after {_span(cases, settled)} CPU seconds. A star marks those that had not.",
     ]
 
 

@@ -58,7 +58,8 @@ def test_drawing_takes_longer_where_ranks_share_cores(graph, model):
         lambda machine: predict_shared(parts, sampler, model, machine),
         lambda machine: predict_replicas(sampler, model, machine, 3),
     ):
-        assert predict(shared).sampling > 100 * predict(MACHINE).sampling
+        alone = min(predict(MACHINE).sampling for _ in range(5))  # draws take microseconds
+        assert predict(shared).sampling > 100 * alone
 
 
 def test_what_serves_no_batches_is_refused(graph, model):
