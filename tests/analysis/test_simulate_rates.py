@@ -80,3 +80,16 @@ def test_the_command_takes_graphs_without_features_and_rates(shoal, tmp_path):
         row = next(one for one in answer.stdout.splitlines() if "MB sent" in one)
         sent.append(float(row.split()[-1]))
     assert sent[0] == sent[1] > 5 * sent[2] > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (("--set", "model.directions=both"), "undirected, its edges go both ways already"),
+        (("--set", "method=sampled", "--sampler", "asgcn"), "trained by one process and there are 2 ranks"),
+        (("--set", "training.history=true"), "an epoch with histories is not predicted"),
+    ],
+)
+def test_what_training_refuses_is_not_predicted(shoal, settings, said):
+    wire = ("--parts", "2", "--latency", "10", "--bandwidth", "1", "--model", "gcn")
+    assert said in shoal("simulate", "digits", *wire, *settings).refusal()

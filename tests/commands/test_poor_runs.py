@@ -100,6 +100,14 @@ def test_a_class_with_most_labels_is_said_before_training_unless_a_metric_was_ch
     assert "of the training nodes are of class" not in chosen.stdout
 
 
+def test_one_class_of_training_nodes_is_said_before_training(shoal, tmp_path):
+    graph = make_graph(telling="features")
+    graph.y[graph.train_mask] = 0
+    save_graph(graph, tmp_path / "graph")
+    said = shoal("train", "graph", "--model", "mlp", "--set", "defaults=fixed", *SMALL).stdout
+    assert "notice: all training nodes are of one class: there is nothing to learn" in said
+
+
 def test_a_run_that_ends_before_the_rate_has_risen_is_told_so(shoal, tmp_path):
     save_graph(make_graph(telling="features"), tmp_path / "graph")
     said = shoal("train", "graph", "--model", "mlp", "--set", "training.warmup=5", *SMALL)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from report_folders import write_run
-from shoal.report.compare import format_comparison, list_rows
+from shoal.report.compare import format_comparison, list_figures, list_rows
 from shoal.report.facts import group_runs, read_runs
 
 
@@ -58,3 +58,15 @@ def test_a_copy_of_a_run_is_no_second_seed(tmp_path):
     rows = list_rows(group_runs(read_runs(folders)))
     assert [row[0] for row in rows] == ["run", "copy"]
     assert not any("seeds" in row[0] or "±" in row[3] for row in rows)
+
+
+def test_the_time_to_the_best_score_is_without_compilation(tmp_path):
+    """Compilation after the best epoch changes nothing."""
+    folders = [write_run(tmp_path / name) for name in ("warm", "cold")]
+    path = folders[1] / "metrics.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    records[0] |= {"compile_seconds": 3.0, "eval_compile_seconds": 0.25}
+    records[5] |= {"compile_seconds": 0.5}
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    warm, cold = (list_figures(group_runs(read_runs([one])))[0]["seconds_to_best"]["mean"] for one in folders)
+    assert warm - cold == pytest.approx(3.25)
